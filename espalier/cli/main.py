@@ -1,0 +1,232 @@
+"""The command ``espalier``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from espalier import __version__
+from espalier.cli import show
+from espalier.cli.pool import Errand, News, check_directory, errands, on_terminal, run_all
+from espalier.core.errors import ConfigError, EspalierError, nearest
+from espalier.core.method import available as known_methods
+from espalier.data import registry
+from espalier.experiment import Entry, bundled, read
+from espalier.record.run import find_runs
+from espalier.simulator.runner import load_experiment
+
+
+class Group(click.Group):
+    """A command group that turns a user's mistake into one line and its exit code."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().main(*args, **kwargs)
+        except EspalierError as error:
+            click.echo(f"espalier: {error}", err=True)
+            sys.exit(error.exit_code)
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="espalier")
+def main() -> None:
+    """Train models over trees of devices: simulate, compare, report, deploy."""
+
+
+@main.command()
+@click.argument("experiment")
+@click.option("--method", "-m", "names", multiple=True, help="Run only these methods (repeatable).")
+@click.option("--seed", "-s", "seeds", multiple=True, type=int, help="Run these seeds (repeatable).")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting, such as training.lr=0.1.")
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Where the runs are kept [default: runs/NAME-TIME].")
+@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def run(
+    experiment: str,
+    names: tuple[str, ...],
+    seeds: tuple[int, ...],
+    changes: tuple[str, ...],
+    out: Path | None,
+    jobs: int,
+    workers: int,
+    data_dir: Path | None,
+    report_path: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run EXPERIMENT: a TOML file, or a bundled name (see `espalier list`)."""
+    found = read(experiment, changes)
+    if names:
+        chosen = [e for e in found.methods if e.method.kind in names or e.label in names]
+        missing = [n for n in names if not any(n in (e.method.kind, e.label) for e in chosen)]
+        found = replace(found, methods=tuple(chosen) + tuple(Entry.build(n) for n in missing))
+    if seeds:
+        found = replace(found, seeds=seeds)
+    where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    check_directory(where, go_on=False)
+    todo = errands(found, where, data_dir, workers)
+    _carry_out(todo, where, jobs, quiet, as_json)
+    if report_path is not None:
+        from espalier.report.page import write_report
+
+        write_report([where], report_path)
+        if not quiet and not as_json:
+            click.echo(f"report: {report_path}")
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def resume(directory: Path, jobs: int, workers: int, data_dir: Path | None, quiet: bool, as_json: bool) -> None:
+    """Go on with every unfinished run at or below DIRECTORY."""
+    unfinished = [r for r in find_runs(directory) if r.status["state"] != "finished" and r.directory is not None]
+    todo = []
+    for run in unfinished:
+        assert run.directory is not None
+        experiment = load_experiment(run.directory)
+        title = f"{run.label} · seed {run.seed}"
+        todo.append(Errand(experiment.to_plain(), run.directory, data_dir, workers, title))
+    if not todo and not quiet and not as_json:
+        click.echo(f"Every run below {directory} is finished.", err=True)
+    _carry_out(todo, directory, jobs, quiet, as_json)
+
+
+def _carry_out(todo: list[Errand], where: Path, jobs: int, quiet: bool, as_json: bool) -> None:
+    silent = quiet or as_json
+    if silent:
+        ends = run_all(todo, jobs, lambda news: None) if todo else []
+    elif on_terminal():
+        ends = _with_bars(todo, jobs) if todo else []
+    else:
+        ends = _with_lines(todo, jobs) if todo else []
+    worst = 0
+    for errand, end in zip(todo, ends, strict=True):
+        if end.state.startswith("error"):
+            click.echo(f"espalier: {errand.title}: {end.text}", err=True)
+            worst = max(worst, int(end.state.split()[1]))
+        elif end.state == "crash":
+            click.echo(f"espalier: {errand.title}: {end.text}", err=True)
+            worst = max(worst, 70)
+    if worst:
+        sys.exit(worst)
+    if any(end.state == "stopped" for end in ends):
+        click.echo(f"Stopped; everything is saved. Go on with: espalier resume {where}", err=True)
+        sys.exit(130)
+    if not quiet:
+        runs = find_runs(where)
+        if as_json:
+            click.echo(json.dumps(show.plain(runs), indent=2))
+        else:
+            Console().print(show.table(runs))
+            click.echo(f"runs: {where}")
+
+
+def _with_bars(todo: list[Errand], jobs: int) -> list[News]:
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[int, Any] = {}
+
+        def tell(news: News) -> None:
+            if news.number not in tasks:
+                tasks[news.number] = bars.add_task(todo[news.number].title, total=1.0, text="")
+            bars.update(tasks[news.number], completed=news.done, text=news.text.splitlines()[-1] if news.text else "")
+
+        return run_all(todo, jobs, tell)
+
+
+def _with_lines(todo: list[Errand], jobs: int) -> list[News]:
+    shown: dict[int, int] = {}
+
+    def tell(news: News) -> None:
+        tenth = int(news.done * 10)
+        if shown.get(news.number) != tenth and news.state in ("running", "finished"):
+            shown[news.number] = tenth
+            click.echo(f"{todo[news.number].title}: {news.done:4.0%}  {news.text}", err=True)
+
+    return run_all(todo, jobs, tell)
+
+
+@main.command("list")
+def list_experiments() -> None:
+    """List the bundled experiments."""
+    for name, path in bundled().items():
+        first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        click.echo(f"{name:24} {first}")
+
+
+@main.command("methods")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_methods(as_json: bool) -> None:
+    """List the methods."""
+    found = known_methods()
+    if as_json:
+        rows = [
+            {"name": n, "title": c.title, "citation": c.citation, "reconstruction": c.reconstruction}
+            for n, c in found.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+    else:
+        Console().print(show.methods(found))
+
+
+@main.command()
+@click.argument("name")
+def describe(name: str) -> None:
+    """Describe a method: what it does, its options, where it departs from its paper."""
+    found = known_methods()
+    if name not in found:
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
+    Console().print(show.method(name, found[name]))
+
+
+@main.group()
+def data() -> None:
+    """List and fetch datasets."""
+
+
+@data.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def data_list(as_json: bool) -> None:
+    """List the datasets, and where their files were found."""
+    found = registry.catalogue()
+    if as_json:
+        click.echo(json.dumps([show.info(i) for i in found], indent=2))
+    else:
+        Console().print(show.datasets(found))
+
+
+@data.command("fetch")
+@click.argument("name")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where to [default: the user's cache].")
+def data_fetch(name: str, data_dir: Path | None) -> None:
+    """Download a dataset from its publisher and check it."""
+    with Progress(console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total)
+            bars.update(tasks[file], completed=done, total=total)
+
+        where = registry.fetch(name, data_dir, progress)
+    click.echo(str(where))

@@ -1,0 +1,1 @@
+"""Nodes, messages, policies, models as flat vectors: no IO in any of it."""

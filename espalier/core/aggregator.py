@@ -1,0 +1,436 @@
+"""The aggregator: a state machine that runs rounds over its children and merges what they report.
+
+The same class is an edge, the cloud, any level between, and the head of a device-to-device cluster::
+
+    order from the parent (or the start, at the root)
+      └─ [root: survey, arrange] ─ open a round: select → assign → hand down → orders
+           └─ reports, late reports, deadlines, children that come and go
+                └─ close: merge, serve ─ enough? → report to the parent, wait
+                                        └ else  → open the next round
+
+Rounds run per *cohort*: one cohort is a barrier, a cohort per child is full asynchrony, anything between
+is a tier or a cluster with a clock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.messages import (
+    Action,
+    Arrange,
+    Arrived,
+    ChildJoined,
+    ChildLeft,
+    Closed,
+    Deadline,
+    Event,
+    Order,
+    Record,
+    Report,
+    Send,
+    Serve,
+    SetDeadline,
+    Started,
+    Word,
+)
+from espalier.core.policies import Arrival, Environment, Progress, Rules, Survey, View
+from espalier.core.store import Ref
+
+#: the cohort of a survey: its answers go to the structure policy, not to a merge
+SURVEY = "?"
+
+
+@register
+@dataclass(slots=True)
+class Ticket:
+    """An order that is out: to whom, in which cohort and round."""
+
+    child: Address
+    cohort: str
+    round: int
+
+
+@register
+@dataclass(slots=True)
+class Cohort:
+    """One round in progress."""
+
+    round: int = 0
+    open: bool = False
+    opened: float = 0.0
+    overdue: bool = False
+    waiting: dict[Address, int] = field(default_factory=dict)
+    arrived: list[Arrival] = field(default_factory=list)
+
+
+@register
+@dataclass(slots=True)
+class AggregatorState:
+    """All that an aggregator remembers."""
+
+    models: dict[str, Ref] = field(default_factory=dict)
+    samples: dict[str, int] = field(default_factory=dict)
+    cohorts: dict[str, Cohort] = field(default_factory=dict)
+    tickets: dict[int, Ticket] = field(default_factory=dict)
+    order: Order | None = None
+    order_at: float = 0.0
+    update_at: float = 0.0
+    done: int = 0
+    rounds: int = 0
+    progress: int = 0
+    orders: int = 0
+    idle: set[Address] = field(default_factory=set)
+    asleep: bool = False
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+class Aggregator:
+    """Runs rounds over its children by its rules."""
+
+    def __init__(self, me: Address, rules: Rules, env: Environment, state: AggregatorState | None = None):
+        self.me = me
+        self.rules = rules
+        self.env = env
+        self.state = state or AggregatorState()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the node may be forgotten (never: aggregators keep their models)."""
+        return False
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Started():
+                return self._start(now)
+            case Arrived(message=Order() as order):
+                return self._ordered(order, now)
+            case Arrived(message=Report() as report):
+                return self._reported(report, now)
+            case Deadline(key=key, number=number):
+                return self._deadline(key, number, now)
+            case ChildJoined(child=child) | Arrived(message=Word(kind="awake", sender=child)):
+                return self._joined(child, now)
+            case ChildLeft(child=child):
+                return self._left(child, now)
+            case _:
+                return []
+
+    # -- the beginning of work ---------------------------------------------------------------------
+
+    def _start(self, now: float) -> list[Action]:
+        self.state.models = self.rules.initial(self.env.store)
+        return [Serve(dict(self.state.models)), *self._begin(now)]
+
+    def _ordered(self, order: Order, now: float) -> list[Action]:
+        state = self.state
+        state.order, state.order_at, state.update_at, state.done = order, now, now, 0
+        state.models = self.rules.hand_down.receive(self._view("", now), order)
+        state.asleep = False
+        for cohort in state.cohorts.values():
+            cohort.open, cohort.waiting = False, {}
+        return [Serve(dict(state.models)), *self._open_all(now)]
+
+    def _begin(self, now: float) -> list[Action]:
+        """Root: survey if the structure wants to, else arrange at once and open the round."""
+        view = self._view("", now)
+        survey = self.rules.structure.survey(view)
+        if survey is not None:
+            return self._ask(survey, now)
+        return self._arrange({}, now)
+
+    def _ask(self, survey: Survey, now: float) -> list[Action]:
+        devices = self.env.devices() if survey.devices is None else survey.devices
+        cohort = self.state.cohorts.setdefault(SURVEY, Cohort())
+        cohort.open, cohort.opened, cohort.arrived, cohort.waiting = True, now, [], {}
+        view = self._view(SURVEY, now)
+        actions: list[Action] = []
+        for device in devices:
+            models = survey.models if survey.models is not None else self.rules.hand_down.send(view, device)
+            if survey.ask is not None and survey.models is None:
+                models = {}
+            order = self._order(SURVEY, device, models, survey.updates, None, now, survey.ask, survey.args)
+            actions.append(Send(order))
+        if not actions:
+            cohort.open = False
+            return self._arrange({}, now)
+        return actions
+
+    def _arrange(self, answers: dict[Address, Arrival], now: float) -> list[Action]:
+        actions: list[Action] = []
+        arrangement = self.rules.structure.arrange(self._view("", now), answers)
+        if arrangement is not None:
+            if arrangement.models is not None:
+                self.state.models = dict(arrangement.models)
+                actions.append(Serve(dict(self.state.models)))
+            if arrangement.parents or arrangement.groups:
+                actions.append(Arrange(arrangement.parents, arrangement.groups))
+            if arrangement.note:
+                actions.append(Record("arranged", arrangement.note))
+            # The new children are there only once the runtime has applied the arrangement.
+            return [*actions, SetDeadline(0.0, "open", self.state.rounds)]
+        return self._open_all(now)
+
+    # -- rounds --------------------------------------------------------------------------------------
+
+    def _open_all(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        groups = self.rules.pace.cohorts(self._view("", now))
+        for key in [k for k in self.state.cohorts if k not in groups and k != SURVEY]:
+            del self.state.cohorts[key]
+        for key in groups:
+            cohort = self.state.cohorts.setdefault(key, Cohort())
+            if not cohort.open:
+                actions += self._open(key, now)
+        return actions
+
+    def _open(self, key: str, now: float) -> list[Action]:
+        cohort = self.state.cohorts.setdefault(key, Cohort())
+        cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
+        view = self._view(key, now)
+        view.children = self._free(view.children)
+        if not view.children:
+            return self._stall(key, now)
+        chosen = self.rules.selection.pick(view)
+        work = self.rules.pace.assign(view, chosen)
+        actions: list[Action] = []
+        for child, share in work.items():
+            models = self.rules.hand_down.send(view, child)
+            anchor = self.rules.hand_down.anchor(view, child)
+            order = self._order(key, child, models, share.updates, share.budget, now, None, share.args, anchor)
+            actions.append(Send(order))
+        seconds = self.rules.pace.deadline(view, work)
+        if seconds is not None:
+            actions.append(SetDeadline(max(0.0, seconds), key, cohort.round))
+        return actions
+
+    def _order(
+        self,
+        key: str,
+        child: Address,
+        models: dict[str, Ref],
+        updates: int,
+        budget: float | None,
+        now: float,
+        ask: str | None,
+        args: dict[str, Any],
+        anchor: Ref | None = None,
+    ) -> Order:
+        state = self.state
+        cohort = state.cohorts[key]
+        state.orders += 1
+        state.tickets[state.orders] = Ticket(child, key, cohort.round)
+        cohort.waiting[child] = state.orders
+        return Order(
+            state.orders,
+            self.me,
+            child,
+            models,
+            updates,
+            state.rounds,
+            self._clock(),
+            now,
+            budget,
+            anchor,
+            ask,
+            args,
+        )
+
+    def _reported(self, report: Report, now: float) -> list[Action]:
+        state = self.state
+        ticket = state.tickets.get(report.order)
+        stranger = report.dispatcher != self.me or ticket is None or ticket.child != report.sender
+        if stranger or ticket is None:
+            key = self._cohort_of(report.sender, now)
+            if key is None:
+                return [self._drop(report, "no cohort takes it")]
+            staleness = max(1, state.rounds - report.round)
+        else:
+            del state.tickets[report.order]
+            key = ticket.cohort
+            if key not in state.cohorts:
+                return [self._drop(report, "its cohort is gone")]
+            staleness = state.cohorts[key].round - ticket.round
+        cohort = state.cohorts[key]
+        if not report.models and not report.stats:
+            state.idle.add(report.sender)
+            cohort.waiting.pop(report.sender, None)
+            return self._maybe_close(key, now)
+        arrival = Arrival(report, now, staleness, stranger)
+        on_time = cohort.open and cohort.waiting.get(report.sender) == report.order and not stranger
+        if on_time:
+            del cohort.waiting[report.sender]
+            cohort.arrived.append(arrival)
+        elif self.rules.pace.late == "keep" and report.models and key != SURVEY:
+            cohort.arrived.append(arrival)
+        else:
+            dropped: list[Action] = [self._drop(report, "stranger" if stranger else "late")]
+            if not stranger and self.rules.pace.readmit == "now" and cohort.open and not cohort.overdue:
+                dropped += self._readmit(key, report.sender, now)
+            return dropped + self._maybe_close(key, now)
+        return self._maybe_close(key, now)
+
+    def _readmit(self, key: str, child: Address, now: float) -> list[Action]:
+        view = self._view(key, now)
+        if child not in view.children or child in self.state.cohorts[key].waiting:
+            return []
+        share = self.rules.pace.assign(view, [child])[child]
+        models = self.rules.hand_down.send(view, child)
+        anchor = self.rules.hand_down.anchor(view, child)
+        return [Send(self._order(key, child, models, share.updates, share.budget, now, None, share.args, anchor))]
+
+    def _maybe_close(self, key: str, now: float) -> list[Action]:
+        cohort = self.state.cohorts[key]
+        if not cohort.open:
+            return []
+        if cohort.waiting and not (cohort.overdue and cohort.arrived):
+            return []
+        if cohort.arrived or key == SURVEY:
+            return self._close(key, now)
+        # All who were asked are gone or have nothing: ask the others, if there are any.
+        return self._open(key, now) if self._free(self._view(key, now).children) else self._stall(key, now)
+
+    def _free(self, children: Sequence[Address]) -> list[Address]:
+        """Return the children that can take an order now."""
+        out = {t.child for t in self.state.tickets.values()} | self.state.idle
+        keep = self.rules.pace.late == "keep"
+        return [c for c in children if c not in out and not (keep and self.env.busy(c))]
+
+    def _stall(self, key: str, now: float) -> list[Action]:
+        """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
+        cohort = self.state.cohorts[key]
+        if cohort.arrived:
+            return self._close(key, now)
+        if any(t.cohort == key for t in self.state.tickets.values()):
+            cohort.overdue = True  # the first report closes the round
+            return []
+        order = self.state.order
+        if order is None or self.state.asleep:
+            return []
+        self.state.asleep = True
+        return [Send(Report(order.id, order.sender, self.me, order.sender, {}, {}, 0, order.round, now))]
+
+    def _close(self, key: str, now: float) -> list[Action]:
+        state = self.state
+        cohort = state.cohorts[key]
+        actions: list[Action]
+        arrivals = list(cohort.arrived)
+        cohort.open = False
+        if key == SURVEY:
+            actions = self._arrange({a.report.sender: a for a in arrivals}, now)
+            cohort.arrived = []
+            return actions
+        view = self._view(key, now)
+        state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
+        view.models = state.models
+        state.samples = self.rules.merge.samples(view, arrivals)
+        self.rules.pace.learn(view, arrivals)
+        if state.order is None:
+            self.rules.structure.observe(view, arrivals)
+        # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
+        cohort.arrived = []
+        cohort.round += 1
+        state.rounds += 1
+        rounds = [c.round for k, c in state.cohorts.items() if k != SURVEY]
+        progress = sum(rounds) // len(rounds)
+        whole, state.progress = progress > state.progress, max(progress, state.progress)
+        actions = [Serve(dict(state.models)), Closed(state.progress)]
+        if state.order is None:
+            # What the world changes between two rounds (moves, links, drift) happens before the next opens.
+            return [
+                *actions,
+                SetDeadline(0.0, "begin" if len(rounds) == 1 or whole else "open", state.rounds),
+            ]
+        state.done += 1
+        spent, last = now - state.order_at, now - state.update_at
+        state.update_at = now
+        if self.rules.pace.enough(Progress(state.order, state.done, spent, last)):
+            return [*actions, self._report(now)]
+        return [*actions, SetDeadline(0.0, "open", state.rounds)]
+
+    def _report(self, now: float) -> Action:
+        state = self.state
+        assert state.order is not None
+        order = state.order
+        view = self._view("", now)
+        models = self.rules.hand_down.up(view)
+        samples = {g: state.samples.get(g, 0) for g in models}
+        return Send(
+            Report(
+                order.id, order.sender, self.me, order.sender, models, samples, state.done, order.round, now,
+                download=state.order_at - order.sent, compute=now - state.order_at,
+                stats=self.rules.hand_down.tell(view),
+            )
+        )  # fmt: skip
+
+    # -- what may happen meanwhile --------------------------------------------------------------------
+
+    def _deadline(self, key: str, number: int, now: float) -> list[Action]:
+        if key == "begin":
+            return self._begin(now)
+        if key == "open":
+            return self._open_all(now)
+        cohort = self.state.cohorts.get(key)
+        if cohort is None or not cohort.open or cohort.round != number:
+            return []
+        cohort.overdue = True
+        return self._close(key, now) if cohort.arrived else []
+
+    def _joined(self, child: Address, now: float) -> list[Action]:
+        """A child came, or woke up: it works from the next round on, or at once if the round has stalled."""
+        state = self.state
+        state.idle.discard(child)
+        if state.asleep:
+            state.asleep = False
+            assert state.order is not None
+            return [Send(Word("awake", self.me, state.order.sender, now))]
+        if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
+            return []
+        key = self._cohort_of(child, now)
+        cohort = state.cohorts.get(key) if key is not None else None
+        if key is None or (cohort is None and state.order is not None):
+            return []
+        stalled = cohort is None or (cohort.open and not cohort.waiting and not cohort.arrived)
+        return self._open(key, now) if stalled else []
+
+    def _left(self, child: Address, now: float) -> list[Action]:
+        state = self.state
+        actions: list[Action] = []
+        state.idle.discard(child)
+        for number in [n for n, t in state.tickets.items() if t.child == child]:
+            del state.tickets[number]
+        for key, cohort in list(state.cohorts.items()):
+            if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
+                actions += self._maybe_close(key, now)
+        return actions
+
+    # -- helpers -----------------------------------------------------------------------------------------
+
+    def _clock(self) -> int:
+        return self.state.order.clock if self.state.order is not None else self.state.progress
+
+    def _cohort_of(self, child: Address, now: float) -> str | None:
+        groups = self.rules.pace.cohorts(self._view("", now))
+        if len(groups) == 1:
+            return next(iter(groups))
+        return next((key for key, members in groups.items() if child in members), None)
+
+    def _view(self, key: str, now: float) -> View:
+        state = self.state
+        children = self.env.children(self.me)
+        cohort = state.cohorts.get(key)
+        view = View(
+            now, self.me, cohort.round if cohort else state.rounds, self._clock(), key, children, state.models,
+            state.order, state.memory, self.env,
+        )  # fmt: skip
+        if key and key != SURVEY:
+            view.children = list(self.rules.pace.cohorts(view).get(key, ()))
+        return view
+
+    def _drop(self, report: Report, why: str) -> Action:
+        return Record("dropped", {"node": self.me, "child": report.sender, "why": why, "round": report.round})

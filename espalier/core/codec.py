@@ -1,0 +1,123 @@
+"""Plain data to bytes and back: msgpack, with the project's own dataclasses by name. No pickle.
+
+Every state, event and message of a run is made of None, bool, int, float, str, bytes, list, tuple, set,
+dict, numpy arrays and dataclasses registered here. Anything else is refused, so that a checkpoint can
+never hold what another process cannot read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import msgpack
+import numpy as np
+
+from espalier.core.errors import RunError
+from espalier.core.store import Ref
+
+T = TypeVar("T")
+
+_REGISTRY: dict[str, type] = {}
+
+
+def register(cls: type[T]) -> type[T]:
+    """Let a dataclass travel in checkpoints and messages (also usable as a decorator)."""
+    _REGISTRY[cls.__name__] = cls
+    return cls
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls) if f.init)
+
+
+def pack(value: Any) -> bytes:
+    """Turn plain data into bytes."""
+    packed: bytes = msgpack.packb(_plain(value), use_bin_type=True)
+    return packed
+
+
+def unpack(data: bytes) -> Any:
+    """Turn bytes back into the data they were made of."""
+    try:
+        return _rich(msgpack.unpackb(data, raw=False, strict_map_key=False))
+    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        raise RunError(f"The saved state cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def _plain(value: Any) -> Any:
+    if value is None or type(value) in (bool, int, float, str, bytes):
+        # msgpack holds 64-bit integers; longer ones (seeds) go as text
+        if type(value) is int and not -(2**63) <= value < 2**64:
+            return {"!": "big", "v": str(value)}
+        return value
+    if type(value) is Ref:
+        return {"!": "ref", "v": int(value)}
+    if type(value) is list:
+        return [_plain(v) for v in value]
+    if isinstance(value, tuple):
+        return {"!": "tuple", "v": [_plain(v) for v in value]}
+    if isinstance(value, set | frozenset):
+        return {"!": "set", "v": [_plain(v) for v in sorted(value)]}
+    if isinstance(value, Mapping):
+        return {"!": "dict", "v": [[_plain(k), _plain(v)] for k, v in value.items()]}
+    if isinstance(value, np.ndarray):
+        return {
+            "!": "array",
+            "d": value.dtype.str,
+            "s": list(value.shape),
+            "v": np.ascontiguousarray(value).tobytes(),
+        }
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    name = type(value).__name__
+    if _REGISTRY.get(name) is type(value):
+        return {"!": "data", "c": name, "v": [_plain(getattr(value, n)) for n in _names(type(value))]}
+    raise RunError(
+        f"A {type(value).__module__}.{name} cannot be saved: a node's state and messages hold plain data and "
+        "dataclasses registered with espalier.core.codec.register."
+    )
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rich(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value["!"]
+    match kind:
+        case "big":
+            return int(value["v"])
+        case "ref":
+            return Ref(value["v"])
+        case "tuple":
+            return tuple(_rich(v) for v in value["v"])
+        case "set":
+            return {_rich(v) for v in value["v"]}
+        case "dict":
+            return {_rich(k): _rich(v) for k, v in value["v"]}
+        case "array":
+            return np.frombuffer(value["v"], dtype=np.dtype(value["d"])).reshape(value["s"]).copy()
+        case "data":
+            cls = _REGISTRY[value["c"]]
+            return cls(**dict(zip(_names(cls), (_rich(v) for v in value["v"]), strict=True)))
+    raise KeyError(kind)
+
+
+def refs_in(value: Any, found: set[int]) -> None:
+    """Collect every :class:`Ref` inside plain data."""
+    if type(value) is Ref:
+        found.add(int(value))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for v in value:
+            refs_in(v, found)
+    elif isinstance(value, dict | MappingProxyType):
+        for v in value.values():
+            refs_in(v, found)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for name in _names(type(value)):
+            refs_in(getattr(value, name), found)

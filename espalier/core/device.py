@@ -1,0 +1,126 @@
+"""The device: takes an order, trains on its own data, reports to whoever is its parent then.
+
+A newer order supersedes an older one. A device that moves while it trains reports where it has arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.messages import (
+    Action,
+    Arrived,
+    Event,
+    Measure,
+    Measured,
+    Order,
+    Report,
+    Send,
+    Trained,
+)
+from espalier.core.policies import Environment, Local, LocalView, Pace, Progress
+from espalier.core.store import Ref
+
+
+@register
+@dataclass(slots=True)
+class DeviceState:
+    """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders."""
+
+    order: Order | None = None
+    order_at: float = 0.0
+    done: int = 0
+    spent: float = 0.0
+    token: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
+
+
+class Device:
+    """Trains by its local policy; ``pace`` decides, after each update, whether to go on."""
+
+    def __init__(
+        self, me: Address, local: Local, pace: Pace, env: Environment, state: DeviceState | None = None
+    ) -> None:
+        self.me = me
+        self.local = local
+        self.pace = pace
+        self.env = env
+        self.state = state or DeviceState()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the node may be forgotten: it has neither work nor memories."""
+        return self.state.order is None and not self.state.memory
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Arrived(message=Order() as order):
+                return self._ordered(order, now)
+            case Trained(token=token) if token == self.state.token and self.state.order is not None:
+                return self._trained(event, now)
+            case Measured(token=token) if token == self.state.token and self.state.order is not None:
+                return self._measured(event, now)
+            case _:
+                return []
+
+    def _ordered(self, order: Order, now: float) -> list[Action]:
+        state = self.state
+        state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
+        state.token += 1
+        if order.ask is not None:
+            return [Measure(state.token, order.ask, tuple(order.models.values()), order.args)]
+        question = self.local.question(self._view(now), order)
+        if question is not None:
+            return [Measure(state.token, question, tuple(order.models.values()), order.args)]
+        return self._train(order, now)
+
+    def _train(self, order: Order, now: float) -> list[Action]:
+        train = self.local.train(self._view(now), order)
+        updates = 1 if self.pace.child_decides else order.updates
+        return [replace(train, token=self.state.token, updates=updates)]
+
+    def _trained(self, event: Trained, now: float) -> list[Action]:
+        state = self.state
+        order = state.order
+        assert order is not None
+        state.done += event.updates
+        state.spent += event.seconds
+        if self.pace.child_decides and not self.pace.enough(Progress(order, state.done, state.spent, event.seconds)):
+            state.token += 1
+            train = self.local.train(self._view(now), order)
+            return [replace(train, token=state.token, start=event.model, updates=1)]
+        stats = self.local.done(self._view(now), order, event.model)
+        group = next(iter(order.models))
+        return self._report(now, {group: event.model}, stats)
+
+    def _measured(self, event: Measured, now: float) -> list[Action]:
+        state = self.state
+        state.spent += event.seconds
+        assert state.order is not None
+        if state.order.ask is None:
+            state.order = self.local.answer(self._view(now), state.order, event.values)
+            state.token += 1
+            return self._train(state.order, now)
+        return self._report(now, {}, event.values)
+
+    def _report(self, now: float, models: dict[str, Ref], stats: dict[str, Any]) -> list[Action]:
+        state = self.state
+        order = state.order
+        assert order is not None
+        samples = self.env.samples(self.me)
+        # An answer to a survey goes back to whoever asked; trained models go to the parent of now.
+        parent = self.env.parent(self.me)
+        to = order.sender if order.ask is not None or parent is None else parent
+        state.order = None
+        report = Report(
+            order.id, order.sender, self.me, to, models, dict.fromkeys(models, samples), state.done, order.round, now,
+            download=state.order_at - order.sent, compute=state.spent, stats=stats,
+        )  # fmt: skip
+        return [Send(report)]
+
+    def _view(self, now: float) -> LocalView:
+        return LocalView(now, self.me, self.state.memory, self.env)

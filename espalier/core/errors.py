@@ -1,0 +1,71 @@
+"""Every error a user can meet, as one tree.
+
+    EspalierError                exit code 1
+    ├── ConfigError              2   a key, a value or a combination that cannot be run
+    ├── DataError                3   a dataset file that is missing, truncated or of another format
+    │   └── PartitionError       3   a split that the data cannot give
+    ├── WorldError               4   a trace or a world model that makes no sense
+    ├── TrainingError            5   a model or an update that cannot be computed
+    ├── ProtocolError            6   a message that no node may send
+    └── RunError                 7   a run directory that is locked, damaged or of another version
+
+A message names the field, the value, what is accepted, and what to do. The command line prints it
+without a traceback and exits with the class's ``exit_code``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EspalierError(Exception):
+    """The root of all errors that are a user's to mend."""
+
+    exit_code = 1
+
+
+class ConfigError(EspalierError):
+    """A configuration that cannot be run."""
+
+    exit_code = 2
+
+
+class DataError(EspalierError):
+    """A dataset that cannot be read."""
+
+    exit_code = 3
+
+
+class PartitionError(DataError):
+    """A partition that the data cannot give."""
+
+
+class WorldError(EspalierError):
+    """A world model or trace that makes no sense."""
+
+    exit_code = 4
+
+
+class TrainingError(EspalierError):
+    """A model or an update that cannot be computed."""
+
+    exit_code = 5
+
+
+class ProtocolError(EspalierError):
+    """A message that no node may send."""
+
+    exit_code = 6
+
+
+class RunError(EspalierError):
+    """A run directory that cannot be used."""
+
+    exit_code = 7
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the known word nearest to ``word``, or an empty string."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {found[0]!r}?" if found else ""

@@ -1,0 +1,221 @@
+"""What nodes say (messages), what happens to them (events), and what they ask for (actions).
+
+All are frozen plain data: a message in flight, an event in the queue and a node's state can be written
+to a checkpoint or a wire as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.store import Ref
+
+#: The group of a model that everybody shares.
+ALL = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a parent hands a child: models, how much work, until when, which objective.
+
+    ``updates`` counts the child's updates: local epochs (or steps) at a leaf, collect-and-merge cycles
+    at an aggregator. ``budget`` is the time in seconds that the parent recommends for them.
+    ``clock`` is the root's round. A question (``ask``) is an order for a statistic instead of training.
+    """
+
+    id: int
+    sender: Address
+    to: Address
+    models: dict[str, Ref]
+    updates: int
+    round: int
+    clock: int
+    sent: float
+    budget: float | None = None
+    anchor: Ref | None = None
+    ask: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a child hands its parent: it answers ``order`` of ``dispatcher``.
+
+    Neither models nor statistics: the child has nobody to work (an empty edge); it will send the word
+    ``awake`` when it has.
+    """
+
+    order: int
+    dispatcher: Address
+    sender: Address
+    to: Address
+    models: dict[str, Ref]
+    samples: dict[str, int]
+    updates: int
+    round: int
+    sent: float
+    download: float = 0.0
+    compute: float = 0.0
+    stats: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A control message between nodes: a kind and plain data."""
+
+    kind: str
+    sender: Address
+    to: Address
+    sent: float
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+Message = Order | Report | Word
+
+
+# -- events ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run begins; sent to the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A message arrived."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A deadline that the node set has come."""
+
+    key: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChildJoined:
+    """A child reports to this node from now on."""
+
+    child: Address
+
+
+@dataclass(frozen=True, slots=True)
+class ChildLeft:
+    """A child no longer reports to this node (moved, left, or noticed to be dead)."""
+
+    child: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The training that the node asked for is done."""
+
+    token: int
+    model: Ref
+    seconds: float
+    updates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The statistic that the node asked for is there."""
+
+    token: int
+    values: dict[str, Any]
+    seconds: float
+
+
+Event = Started | Arrived | Deadline | ChildJoined | ChildLeft | Trained | Measured
+
+
+# -- actions -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """Train on the device's own data. ``token`` comes back in :class:`Trained`.
+
+    ``mu`` is the strength of the pull towards ``anchor``: the loss gains ``mu/2 * ||w - anchor||^2``.
+    ``memory`` is an earlier training whose optimiser state this one carries on.
+    """
+
+    token: int
+    start: Ref
+    updates: int
+    clock: int
+    anchor: Ref | None = None
+    mu: float = 0.0
+    memory: Ref | None = None
+    keep_memory: bool = False
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """Compute a statistic of the device's own data. ``token`` comes back in :class:`Measured`."""
+
+    token: int
+    what: str
+    models: tuple[Ref, ...]
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDeadline:
+    """Ask for a :class:`Deadline` after some seconds."""
+
+    seconds: float
+    key: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """These models are in use at this node from now on."""
+
+    models: dict[str, Ref]
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A round of this node is over; ``progress`` counts whole rounds of all its cohorts."""
+
+    progress: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrange:
+    """Change the tree and the groups: new parents (None: leaves the tree) and new groups."""
+
+    parents: Mapping[Address, Address | None]
+    groups: Mapping[Address, str]
+    root: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write something into the run's record: a kind and plain data."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Record
+
+for _kind in (Order, Report, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured):
+    register(_kind)

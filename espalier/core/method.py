@@ -1,0 +1,160 @@
+"""A method: a named bundle of policies, with its hyper-parameters as typed fields.
+
+    @dataclass(frozen=True)
+    class HierFAVG(Method, kind="hierfavg"):
+        '''Citation, the algorithm in a few lines, where we read the paper differently.'''
+        kappa2: int = 1
+
+        def plan(self, setting):
+            return Plan(root=Rules(pace=Pace(self.kappa2)), edge=Rules(pace=Pace(setting.updates)))
+
+Subclassing registers it: the command line, the comparison, the report and the conformance suite know it
+from then on. Other packages announce theirs through the entry-point group ``espalier.methods``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Literal, Protocol
+
+from espalier.core.address import Address
+from espalier.core.errors import ConfigError
+from espalier.core.messages import Action, Event
+from espalier.core.policies import Environment, HandDown, Local, Merge, Pace, Rules, Selection, Structure
+from espalier.core.spec import Spec
+
+
+class Node(Protocol):
+    """A state machine with no clock, no socket, no thread."""
+
+    me: Address
+    state: Any
+
+    @property
+    def idle(self) -> bool:
+        """Whether the node may be forgotten until the next event."""
+        ...
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a method knows of the experiment when it makes its plan.
+
+    Attributes:
+        n_devices: Devices in the fleet.
+        n_edges: Edge servers.
+        n_classes: Classes of the task.
+        updates: Local updates (epochs or steps) per order that the experiment asks for.
+        fraction: The share of an edge's devices (for flat methods: of all devices) in each round.
+        stay: The mobility's staying probability (1 without mobility).
+    """
+
+    n_devices: int
+    n_edges: int
+    n_classes: int
+    updates: int = 1
+    fraction: float = 1.0
+    stay: float = 1.0
+
+
+Level = Literal["root", "edge", "device"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The policies of every node.
+
+    Attributes:
+        root: Of the root.
+        edge: Of every aggregator below it.
+        local: Of every device.
+        child: The pace by which a device decides whether it has done enough.
+        serves: Whose model a device uses: the root's, its edge's, or its own.
+        clock: Whose rounds count as the run's rounds (the slowest of them).
+        starts: Who is told that the run begins: the root, or every device.
+        node: Makes a method's own node for an address, or None for the usual one.
+    """
+
+    root: Rules = field(default_factory=Rules)
+    edge: Rules = field(default_factory=Rules)
+    local: Local = field(default_factory=Local)
+    child: Pace = field(default_factory=Pace)
+    serves: Level = "root"
+    clock: Level = "root"
+    starts: Literal["root", "device"] = "root"
+    node: Callable[[Address, Environment], Node | None] | None = None
+
+
+@dataclass(frozen=True)
+class Method(Spec, family="method"):
+    """The base of every method."""
+
+    #: how tables and pictures name it
+    title: ClassVar[str] = ""
+    citation: ClassVar[str] = ""
+    #: empty, or what of it is reconstructed because the original text leaves it open
+    reconstruction: ClassVar[str] = ""
+
+    def plan(self, setting: Setting) -> Plan:
+        """Return the policies for a fleet."""
+        raise ConfigError(f"Method {self.kind!r} has no plan: override Method.plan.")
+
+
+_POLICIES: dict[str, type[Spec]] = {
+    "selection": Selection,
+    "pace": Pace,
+    "merge": Merge,
+    "hand_down": HandDown,
+    "structure": Structure,
+}
+
+
+def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """Replace policies of a plan by name: ``{"edge": {"merge": {"kind": "median"}}, "local": {…}}``."""
+    for part, table in changes.items():
+        if part == "local":
+            plan = replace(plan, local=Local.build(table, "local"))
+            continue
+        if part not in ("root", "edge"):
+            raise ConfigError(f"{part}: unknown part of a method; accepted: root, edge, local.")
+        rules: Rules = getattr(plan, part)
+        for name, value in table.items():
+            if name not in _POLICIES:
+                raise ConfigError(f"{part}.{name}: unknown policy; accepted: {', '.join(_POLICIES)}.")
+            policy: Any = _POLICIES[name].build(value, f"{part}.{name}")
+            rules = replace(rules, **{name: policy})
+        changed: dict[str, Any] = {part: rules}
+        plan = replace(plan, **changed)
+    return plan
+
+
+@cache
+def load_methods() -> None:
+    """Import the bundled methods and policies, and those that other packages announce."""
+    for package in ("espalier.methods", "espalier.policies"):
+        found = importlib.import_module(package)
+        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
+            importlib.import_module(module.name)
+    for point in entry_points(group="espalier.methods"):
+        point.load()
+
+
+def available() -> dict[str, type[Method]]:
+    """Return every registered method by name."""
+    load_methods()
+    return {name: cls for name, cls in sorted(Method.kinds.items()) if issubclass(cls, Method)}
+
+
+def make(name: str, **options: Any) -> Method:
+    """Make a method by name with its options."""
+    load_methods()
+    return Method.build({"kind": name, **options}, f"method {name!r}")

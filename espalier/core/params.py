@@ -1,0 +1,105 @@
+"""A model is one flat float32 vector and a spec of names and shapes.
+
+Layout of the vector: ``[parameters | floating buffers | integer buffers]``. The first two parts are
+averaged when models merge; integer buffers (BatchNorm's counters) are carried as whole numbers and
+copied from the largest contributor. ``model_bytes`` is what one model costs on a link.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from espalier.core.errors import TrainingError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the model: where it lies in the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    dtype: str
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """Names, shapes and places of a model's tensors in its flat vector."""
+
+    entries: tuple[Entry, ...]
+    n_params: int
+    n_float: int
+    size: int
+
+    @staticmethod
+    def of(module: nn.Module) -> ParamSpec:
+        """Describe a module: its parameters first, then floating buffers, then integer buffers."""
+        params = [(n, p.detach()) for n, p in module.named_parameters()]
+        seen = {n for n, _ in params}
+        buffers = [(n, t) for n, t in module.state_dict().items() if n not in seen]
+        floats = [(n, t) for n, t in buffers if t.is_floating_point()]
+        ints = [(n, t) for n, t in buffers if not t.is_floating_point()]
+        entries, at = [], 0
+        for name, tensor in [*params, *floats, *ints]:
+            stop = at + tensor.numel()
+            entries.append(Entry(name, tuple(tensor.shape), at, stop, str(tensor.dtype).removeprefix("torch.")))
+            at = stop
+        n_params = sum(t.numel() for _, t in params)
+        n_float = n_params + sum(t.numel() for _, t in floats)
+        return ParamSpec(tuple(entries), n_params, n_float, at)
+
+    @property
+    def model_bytes(self) -> int:
+        """Bytes of one model on a link: 4 for every floating number."""
+        return 4 * self.n_float
+
+    @property
+    def parameters(self) -> Iterator[Entry]:
+        """The trainable entries."""
+        return (e for e in self.entries if e.stop <= self.n_params)
+
+    def flatten(self, state: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
+        """Copy a state dict into a new flat vector ``[size]``."""
+        vector = torch.empty(self.size, dtype=dtype)
+        for e in self.entries:
+            if e.name not in state:
+                raise TrainingError(f"The state has no tensor {e.name!r}; expected {len(self.entries)} tensors.")
+            tensor = state[e.name]
+            if tuple(tensor.shape) != e.shape:
+                raise TrainingError(f"Tensor {e.name!r} has shape {tuple(tensor.shape)}, expected {e.shape}.")
+            vector[e.start : e.stop] = tensor.detach().reshape(-1).to(dtype)
+        return vector
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Name views into a flat vector ``[size]`` (or a stack ``[K, size]``); nothing is copied."""
+        lead = vector.shape[:-1]
+        return {e.name: vector[..., e.start : e.stop].reshape(*lead, *e.shape) for e in self.entries}
+
+    def load(self, module: nn.Module, vector: Tensor) -> None:
+        """Write a flat vector into a module."""
+        state = {e.name: vector[e.start : e.stop].reshape(e.shape).to(getattr(torch, e.dtype)) for e in self.entries}
+        module.load_state_dict(state)
+
+    def slice_of(self, *names: str) -> list[slice]:
+        """Slices of the named tensors in the flat vector."""
+        by_name = {e.name: e for e in self.entries}
+        return [slice(by_name[n].start, by_name[n].stop) for n in names]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Describe the spec as plain data (for a run directory or a handshake)."""
+        return {
+            "entries": [[e.name, list(e.shape), e.dtype] for e in self.entries],
+            "n_params": self.n_params,
+        }
+
+
+def numel(shape: tuple[int, ...]) -> int:
+    """Number of elements of a shape."""
+    return math.prod(shape)

@@ -1,0 +1,361 @@
+"""The decisions that make a method, with no IO in any of them.
+
+An aggregator's round asks its policies in this order::
+
+    structure   (root only) survey the devices?  then arrange the tree and the groups
+    selection   which children work in this round
+    pace        which cohorts run side by side; how much work for each child; when the round closes;
+                what becomes of late reports; (at the child) whether it has done enough
+    hand-down   which models a child gets; what an aggregator makes of the models it receives
+    merge       the new models out of the reports
+
+and a device asks its *local* policy where to start, towards what it is pulled, and what it reports.
+Every base class here is the plainest published choice (HierFAVG's), so a method overrides only what it
+changes. Policies are frozen: what they must remember lives in ``view.memory``, plain data that is saved
+with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.messages import ALL, Order, Report, Train
+from espalier.core.spec import Spec
+from espalier.core.store import ModelStore, Ref
+
+
+class Environment(Protocol):
+    """What a node can find out without sending a message of its own."""
+
+    @property
+    def store(self) -> ModelStore:
+        """The model algebra."""
+        ...
+
+    def parent(self, node: Address) -> Address | None:
+        """Return the node's parent now."""
+        ...
+
+    def children(self, node: Address) -> Sequence[Address]:
+        """Return the node's children now, ascending."""
+        ...
+
+    def devices(self) -> Sequence[Address]:
+        """Return the devices that are registered now, ascending (the root's directory)."""
+        ...
+
+    def samples(self, node: Address) -> int:
+        """Return the training samples registered below a node."""
+        ...
+
+    def group(self, device: Address) -> str:
+        """Return the group whose model a device shares."""
+        ...
+
+    def may_aggregate(self, device: Address) -> bool:
+        """Tell whether a device may run an aggregator."""
+        ...
+
+    def is_device(self, node: Address) -> bool:
+        """Tell whether a node is a leaf device."""
+        ...
+
+    def busy(self, node: Address) -> bool:
+        """Tell whether a device is at work (for whomever)."""
+        ...
+
+    def rng(self, *path: str | int) -> np.random.Generator:
+        """Return the algorithm's generator at an address of the seed tree."""
+        ...
+
+    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
+        """Evaluate models on a node's own set: ``"personal"``, ``"validation"`` or ``"proxy"``."""
+        ...
+
+    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
+        """Return mean losses of models on a node's own set, as :meth:`accuracy`."""
+        ...
+
+    def facts(self, what: str, **args: Any) -> Any:
+        """Return a fact of the deployment by name (link times, server locations …)."""
+        ...
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A report that reached an aggregator.
+
+    ``staleness`` is the number of the aggregator's rounds closed since the child was dispatched (0: in
+    time); a ``stranger`` was dispatched by another aggregator.
+    """
+
+    report: Report
+    at: float
+    staleness: int = 0
+    stranger: bool = False
+
+    @property
+    def upload(self) -> float:
+        """Seconds the report was on its way."""
+        return self.at - self.report.sent
+
+
+@dataclass(slots=True)
+class View:
+    """What the policies of one aggregator may look at when they decide."""
+
+    now: float
+    me: Address
+    round: int
+    clock: int
+    cohort: str
+    children: Sequence[Address]
+    models: Mapping[str, Ref]
+    order: Order | None
+    memory: dict[str, Any]
+    env: Environment
+
+    @property
+    def store(self) -> ModelStore:
+        """The model algebra."""
+        return self.env.store
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this aggregator has no parent."""
+        return self.env.parent(self.me) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """How much work a child gets, within which time, with which extra arguments."""
+
+    updates: int
+    budget: float | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a node is with an order: updates done, seconds spent, each update's seconds."""
+
+    order: Order
+    done: int
+    spent: float
+    last: float
+
+
+@dataclass(frozen=True)
+class Selection(Spec, family="selection", kind="uniform"):
+    """Every available child works in every round; ``fraction`` draws uniformly among them.
+
+    At least one is drawn. ``count`` fixes the number instead.
+    """
+
+    fraction: float = 1.0
+    count: int | None = None
+
+    def pick(self, view: View) -> list[Address]:
+        """Return the children that work in this round, ascending."""
+        total = len(view.children)
+        want = self.count if self.count is not None else int(self.fraction * total + 1e-9)
+        want = max(1, min(total, want))
+        if want >= total:
+            return list(view.children)
+        rng = view.env.rng("select", view.me, view.cohort, view.round)
+        return [view.children[i] for i in np.sort(rng.choice(total, size=want, replace=False))]
+
+
+@dataclass(frozen=True)
+class Pace(Spec, family="pace", kind="barrier"):
+    """A barrier: every selected child does ``updates`` updates and the round waits for all of them."""
+
+    updates: int = 1
+    #: what becomes of a report that answers an earlier round, or another aggregator's order
+    late: Literal["drop", "keep"] = "drop"
+    #: whether the child decides after each update if it goes on (else it is told the number)
+    child_decides: bool = False
+    #: when a late child gets work again: in the next round, or at once with the model of now
+    readmit: Literal["next", "now"] = "next"
+
+    def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
+        """Split the children into cohorts whose rounds run side by side (default: one cohort)."""
+        return {"": view.children}
+
+    def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
+        """Return each chosen child's work."""
+        work = Assignment(self.updates)
+        return dict.fromkeys(chosen, work)
+
+    def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
+        """Return the seconds after which the round closes with what has arrived (None: wait for all)."""
+        return None
+
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Look at a closed round's arrivals; remember what the next round needs."""
+
+    def enough(self, progress: Progress) -> bool:
+        """Tell, at the child, whether it reports now."""
+        return progress.done >= progress.order.updates
+
+
+@dataclass(frozen=True)
+class Merge(Spec, family="merge", kind="samples"):
+    """The average of the reports, weighted by samples: ``w = sum(n_k w_k) / sum(n_k)``, per group."""
+
+    def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
+        """Return, per group, coefficients that sum to one and the models they belong to."""
+        found: dict[str, list[tuple[float, Ref]]] = {}
+        for arrival in arrivals:
+            for group, model in arrival.report.models.items():
+                found.setdefault(group, []).append((self.weight(view, arrival, group), model))
+        return {group: normalised(terms) for group, terms in found.items()}
+
+    def weight(self, view: View, arrival: Arrival, group: str) -> float:
+        """Return one report's weight before normalisation (default: its samples)."""
+        return float(arrival.report.samples.get(group, 0))
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return the new models per group; a group without reports keeps its model."""
+        return {
+            group: view.store.combine(terms, fallback=view.models.get(group))
+            for group, terms in self.weights(view, arrivals).items()
+        }
+
+    def samples(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, int]:
+        """Return how many samples each merged model stands for: all that are registered below."""
+        return {group: view.env.samples(view.me) for group in view.models}
+
+
+@dataclass(frozen=True)
+class HandDown(Spec, family="hand_down", kind="replace"):
+    """Replace: an aggregator takes over what it receives, and hands its models on as they are."""
+
+    def receive(self, view: View, order: Order) -> dict[str, Ref]:
+        """Return the aggregator's models after an order arrived."""
+        return dict(order.models)
+
+    def send(self, view: View, child: Address) -> dict[str, Ref]:
+        """Return the models that a child gets: a device its group's, an aggregator all."""
+        if not view.env.is_device(child):
+            return dict(view.models)
+        group = view.env.group(child)
+        return {group: view.models[group]} if group in view.models else {ALL: view.models[ALL]}
+
+    def anchor(self, view: View, child: Address) -> Ref | None:
+        """Return the model that a child's training is pulled to, if not the one it starts from."""
+        return None
+
+    def up(self, view: View) -> dict[str, Ref]:
+        """Return the models that go to the parent."""
+        return dict(view.models)
+
+    def tell(self, view: View) -> dict[str, Any]:
+        """Return the statistics that go to the parent with them."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Local(Spec, family="local", kind="plain"):
+    """Plain local training from the received model; ``mu`` adds FedProx's pull towards it."""
+
+    mu: float = 0.0
+
+    def train(self, view: LocalView, order: Order) -> Train:
+        """Return the training that an order means (its token is set by the device)."""
+        start = next(iter(order.models.values()))
+        anchor = order.anchor if order.anchor is not None else (start if self.mu else None)
+        return Train(0, start, order.updates, order.clock, anchor=anchor, mu=self.mu, args=order.args)
+
+    def question(self, view: LocalView, order: Order) -> str | None:
+        """Return the statistic that the device must know before it trains, if any."""
+        return None
+
+    def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
+        """Return the order as it stands after :meth:`question` was answered."""
+        return order
+
+    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
+        """Look at the finished model; return statistics for the report."""
+        return {}
+
+
+@dataclass(slots=True)
+class LocalView:
+    """What a device's local policy may look at; ``memory`` outlives the order."""
+
+    now: float
+    me: Address
+    memory: dict[str, Any]
+    env: Environment
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A question to devices before a round: a statistic (``ask``), or a training (``ask=None``)."""
+
+    ask: str | None
+    args: dict[str, Any] = field(default_factory=dict)
+    updates: int = 1
+    devices: Sequence[Address] | None = None
+    models: dict[str, Ref] | None = None
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What a structure policy decided: new parents, new groups, new models, and a note of why."""
+
+    parents: Mapping[Address, Address | None] = field(default_factory=dict)
+    groups: Mapping[Address, str] = field(default_factory=dict)
+    models: Mapping[str, Ref] | None = None
+    note: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Structure(Spec, family="structure", kind="given"):
+    """The given tree: every device reports to the edge it is at (or, ``flat``, to the root)."""
+
+    flat: bool = False
+
+    def survey(self, view: View) -> Survey | None:
+        """Return the question to ask before this round, if any."""
+        return None
+
+    def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
+        """Return a new arrangement before this round, if any (``answers`` is empty without a survey)."""
+        return None
+
+    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Look at the arrivals of a round that the root has just closed."""
+
+    def follows(self) -> bool:
+        """Tell whether a device that moves to another edge reports there from then on."""
+        return not self.flat
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The policies of one aggregator."""
+
+    selection: Selection = field(default_factory=Selection)
+    pace: Pace = field(default_factory=Pace)
+    merge: Merge = field(default_factory=Merge)
+    hand_down: HandDown = field(default_factory=HandDown)
+    structure: Structure = field(default_factory=Structure)
+    #: the models that the root starts with
+    initial: Callable[[ModelStore], dict[str, Ref]] = lambda store: {ALL: store.initial()}
+
+
+def normalised(terms: Sequence[tuple[float, Ref]]) -> list[tuple[float, Ref]]:
+    """Scale coefficients to sum one; if all are zero, make them equal."""
+    total = sum(c for c, _ in terms)
+    if total <= 0.0:
+        return [(1.0 / len(terms), ref) for _, ref in terms]
+    return [(c / total, ref) for c, ref in terms]

@@ -1,0 +1,174 @@
+"""Arrays in memory become a `Dataset`: what is converted, and what is refused.
+
+* Inputs: ``uint8`` are pixels and are divided by 255; ``[n, h, w]`` pixels get a channel axis, and
+  ``[n, h, w, c]`` with c in 1, 3, 4 becomes ``[n, c, h, w]``. Other integers are token ids (int64). Floats
+  stay as they are (float32).
+* Targets: whole numbers or strings of shape ``[n]`` are classes; whole numbers of shape ``[n, h, w]`` are
+  label images; floats are a regression. Strings become numbers in alphabetical order (``meta["classes"]``).
+* Owners: anything hashable by numpy (numbers, strings), numbered over both parts (``meta["owners"]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from espalier.core.errors import DataError
+from espalier.data.dataset import VOID, Dataset, IntArray, Kind, pixel_majority
+
+CHANNELS = (1, 3, 4)
+Pair = tuple[ArrayLike | None, ArrayLike | None]
+
+
+def pixels(images: NDArray[np.uint8]) -> Tensor:
+    """Turn ``uint8`` images of any usual layout into float32 ``[n, channels, height, width]`` in 0…1."""
+    if images.ndim == 3:
+        images = images[:, None]
+    elif images.ndim == 4 and images.shape[3] in CHANNELS and images.shape[1] not in CHANNELS:
+        images = images.transpose(0, 3, 1, 2)
+    scaled = images.astype(np.float32, order="C")
+    scaled /= 255.0
+    return torch.from_numpy(scaled)
+
+
+def inputs(values: ArrayLike | Tensor, name: str) -> Tensor:
+    """Convert one array of inputs; ``name`` is the array's name in an error.
+
+    Arrays are copied, so that a later change of the caller's does not reach the dataset; a float32 tensor is
+    taken as it is.
+    """
+    if isinstance(values, Tensor) and values.dtype == torch.float32 and values.ndim >= 2:
+        return _finite(values, name)
+    array = _numpy(values)
+    if array.ndim < 2:
+        raise DataError(f"{name} has shape {array.shape}; give at least two axes, [rows, features].")
+    if array.dtype == np.uint8:
+        return pixels(array)
+    if array.dtype.kind in "iu":
+        return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
+    if array.dtype.kind not in "fb":
+        raise DataError(f"{name} has type {array.dtype}; accepted are pixels (uint8), whole numbers and floats.")
+    return _finite(torch.from_numpy(np.array(array, dtype=np.float32, order="C")), name)
+
+
+def _finite(x: Tensor, name: str) -> Tensor:
+    if not bool(torch.isfinite(x).all()):
+        raise DataError(f"{name} has values that are not finite; remove or replace those rows.")
+    return x
+
+
+def codes(first: ArrayLike, second: ArrayLike | None) -> tuple[IntArray, IntArray | None, tuple[str, ...]]:
+    """Number the distinct values of one or two columns 0…k-1 in sorted order, and name them."""
+    one = np.asarray(first)
+    two = one[:0] if second is None else np.asarray(second)
+    if (one.dtype.kind in "US") != (two.dtype.kind in "US") and len(two):
+        raise DataError(f"The training column has type {one.dtype}, the test column {two.dtype}; give the same type.")
+    names, numbers = np.unique(np.concatenate([one, two]), return_inverse=True)
+    numbers = numbers.reshape(-1).astype(np.int64)
+    return numbers[: len(one)], None if second is None else numbers[len(one) :], tuple(map(str, names))
+
+
+def dataset_from_arrays(
+    x_train: ArrayLike | Tensor,
+    y_train: ArrayLike | Tensor,
+    x_test: ArrayLike | Tensor,
+    y_test: ArrayLike | Tensor,
+    *,
+    name: str,
+    kind: Kind | None,
+    n_classes: int | None,
+    cells: Pair,
+    owners: Pair,
+    meta: Mapping[str, Any] | None,
+) -> Dataset:
+    """Make a dataset of arrays in memory (see the module's docstring)."""
+    notes = dict(meta or {})
+    targets = [_numpy(y_train), _numpy(y_test)]
+    if targets[0].dtype.kind in "US":
+        train, test, notes["classes"] = codes(targets[0], targets[1])
+        targets = [train, test if test is not None else train[:0]]
+    kind = kind or _guess(targets[0])
+    ys = [_targets(array, kind, f"y_{part}") for array, part in zip(targets, ("train", "test"), strict=True)]
+    outputs = n_classes or _outputs(ys, kind, name)
+    if kind != "regression" and (highest := _highest(ys, kind)) >= outputs:
+        raise DataError(f"Dataset {name!r}: class {highest} with n_classes={outputs}; accepted are 0…{outputs - 1}.")
+    cell_train, cell_test, n_cells = _cells(cells, ys, kind, outputs, name)
+    owner_train = owner_test = None
+    if owners[0] is not None:
+        owner_train, owner_test, notes["owners"] = codes(owners[0], owners[1])
+    return Dataset(
+        name=name,
+        x_train=inputs(x_train, "x_train"),
+        y_train=ys[0],
+        x_test=inputs(x_test, "x_test"),
+        y_test=ys[1],
+        kind=kind,
+        n_classes=outputs,
+        cell_train=cell_train,
+        cell_test=cell_test,
+        n_cells=n_cells,
+        owner_train=owner_train,
+        owner_test=owner_test,
+        meta=notes,
+    )
+
+
+def _numpy(values: ArrayLike | Tensor) -> NDArray[Any]:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _guess(y: NDArray[Any]) -> Kind:
+    if y.dtype.kind in "iub":
+        return "segmentation" if y.ndim == 3 else "classification"
+    return "regression"
+
+
+def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
+    if kind == "regression":
+        return torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float32, order="C"))
+    axes = 1 if kind == "classification" else 3
+    if y.ndim == axes + 1 and y.shape[-1] == 1:
+        y = y[..., 0]
+    if y.dtype.kind not in "iub" or y.ndim != axes:
+        raise DataError(
+            f"{name} has type {y.dtype} and shape {y.shape}; a {kind} needs whole numbers with {axes} "
+            f"{'axis' if axes == 1 else 'axes'}."
+        )
+    out = torch.from_numpy(np.array(y, dtype=np.int64, order="C"))
+    lowest = int(out.min()) if len(out) else 0
+    if lowest < 0:
+        raise DataError(f"{name} has the value {lowest}; classes are numbered from 0.")
+    return out
+
+
+def _outputs(ys: list[Tensor], kind: Kind, name: str) -> int:
+    if kind == "regression":
+        if ys[0].shape[1:] != ys[1].shape[1:]:
+            raise DataError(f"Dataset {name!r}: y_train and y_test have {ys[0].shape[1]} and {ys[1].shape[1]} outputs.")
+        return int(ys[0].shape[1])
+    return _highest(ys, kind) + 1
+
+
+def _highest(ys: list[Tensor], kind: Kind) -> int:
+    """The highest class, void pixels left out."""
+    if kind == "segmentation":
+        ys = [torch.where(y == VOID, 0, y) for y in ys]
+    return int(max(y.max() if len(y) else 0 for y in ys))
+
+
+def _cells(cells: Pair, ys: list[Tensor], kind: Kind, outputs: int, name: str) -> tuple[IntArray, IntArray, int]:
+    if (cells[0] is None) != (cells[1] is None):
+        raise DataError(f"Dataset {name!r}: give both cell_train and cell_test, or neither.")
+    if cells[0] is not None and cells[1] is not None:
+        one, two = (np.asarray(c, dtype=np.int64) for c in cells)
+        return one, two, int(max(one.max(initial=0), two.max(initial=0))) + 1
+    if kind == "classification":
+        return ys[0].numpy().copy(), ys[1].numpy().copy(), outputs
+    if kind == "segmentation":
+        return pixel_majority(ys[0], outputs), pixel_majority(ys[1], outputs), outputs
+    return np.zeros(len(ys[0]), np.int64), np.zeros(len(ys[1]), np.int64), 1

@@ -1,0 +1,164 @@
+"""A dataset: training and test tensors, and the cells that partitions and test distributions go by.
+
+A *cell* is the label that a split is skewed over: the class of a sample, the region a magnet was in, the
+majority class of a street scene. For classification the cell is the class. An *owner* is who made a sample
+(a writer, a subject, a clinic, a city), where the publisher says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from espalier.core.errors import DataError
+
+Kind = Literal["classification", "regression", "segmentation"]
+IntArray = NDArray[np.int64]
+VOID = 255
+"""The label of a pixel that counts neither in the loss nor in a metric (Cityscapes' convention)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPool:
+    """Samples that jobs draw rows from: ``x [n, …]`` and ``y [n, …]``."""
+
+    x: Tensor
+    y: Tensor
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the samples at ``rows`` (int64 ``[n]``) as ``x [n, …], y [n, …]``."""
+        return self.x.index_select(0, rows), self.y.index_select(0, rows)
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test samples of one task.
+
+    Attributes:
+        name: What the dataset is called.
+        x_train: Inputs: float32 ``[n, channels, height, width]`` in 0…1 for images, int64 ``[n, length]``
+            token ids for text, float32 ``[n, features]`` otherwise.
+        y_train: Targets: int64 ``[n]`` classes, float32 ``[n, outputs]``, or int64 ``[n, height, width]``.
+        x_test: Test inputs.
+        y_test: Test targets.
+        kind: The task.
+        n_classes: Outputs of a classifier, or the output dimension of a regression.
+        cell_train: The cell of each training row, int64 ``[n]``.
+        cell_test: The cell of each test row.
+        n_cells: How many cells there are.
+        owner_train: The natural owner of each training row (int64 ``[n]``), or None.
+        owner_test: The natural owner of each test row, or None.
+        meta: What else is known: class names, owner names, the vocabulary's size.
+    """
+
+    name: str
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    kind: Kind
+    n_classes: int
+    cell_train: IntArray
+    cell_test: IntArray
+    n_cells: int
+    owner_train: IntArray | None = None
+    owner_test: IntArray | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            n = len(getattr(self, f"x_{part}"))
+            if n == 0:
+                raise DataError(f"Dataset {self.name!r}: x_{part} has no rows.")
+            for column in ("y", "cell", "owner"):
+                values = getattr(self, f"{column}_{part}")
+                if values is not None and len(values) != n:
+                    raise DataError(
+                        f"Dataset {self.name!r}: {column}_{part} has {len(values)} rows, x_{part} has {n}; "
+                        "give one entry per row."
+                    )
+            cells = getattr(self, f"cell_{part}")
+            if cells.min() < 0 or cells.max() >= self.n_cells:
+                raise DataError(
+                    f"Dataset {self.name!r}: cell_{part} has values {cells.min()}…{cells.max()}, "
+                    f"accepted are 0…{self.n_cells - 1}."
+                )
+        if self.x_train.shape[1:] != self.x_test.shape[1:]:
+            raise DataError(
+                f"Dataset {self.name!r}: a training sample has shape {tuple(self.x_train.shape[1:])}, "
+                f"a test sample {tuple(self.x_test.shape[1:])}; they must agree."
+            )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.x_train.shape[1:])
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of token ids of a text dataset, None otherwise."""
+        size = self.meta.get("vocabulary")
+        return None if size is None else int(size)
+
+    @cached_property
+    def train_pool(self) -> ArrayPool:
+        """The training samples as a pool (always the same object)."""
+        return ArrayPool(self.x_train, self.y_train)
+
+    @cached_property
+    def test_pool(self) -> ArrayPool:
+        """The test samples as a pool (always the same object)."""
+        return ArrayPool(self.x_test, self.y_test)
+
+    def pool(self, part: Literal["train", "test"] = "train") -> ArrayPool:
+        """The training or the test samples as a pool."""
+        return self.train_pool if part == "train" else self.test_pool
+
+    @staticmethod
+    def from_arrays(
+        x_train: ArrayLike | Tensor,
+        y_train: ArrayLike | Tensor,
+        x_test: ArrayLike | Tensor,
+        y_test: ArrayLike | Tensor,
+        *,
+        name: str = "arrays",
+        kind: Kind | None = None,
+        n_classes: int | None = None,
+        cell_train: ArrayLike | None = None,
+        cell_test: ArrayLike | None = None,
+        owner_train: ArrayLike | None = None,
+        owner_test: ArrayLike | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """Make a dataset of arrays in memory; see `espalier.data.arrays` for what is converted how."""
+        from espalier.data.arrays import dataset_from_arrays
+
+        return dataset_from_arrays(
+            x_train,
+            y_train,
+            x_test,
+            y_test,
+            name=name,
+            kind=kind,
+            n_classes=n_classes,
+            cells=(cell_train, cell_test),
+            owners=(owner_train, owner_test),
+            meta=meta,
+        )
+
+
+def pixel_majority(y: Tensor, n_classes: int) -> IntArray:
+    """The most frequent class of each label image ``[n, height, width]``, void left out; int64 ``[n]``."""
+    flat = y.reshape(len(y), -1)
+    counts = torch.stack([(flat == c).sum(1) for c in range(n_classes)], 1)
+    return counts.argmax(1).numpy().astype(np.int64)

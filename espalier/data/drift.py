@@ -1,0 +1,204 @@
+"""Changed data: a pool that shows another pool's samples differently.
+
+Everything is a pure function of the row and the arguments: a row looks the same every time it is gathered,
+alone or among others, now or after a resume.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import ConfigError, DataError
+from espalier.core.seeds import key
+from espalier.data.dataset import VOID, IntArray
+
+
+class Pool(Protocol):
+    """Where samples come from."""
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the samples at ``rows`` (int64 ``[n]``) as ``x [n, …], y [n, …]``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ChangedPool:
+    """Another pool's samples, changed.
+
+    Attributes:
+        base: The other pool.
+        rows: Row ``r`` shows the base's row ``rows[r]``, or None.
+        labels: Class ``c`` reads ``labels[c]``, or None.
+        brightness: Added to the features.
+        noise: Standard deviation of the Gaussian noise added to the features.
+        rotation: Degrees by which images are turned, counter-clockwise.
+        noise_key: The 128-bit key of the noise.
+    """
+
+    base: Pool
+    rows: Tensor | None
+    labels: Tensor | None
+    brightness: float
+    noise: float
+    rotation: float
+    noise_key: int
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the changed samples at ``rows``; images stay in 0…1."""
+        x, y = self.base.gather(rows if self.rows is None else self.rows[rows])
+        if self.labels is not None:
+            y = self.labels[y]
+        if self.rotation:
+            images = y.ndim == 3
+            x = rotated(x, self.rotation)
+            y = rotated_labels(y, self.rotation) if images else y
+        if self.brightness:
+            x = x + self.brightness
+        if self.noise:
+            x = x + self.noise * row_noise(self.noise_key, rows, tuple(x.shape[1:])).to(x.dtype)
+        if x.ndim == 4 and (self.brightness or self.noise):
+            x = x.clamp(0.0, 1.0)
+        return x, y
+
+
+def look_through(
+    pool: Pool,
+    *,
+    rows: NDArray[np.int64] | None = None,
+    labels: NDArray[np.int64] | None = None,
+    brightness: float = 0.0,
+    noise: float = 0.0,
+    rotation: float = 0.0,
+    seed: int = 0,
+    part: str = "train",
+) -> Pool:
+    """Show a pool's samples differently; without any change the pool itself is returned.
+
+    Args:
+        pool: The pool.
+        rows: Row ``r`` shows the pool's row ``rows[r]`` (see `switched_rows`): other classes, another prior.
+        labels: Class ``c`` reads ``labels[c]``, int64 ``[n_classes]``.
+        brightness: Added to the features (images are then kept in 0…1).
+        noise: Standard deviation of Gaussian noise added to the features, drawn per row.
+        rotation: Degrees by which images (and label images) are turned, counter-clockwise.
+        seed: The run's seed, for the noise.
+        part: ``train`` or ``test``: the two have noise of their own.
+
+    Raises:
+        ConfigError: A negative or infinite amount.
+        DataError: Features that cannot be changed this way: token ids, or rotation of what is no image.
+    """
+    for name, value in (("brightness", brightness), ("noise", noise), ("rotation", rotation)):
+        if not math.isfinite(value) or (name == "noise" and value < 0):
+            raise ConfigError(f"{name} is {value}; accepted is a finite number{' from 0' if name == 'noise' else ''}.")
+    if rows is None and labels is None and not (brightness or noise or rotation):
+        return pool
+    x, y = pool.gather(torch.zeros(1, dtype=torch.int64))
+    if (brightness or noise or rotation) and not x.is_floating_point():
+        raise DataError("Token ids cannot be brightened, blurred by noise or turned; use a drift of labels.")
+    if rotation and x.ndim != 4:
+        raise DataError(f"Only images can be turned; a sample has shape {tuple(x.shape[1:])}.")
+    if labels is not None and y.is_floating_point():
+        raise DataError("Only classes can be permuted; this dataset's targets are numbers of a regression.")
+    return ChangedPool(
+        base=pool,
+        rows=None if rows is None else torch.from_numpy(np.ascontiguousarray(rows, np.int64)),
+        labels=None if labels is None else _table(labels),
+        brightness=float(brightness),
+        noise=float(noise),
+        rotation=float(rotation),
+        noise_key=key(seed, "data", "noise", part),
+    )
+
+
+def only(labels: Sequence[int], n_cells: int) -> IntArray:
+    """A cell mapping that leaves ``labels`` and turns every other cell into one of them, in turn.
+
+    With five labels of ten, the first other cell becomes the first label, the second the second, and so on: a
+    device that held 0…4 holds 5…9 after the switch, as many of each as before.
+    """
+    mapping = np.arange(n_cells)
+    others = [c for c in range(n_cells) if c not in set(labels)]
+    mapping[others] = [labels[i % len(labels)] for i in range(len(others))]
+    return mapping
+
+
+def turned(shift: int, n_cells: int) -> IntArray:
+    """A cell mapping that turns the prior: what a device had of cell c it has of cell (c + shift) mod n."""
+    return np.asarray((np.arange(n_cells) + shift) % n_cells)
+
+
+def switched_rows(cells: IntArray, mapping: IntArray) -> IntArray:
+    """Rows that show other cells: a row of cell c shows a row of cell ``mapping[c]``.
+
+    The i-th row of c shows the i-th row of ``mapping[c]`` (counting round where that cell has fewer rows), so
+    rows of one cell show different rows as long as there are enough.
+
+    Args:
+        cells: The cell of each row, int64 ``[n]``.
+        mapping: The new cell of each cell, int64 ``[n_cells]``.
+
+    Raises:
+        DataError: A cell maps to one that has no rows.
+    """
+    members = [np.flatnonzero(cells == c) for c in range(len(mapping))]
+    rows = np.arange(len(cells))
+    for cell, target in enumerate(mapping):
+        if target == cell or not len(members[cell]):
+            continue
+        if not len(members[target]):
+            raise DataError(f"Cell {cell} shall be switched to cell {target}, which has no samples.")
+        rows[members[cell]] = members[target][np.arange(len(members[cell])) % len(members[target])]
+    return rows
+
+
+def row_noise(noise_key: int, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal noise of each row, float32 ``[n, *shape]``, whatever the other rows are."""
+    out = np.empty((len(rows), math.prod(shape)), np.float32)
+    bits = np.random.Philox(key=noise_key)
+    rng, state = np.random.Generator(bits), bits.state
+    for place, row in zip(out, rows.tolist(), strict=True):
+        # Each row has a counter of its own in the upper half of Philox' 256 bits, so rows share no number. Setting
+        # the state is several times faster than making a generator for every row.
+        state["state"]["counter"][2] = row
+        bits.state = state
+        rng.standard_normal(out=place, dtype=np.float32)
+    return torch.from_numpy(out.reshape(len(rows), *shape))
+
+
+def rotated(x: Tensor, degrees: float) -> Tensor:
+    """Turn images ``[n, c, h, w]`` counter-clockwise about their centres, bilinear; what comes in is 0."""
+    return F.grid_sample(x, _grid(x, degrees), mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def rotated_labels(y: Tensor, degrees: float) -> Tensor:
+    """Turn label images ``[n, h, w]`` counter-clockwise by nearest pixels; what comes in is void."""
+    shifted = (y - VOID).to(torch.float32)[:, None]
+    sampled = F.grid_sample(shifted, _grid(shifted, degrees), mode="nearest", padding_mode="zeros", align_corners=False)
+    return sampled[:, 0].round().to(torch.int64) + VOID
+
+
+def _grid(x: Tensor, degrees: float) -> Tensor:
+    height, width = x.shape[-2:]
+    c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    # The sampling grid runs from -1 to 1 on both sides, so a side's ratio keeps a turned image from
+    # shearing. It asks where a target pixel comes from, and its y axis points down: both flips together
+    # leave the sign of s.
+    matrix = torch.tensor([[c, -s * height / width, 0.0], [s * width / height, c, 0.0]], dtype=x.dtype)
+    return F.affine_grid(matrix.expand(len(x), 2, 3), list(x.shape), align_corners=False)
+
+
+def _table(labels: NDArray[np.int64]) -> Tensor:
+    # Void pixels keep their label: the table reaches up to it.
+    table = torch.arange(max(VOID + 1, len(labels)))
+    table[: len(labels)] = torch.from_numpy(np.ascontiguousarray(labels, np.int64))
+    return table

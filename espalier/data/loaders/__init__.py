@@ -1,0 +1,1 @@
+"""One file per published format: files in, a `Dataset` out."""

@@ -1,0 +1,45 @@
+"""Ways to split a dataset over devices and edges, one file each, and how to get one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
+from espalier.data.partitions.classes import Classes
+from espalier.data.partitions.dirichlet import Dirichlet
+from espalier.data.partitions.explicit import Explicit
+from espalier.data.partitions.iid import Iid
+from espalier.data.partitions.owner import Owner
+from espalier.data.partitions.phefl import PheFl
+from espalier.data.partitions.pool import SharedPool
+from espalier.data.partitions.sized import Sized
+from espalier.data.partitions.two_level import TwoLevel
+
+
+def partition_spec(kind: str, options: Mapping[str, Any] | None = None) -> PartitionSpec:
+    """Make a partition's description from its kind and its options (as a TOML table gives them).
+
+    Raises:
+        ConfigError: An unknown kind or option (with the nearest known one), or a value that is not accepted.
+    """
+    return PartitionSpec.build({**(options or {}), "kind": kind})
+
+
+__all__ = [
+    "Assignment",
+    "Classes",
+    "Dirichlet",
+    "EdgeTest",
+    "EdgeTests",
+    "Explicit",
+    "Iid",
+    "Owner",
+    "PartitionSpec",
+    "PheFl",
+    "Request",
+    "SharedPool",
+    "Sized",
+    "TwoLevel",
+    "partition_spec",
+]

@@ -1,0 +1,124 @@
+"""By natural owner: a writer is a device, or a clinic is an edge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.errors import PartitionError
+from espalier.data.dataset import IntArray
+from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
+from espalier.data.rows import Rows, apportion
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner(PartitionSpec, kind="owner"):
+    """The publisher's own division of the data: by writer, subject, clinic or city.
+
+    ``level="device"``: a device has ``owners_per_device`` owners, drawn at random; owners that are not needed
+    stay out. ``level="edge"``: an edge has one owner or more (all owners are used, dealt out by size so that
+    edges come near equal amounts), and its devices share the rows at random in equal parts. If the test part
+    has rows of the same owners, an edge is tested on its owners' test rows.
+
+    Attributes:
+        level: Who an owner is in the tree.
+        owners_per_device: Owners joined in a device (``level="device"``).
+        min_samples: Owners with fewer rows are left out.
+        personal: Share of an edge's own test rows for personalisation (``level="edge"``).
+    """
+
+    level: Literal["device", "edge"] = "device"
+    owners_per_device: int = 1
+    min_samples: int = 1
+    personal: float = 0.0
+
+    def check(self) -> None:
+        """Refuse values that no data can meet."""
+        super().check()
+        self.require(self.owners_per_device >= 1, "owners_per_device", "at least 1")
+        self.require(self.min_samples >= 1, "min_samples", "at least 1")
+        self.require(0 <= self.personal <= 0.9, "personal", "0 to 0.9")
+
+    def assign(self, request: Request) -> Assignment:
+        """Sort rows by owner, then join owners into devices or split them over an edge's devices."""
+        column = request.dataset.owner_train
+        if column is None:
+            raise PartitionError(
+                f"Dataset {request.dataset.name!r} does not say who made its samples; choose another "
+                "partition "
+                "kind, or give an owner column (owner_train)."
+            )
+        owners = column[request.rows]
+        counts = np.bincount(owners)
+        able = np.flatnonzero(counts >= self.min_samples)
+        by_owner = {int(o): request.rows[owners == o] for o in able} if self.level == "edge" else {}
+        if self.level == "edge":
+            return self._by_edge(request, by_owner)
+        return self._by_device(request, owners, able)
+
+    def _by_device(self, request: Request, owners: IntArray, able: IntArray) -> Assignment:
+        wanted = request.n_devices * self.owners_per_device
+        if wanted > len(able):
+            raise PartitionError(
+                f"{request.n_devices} devices with {self.owners_per_device} owners each need {wanted} "
+                "owners; "
+                f"{len(able)} have at least {self.min_samples} samples. Use fewer devices or a lower "
+                "min_samples."
+            )
+        device_of = np.full(int(owners.max()) + 1, -1, np.int64)
+        chosen = request.rng("owners").permutation(able)[:wanted]
+        device_of[chosen] = np.arange(wanted) // self.owners_per_device
+        device = device_of[owners]
+        order = np.argsort(device, kind="stable")
+        order = order[np.searchsorted(device[order], 0) :]
+        offsets = np.searchsorted(device[order], np.arange(request.n_devices + 1))
+        return Assignment(Rows(offsets.astype(np.int64), request.rows[order]), request.edge)
+
+    def _by_edge(self, request: Request, by_owner: dict[int, IntArray]) -> Assignment:
+        if len(by_owner) < request.n_edges:
+            raise PartitionError(
+                f"{request.n_edges} edges need at least as many owners; {len(by_owner)} have at least "
+                f"{self.min_samples} samples. Use at most {len(by_owner)} edges."
+            )
+        edge_of = _even_groups({o: len(r) for o, r in by_owner.items()}, request.n_edges)
+        parts: list[IntArray] = [np.empty(0, np.int64)] * request.n_devices
+        for e, group in enumerate(edge_of):
+            mine = np.flatnonzero(request.edge == e)
+            rows = request.rng("rows", e).permutation(np.concatenate([by_owner[o] for o in group]))
+            if len(rows) < len(mine):
+                raise PartitionError(
+                    f"Edge {e} has {len(mine)} devices and {len(rows)} samples of its owners; use fewer devices."
+                )
+            sizes = 1 + apportion(len(rows) - len(mine), request.weights[mine])
+            for device, part in zip(mine, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
+                parts[device] = part
+        return Assignment(Rows.of(parts), request.edge, self._tests(request, edge_of))
+
+    def _tests(self, request: Request, edge_of: list[list[int]]) -> EdgeTests | None:
+        column = request.dataset.owner_test
+        if column is None:
+            return None
+        rows = [np.flatnonzero(np.isin(column, group)) for group in edge_of]
+        if min(len(r) for r in rows) == 0:
+            return None
+        mixed = [request.rng("test", e).permutation(r) for e, r in enumerate(rows)]
+        cut = [int(self.personal * len(r)) for r in mixed]
+        own = EdgeTest(
+            personal=Rows.of([np.sort(r[:n]) for r, n in zip(mixed, cut, strict=True)]),
+            evaluation=Rows.of([np.sort(r[n:]) for r, n in zip(mixed, cut, strict=True)]),
+        )
+        return EdgeTests("own", {"own": own})
+
+
+def _even_groups(sizes: dict[int, int], n_groups: int) -> list[list[int]]:
+    """Deal owners to groups: the largest first, each to the group with the least so far (ties: the first)."""
+    groups: list[list[int]] = [[] for _ in range(n_groups)]
+    load: NDArray[np.int64] = np.zeros(n_groups, np.int64)
+    for owner in sorted(sizes, key=lambda o: (-sizes[o], o)):
+        lightest = int(load.argmin())
+        groups[lightest].append(owner)
+        load[lightest] += sizes[owner]
+    return [sorted(g) for g in groups]

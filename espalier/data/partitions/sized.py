@@ -1,0 +1,160 @@
+"""D2D co-optimisation's controlled split: a given spread of sizes, a given number of classes per device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq, linprog
+from scipy.sparse import coo_array
+
+from espalier.core.errors import PartitionError
+from espalier.data.dataset import IntArray
+from espalier.data.partitions.base import Assignment, PartitionSpec, Request
+from espalier.data.partitions.fill import draw_cells
+from espalier.data.rows import FloatArray, apportion, deal
+
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sized(PartitionSpec, kind="sized"):
+    """Sizes with mean N⁻¹·total and standard deviation σ, each device with exactly ``classes`` cells (§5.1).
+
+    Stage one: sizes are ``max(floor, a + b·z)`` for a Gaussian draw z, with a and b solved such that the
+    sizes sum to the total and have the standard deviation σ. Stage two: each device draws ``classes`` cells,
+    every cell somewhere; a linear programme fills them such that sizes and cell totals are met exactly and
+    the smallest share of a device's cell, relative to an even split, is as large as possible. If the drawn
+    cells cannot meet the totals, they are drawn again, at most 20 times.
+
+    Attributes:
+        sigma: Standard deviation of the devices' sizes, in samples (paper: 750, 1250).
+        classes: Cells per device, I_c (paper: 4, 7).
+        min_samples: The least size of a device.
+    """
+
+    weighted: ClassVar[bool] = False
+
+    sigma: float = 750.0
+    classes: int = 4
+    min_samples: int = 200
+
+    def check(self) -> None:
+        """Refuse values that no data can meet."""
+        super().check()
+        self.require(self.sigma >= 0, "sigma", "at least 0")
+        self.require(self.classes >= 1, "classes", "at least 1")
+        self.require(self.min_samples >= 1, "min_samples", "at least 1")
+
+    def assign(self, request: Request) -> Assignment:
+        """Fix the sizes, draw the cells, fill them."""
+        if self.classes > request.n_cells:
+            raise PartitionError(
+                f"A device shall hold classes={self.classes} cells, the data has {request.n_cells}; lower it."
+            )
+        least = max(self.min_samples, self.classes)
+        request.need(least)
+        normal = request.rng("sizes").standard_normal(request.n_devices)
+        sizes = spread_sizes(len(request.rows), self.sigma, least, normal)
+        pools = request.pools()
+        totals = np.array([len(p) for p in pools])
+        for attempt in range(ATTEMPTS):
+            held = draw_cells(
+                request.rng("cells", attempt),
+                request.n_devices,
+                self.classes,
+                np.arange(request.n_cells),
+                request.n_cells,
+                cover=True,
+            )
+            counts = fill(held, sizes, totals)
+            if counts is not None:
+                return Assignment(deal(counts, pools), request.edge)
+        raise PartitionError(
+            f"In {ATTEMPTS} draws of {self.classes} cells per device none could use up every cell with "
+            "sizes of "
+            f"{sizes.min()}…{sizes.max()} samples; raise classes, lower sigma, or use more devices."
+        )
+
+
+def spread_sizes(total: int, sigma: float, least: int, normal: FloatArray) -> IntArray:
+    """Sizes of sum ``total``, standard deviation ``sigma`` and at least ``least``, shaped by normal draws.
+
+    ``size = max(least, a + b·z)``: for each b one a gives the sum, and the deviation grows with b.
+
+    Raises:
+        PartitionError: No such sizes: with the rest at the least size, even the widest spread is below σ.
+    """
+    n = len(normal)
+    if sigma == 0.0 or n == 1:
+        return apportion(total, np.ones(n))
+    z = (normal - normal.mean()) / normal.std()
+    mean = total / n
+
+    def at(b: float) -> FloatArray:
+        # Clipping only raises the mean, so the wanted a is at most `mean`; at `low` every device is clipped.
+        low = least - b * float(z.max()) - 1.0
+        a = brentq(lambda a: float(np.maximum(least, a + b * z).mean()) - mean, low, mean + 1e-9, xtol=1e-9)
+        return np.asarray(np.maximum(least, a + b * z))
+
+    # Past this b one device alone is above the floor: the widest spread there is.
+    gap = np.sort(z)
+    widest = (total - n * least) / max(float(gap[-1] - gap[-2]), 1e-9) + 1.0
+    if float(at(widest).std()) < sigma:
+        raise PartitionError(
+            f"Sizes of {total} samples over {n} devices with at least {least} each cannot have a standard "
+            f"deviation of {sigma:g}; the most is {at(widest).std():.0f}. Lower sigma or min_samples."
+        )
+    b = brentq(lambda b: float(at(b).std()) - sigma, 0.0, widest, xtol=1e-9)
+    extra = at(float(b)) - least
+    return least + apportion(total - n * least, extra) if extra.sum() > 0 else apportion(total, np.ones(n))
+
+
+def fill(held: NDArray[np.bool_], sizes: IntArray, totals: IntArray) -> IntArray | None:
+    """Whole numbers of rows by device and cell that meet sizes and totals exactly, or None if there are none.
+
+    Two linear programmes. The first maximises t such that each held cell has at least t of an even split of
+    its device's rows. The second takes these lower bounds rounded down; a transport problem with whole
+    margins and bounds has whole corner solutions, so nothing is left to round.
+
+    Args:
+        held: Who holds what, bool ``[n, n_cells]``.
+        sizes: Rows of each device, ``[n]``.
+        totals: Rows of each cell, ``[n_cells]``, of the same sum.
+    """
+    device, cell = np.nonzero(held)
+    n_vars, n = len(device), len(sizes)
+    places = np.arange(n_vars)
+    margins: Any = coo_array(
+        (np.ones(2 * n_vars), (np.concatenate([device, n + cell]), np.concatenate([places, places]))),
+        shape=(n + held.shape[1], n_vars),
+    )
+    wanted = np.concatenate([sizes, totals]).astype(np.float64)
+    even = (sizes / held.sum(1))[device]
+    # Variables: the counts, then t.
+    with_t: Any = coo_array((margins.data, margins.coords), shape=(n + held.shape[1], n_vars + 1))
+    floors: Any = coo_array(
+        (
+            np.concatenate([-np.ones(n_vars), even]),
+            (np.concatenate([places, places]), np.concatenate([places, np.full(n_vars, n_vars)])),
+        ),
+        shape=(n_vars, n_vars + 1),
+    )
+    cost = np.zeros(n_vars + 1)
+    cost[-1] = -1.0
+    best = linprog(cost, A_ub=floors, b_ub=np.zeros(n_vars), A_eq=with_t, b_eq=wanted, bounds=(0, None))
+    if best.status != 0 or best.x is None:
+        return None
+    t = min(1.0, float(best.x[-1]))
+    # The solver's t may lie above the true optimum by its tolerance, so the bounds are rounded down
+    # with a margin.
+    low = np.maximum(1.0, np.floor(t * even - 1e-6))
+    whole = linprog(np.zeros(n_vars), A_eq=margins, b_eq=wanted, bounds=[(v, None) for v in low])
+    if whole.status != 0 or whole.x is None:
+        return None
+    counts = np.zeros(held.shape, np.int64)
+    counts[device, cell] = np.rint(whole.x).astype(np.int64)
+    exact = bool((counts.sum(1) == sizes).all() and (counts.sum(0) == totals).all())
+    return counts if exact else None

@@ -1,0 +1,155 @@
+"""The catalogue of datasets: find one by name, read it, fetch it, list them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from espalier.core.errors import DataError, nearest
+from espalier.data import places
+from espalier.data.dataset import Dataset, Kind
+from espalier.data.download import Progress, download
+from espalier.data.entries import ENTRIES
+from espalier.data.loaders.base import Entry
+from espalier.data.loaders.imagefolder import read_imagefolder
+from espalier.data.loaders.npz import read_npz
+from espalier.data.options import checked
+
+
+@dataclass(frozen=True)
+class Info:
+    """One line of the catalogue.
+
+    Attributes:
+        name: The dataset's name.
+        kind: Its task.
+        samples: Training and test samples as published.
+        classes: Classes (outputs of a regression).
+        files: The layouts that are read, each with its file patterns.
+        licence: As the publisher states it.
+        citation: Whom to cite.
+        embedded: Needs no files.
+        fetchable: ``espalier data fetch`` can download it.
+        where: The folder it was found in, or None.
+    """
+
+    name: str
+    kind: Kind
+    samples: tuple[int, int]
+    classes: int
+    files: tuple[str, ...]
+    licence: str
+    citation: str
+    embedded: bool
+    fetchable: bool
+    where: Path | None
+
+
+def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
+    """Read a dataset of the catalogue, a user's ``.npz`` file, or a user's folder of images.
+
+    Args:
+        name: A name of the catalogue (``digits``, ``fashion-mnist``), the path of an ``.npz`` file, or the
+            path of a folder with one folder of images per class.
+        data_dir: Looked at first; then ``$ESPALIER_DATA``; then the user's cache.
+        **options: What the dataset's loader takes (``size=64``, ``topics=10``).
+
+    Raises:
+        DataError: An unknown name; files that are missing, truncated or of another format.
+        ConfigError: An option that the loader does not take.
+    """
+    own = _own_data(name)
+    if own is not None:
+        path, reader = own
+        return reader(path, **checked(reader, options, f"Dataset {name!r}", skip=("path", "folder")))
+    entry = find(name)
+    what = f"Dataset {entry.name!r}"
+    if entry.make is not None:
+        return entry.make(**checked(entry.make, options, what))
+    located = places.locate(entry, data_dir)
+    if located is None:
+        raise places.missing(entry, data_dir)
+    folder, layout = located
+    return layout.read(folder, **checked(layout.read, options, f"{what} ({layout.title})", skip=("folder",)))
+
+
+def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = None) -> Path:
+    """Download a dataset's files from the publisher into ``data_dir`` (the user's cache by default).
+
+    Files that are already there and whole are left alone; a broken download is resumed.
+
+    Args:
+        name: A name of the catalogue.
+        data_dir: Where to; a folder of the dataset's name is made in it.
+        progress: Called as ``progress(file, bytes so far, bytes in all or None)``.
+
+    Returns:
+        The folder with the files.
+
+    Raises:
+        DataError: The dataset cannot be fetched (then it says how to get it), there is no network, or a
+            file's checksum is wrong.
+    """
+    entry = find(name)
+    if entry.make is not None:
+        raise DataError(f"Dataset {entry.name!r} needs no files: it is made by the program itself. Nothing to fetch.")
+    if not entry.sources:
+        raise DataError(f"Dataset {entry.name!r} cannot be fetched by a program. {entry.by_hand}")
+    folder = (Path(data_dir).expanduser() if data_dir else places.cache()) / entry.folders[0]
+    for source in entry.sources:
+        download(source, folder, progress)
+    return folder
+
+
+def catalogue(data_dir: Path | None = None) -> list[Info]:
+    """Every dataset, and where it was found."""
+    lines = []
+    for e in ENTRIES:
+        located = places.locate(e, data_dir)
+        lines.append(
+            Info(
+                name=e.name,
+                kind=e.kind,
+                samples=e.samples,
+                classes=e.classes,
+                files=e.files,
+                licence=e.licence,
+                citation=e.citation,
+                embedded=e.make is not None,
+                fetchable=bool(e.sources),
+                where=located[0] if located else None,
+            )
+        )
+    return lines
+
+
+def find(name: str) -> Entry:
+    """The catalogue's entry of a name; case, spaces, ``-`` and ``_`` do not matter."""
+    for entry in ENTRIES:
+        if _plain(name) in {_plain(n) for n in (entry.name, *entry.aliases)}:
+            return entry
+    names = [e.name for e in ENTRIES]
+    raise DataError(
+        f"There is no dataset {name!r}; known are {', '.join(names)}, an existing .npz file, and an existing "
+        f"folder of images.{nearest(name.lower(), names)}"
+    )
+
+
+def _own_data(name: str) -> tuple[Path, Callable[..., Dataset]] | None:
+    """A user's file or folder, if the name is the path of one: it ends in .npz or has a separator."""
+    path = Path(name).expanduser()
+    if path.suffix == ".npz":
+        if not path.is_file():
+            raise DataError(f"There is no file {path}; give the path of an existing .npz file.")
+        return path, read_npz
+    if path.name != name:
+        if not path.is_dir():
+            raise DataError(f"There is no folder {path}; give a folder with one folder of images per class.")
+        return path, read_imagefolder
+    return None
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())

@@ -1,0 +1,261 @@
+"""One experiment: methods × seeds under one task, fleet and world. One TOML file, or the same objects.
+
+name = "two-level"
+seeds = [0, 1, 2]
+methods = ["hierfavg", { name = "fedprox", mu = 0.1, label = "FedProx 0.1" }]
+
+[task]      dataset, model and their options
+[partition] kind = "two_level" …
+[fleet]     devices, edges, tiers, fraction
+[training]  batch_size, updates, lr …
+[world]     compute, links, mobility, churn, drift …
+[stop]      rounds, seconds
+[evaluate]  every, seconds, target
+[record]    spans, checkpoint_rounds, checkpoint_seconds
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from espalier.core.errors import ConfigError, nearest
+from espalier.core.method import Method, Plan, Setting, make, override
+from espalier.core.spec import Spec
+from espalier.data import registry
+from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition, partition
+from espalier.data.partitions import partition_spec
+from espalier.simulator.simulation import Limits, Schedule
+from espalier.simulator.task import Task, Training
+from espalier.training.models import build as build_model
+from espalier.world.world import World
+
+
+@dataclass(frozen=True)
+class TaskSpec(Spec, family="task"):
+    """What is learnt: a dataset and a model by name, with their options.
+
+    ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
+    """
+
+    dataset: str = "digits"
+    model: str = "mlp"
+    dataset_options: dict[str, Any] = field(default_factory=dict)
+    model_options: dict[str, Any] = field(default_factory=dict)
+    loss: str | None = None
+    target: float | None = None
+    score: str = "acc_device"
+
+
+@dataclass(frozen=True)
+class FleetSpec(Spec, family="fleet"):
+    """How many devices and edges; servers between edges and cloud (``tiers``); the share that works.
+
+    ``tiers = [10, 2]`` puts 10 servers above the edges and 2 above those.
+    """
+
+    devices: int = 60
+    edges: int = 6
+    tiers: tuple[int, ...] = ()
+    fraction: float = 1.0
+
+    def check(self) -> None:
+        """Refuse impossible fleets."""
+        self.require(self.devices >= 1, "devices", "at least 1")
+        self.require(1 <= self.edges <= self.devices, "edges", "between 1 and the number of devices")
+        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
+        below = self.edges
+        for width in self.tiers:
+            self.require(1 <= width <= below, "tiers", "ever fewer servers, each at least 1")
+            below = width
+
+
+@dataclass(frozen=True)
+class RecordSpec(Spec, family="record"):
+    """What is written: spans of every node's work, and a checkpoint every so many rounds or seconds."""
+
+    spans: bool = True
+    checkpoint_rounds: int | None = None
+    checkpoint_seconds: float | None = 60.0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of an experiment: its label in tables, its options, and policies put in place of its own."""
+
+    method: Method
+    label: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def build(value: object) -> Entry:
+        """Make an entry from a name or a table (``name`` first)."""
+        if isinstance(value, Entry):
+            return value
+        if isinstance(value, Method):
+            return Entry(value, value.title or value.kind)
+        if isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping) or "name" not in value:
+            raise ConfigError(f"methods: {value!r} must be a method's name or a table with a name.")
+        table = dict(value)
+        name, label = table.pop("name"), table.pop("label", None)
+        overrides = {k: table.pop(k) for k in ("root", "edge", "local") if isinstance(table.get(k), Mapping)}
+        method = make(name, **table)
+        return Entry(method, label or method.title or name, overrides)
+
+    def plan(self, setting: Setting) -> Plan:
+        """Return the method's plan with the entry's own policies in place."""
+        return override(self.method.plan(setting), self.overrides)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the entry as a plain table."""
+        options = self.method.to_plain()
+        options.pop("kind")
+        return {"name": self.method.kind, "label": self.label, **options, **self.overrides}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that decides a run's numbers, but the seed."""
+
+    name: str = "experiment"
+    methods: tuple[Entry, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    task: TaskSpec = field(default_factory=TaskSpec)
+    partition: dict[str, Any] = field(default_factory=lambda: {"kind": "iid"})
+    fleet: FleetSpec = field(default_factory=FleetSpec)
+    training: Training = field(default_factory=Training)
+    world: World = field(default_factory=World)
+    stop: Limits = field(default_factory=Limits)
+    evaluate: Schedule = field(default_factory=Schedule)
+    record: RecordSpec = field(default_factory=RecordSpec)
+
+    @staticmethod
+    def build(table: Mapping[str, Any]) -> Experiment:
+        """Make an experiment from a plain table, checking every key and value."""
+        known = list(Experiment.__dataclass_fields__)
+        for key in table:
+            if key not in known:
+                raise ConfigError(f"{key}: unknown key; accepted: {', '.join(known)}.{nearest(key, known)}")
+        parts: dict[str, Any] = {name: kind.build(table[name], name) for name, kind in _PARTS.items() if name in table}
+        entries = table.get("methods", ["hierfavg"])
+        if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
+            entries = [entries]
+        methods = tuple(Entry.build(e) for e in entries)
+        labels = [e.label for e in methods]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ConfigError(f'methods: two are labelled {label!r}; give them labels (label = "…").')
+        seeds = table.get("seeds", [0])
+        seeds = [seeds] if isinstance(seeds, int) else seeds
+        if not seeds or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds):
+            raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers.")
+        split = dict(table.get("partition", {"kind": "iid"}))
+        found = Experiment(str(table.get("name", "experiment")), methods, tuple(seeds), partition=split, **parts)
+        found.partition_spec()
+        return found
+
+    def partition_spec(self) -> Any:
+        """Return the partition's description, checked."""
+        options = dict(self.partition)
+        return partition_spec(str(options.pop("kind", "iid")), options)
+
+    def dataset(self, data_dir: Path | None = None) -> Dataset:
+        """Read the dataset."""
+        return registry.load(self.task.dataset, data_dir, **self.task.dataset_options)
+
+    def module(self, dataset: Dataset) -> nn.Module:
+        """Build the model for a dataset."""
+        options = dict(self.task.model_options)
+        if dataset.vocabulary is not None:
+            options.setdefault("vocabulary", dataset.vocabulary)
+        return build_model(self.task.model, input_shape=dataset.input_shape, n_classes=dataset.n_classes, **options)
+
+    def make_task(self, dataset: Dataset, workers: int = 1) -> Task:
+        """Bind dataset, model and training settings."""
+        metric = dataset.meta.get("metric")
+        names = dataset.meta.get("metric_names", ())
+        return Task(
+            dataset, self.module(dataset), self.training, loss=self.task.loss, metric=metric, metric_names=names,
+            workers=workers,
+        )  # fmt: skip
+
+    def split(self, dataset: Dataset, seed: int) -> Partition:
+        """Deal the dataset to devices and edges."""
+        return partition(
+            dataset, self.partition_spec(), n_devices=self.fleet.devices, n_edges=self.fleet.edges, seed=seed
+        )
+
+    def only(self, entry: Entry, seed: int) -> Experiment:
+        """Return the experiment of one method and one seed."""
+        return replace(self, methods=(entry,), seeds=(seed,))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the experiment as a plain table; :meth:`build` makes an equal one of it."""
+        return {
+            "name": self.name,
+            "seeds": list(self.seeds),
+            "methods": [e.to_plain() for e in self.methods],
+            "partition": dict(self.partition),
+            **{name: getattr(self, name).to_plain() for name in _PARTS},
+        }
+
+
+_PARTS: dict[str, Any] = {
+    "task": TaskSpec,
+    "fleet": FleetSpec,
+    "training": Training,
+    "world": World,
+    "stop": Limits,
+    "evaluate": Schedule,
+    "record": RecordSpec,
+}
+
+
+def bundled() -> dict[str, Path]:
+    """Return the experiments that come with the package, by name."""
+    folder = Path(str(resources.files("espalier") / "experiments"))
+    return {p.stem: p for p in sorted(folder.glob("*.toml"))}
+
+
+def read(name: str | Path, changes: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a file or by its bundled name; ``changes`` are ``key=value`` in TOML."""
+    path = Path(name)
+    if not path.suffix and str(name) in bundled():
+        path = bundled()[str(name)]
+    if not path.is_file():
+        known = ", ".join(bundled())
+        raise ConfigError(f"There is no file {str(name)!r} and no bundled experiment of that name; known: {known}.")
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    for change in changes:
+        _set(table, change)
+    return Experiment.build(table)
+
+
+def _set(table: dict[str, Any], change: str) -> None:
+    """Apply one ``a.b.c=value`` to a nested table."""
+    key, sign, text = change.partition("=")
+    if not sign or not key.strip():
+        raise ConfigError(f"--set {change!r}: must be key=value, such as training.lr=0.1.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *parents, last = key.strip().split(".")
+    at: Any = table
+    for parent in parents:
+        at = at.setdefault(parent, {})
+        if not isinstance(at, dict):
+            raise ConfigError(f"--set {change!r}: {parent} is not a table.")
+    at[last] = value

@@ -1,0 +1,1 @@
+"""One file per published method; importing a file registers it."""

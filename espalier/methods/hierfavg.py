@@ -1,0 +1,50 @@
+"""HierFAVG: federated averaging on two levels.
+
+Liu, Zhang, Song, Letaief. Client-Edge-Cloud Hierarchical Federated Learning. IEEE ICC 2020.
+
+Every edge runs ``kappa2`` rounds with its devices (local training, then the average weighted by samples),
+each at its own speed; then the cloud waits for all edges, averages their models weighted by all samples
+registered below them, and overwrites every edge's model.
+
+Differences: devices are drawn uniformly (the authors' code draws in proportion to samples *and* weights
+by samples, which counts them twice); local work is whatever the experiment's unit is, epochs or steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from espalier.core.method import Method, Plan, Setting
+from espalier.core.policies import Local, Pace, Rules, Selection
+
+
+@dataclass(frozen=True)
+class HierFAVG(Method, kind="hierfavg"):
+    """Edges average their devices, the cloud averages the edges every ``kappa2`` edge rounds.
+
+    ``fraction`` of an edge's devices take part in each of its rounds (default: the experiment's);
+    ``mu`` adds FedProx's pull towards the edge's model.
+    """
+
+    title: ClassVar[str] = "HierFAVG"
+    citation: ClassVar[str] = "Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020"
+
+    kappa2: int = 1
+    fraction: float | None = None
+    mu: float = 0.0
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
+        self.require(self.mu >= 0, "mu", "0 or more")
+        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+
+    def plan(self, setting: Setting) -> Plan:
+        """Two barriers."""
+        fraction = setting.fraction if self.fraction is None else self.fraction
+        return Plan(
+            root=Rules(pace=Pace(self.kappa2)),
+            edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)),
+            local=Local(self.mu),
+        )

@@ -1,0 +1,1 @@
+"""The run's database, and what is read from it."""

@@ -1,0 +1,153 @@
+"""A run, read from its directory: frames, arrays, models. Works while the run goes on."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tomllib
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import nn
+
+from espalier.core.errors import RunError
+from espalier.record.database import FORMAT, connect
+
+
+class Run:
+    """One method × one world × one task × one seed."""
+
+    def __init__(self, directory: Path | str | None = None, *, connection: sqlite3.Connection | None = None):
+        """Open a run directory (or the database of a run in memory)."""
+        self.directory = None if directory is None else Path(directory)
+        self._connection = connection
+        if self._connection is None:
+            if self.directory is None or not (self.directory / "run.sqlite").is_file():
+                raise RunError(f"{self.directory} is not a run directory: it has no run.sqlite.")
+            self._connection = connect(self.directory / "run.sqlite", readonly=True)
+        found = self.meta("format")
+        if found != FORMAT:
+            raise RunError(f"{self.directory} has format {found!r}; this version reads format {FORMAT}.")
+
+    def __repr__(self) -> str:
+        return f"Run({self.label!r}, seed={self.seed}, rounds={self.rounds})"
+
+    def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Ask the database."""
+        assert self._connection is not None
+        try:
+            return self._connection.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise RunError(f"{self.directory}: the database cannot be read: {error}.") from error
+
+    def meta(self, key: str) -> Any:
+        """Return a fact about the run (None if it is not known)."""
+        rows = self.query("SELECT value FROM meta WHERE key = ?", key)
+        return json.loads(rows[0][0]) if rows else None
+
+    @cached_property
+    def label(self) -> str:
+        """The method's label."""
+        return str(self.meta("label"))
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed."""
+        return int(self.meta("seed"))
+
+    @cached_property
+    def experiment(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        found: dict[str, Any] = self.meta("experiment")
+        return found
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """``{"state": "running" | "finished", …}``."""
+        return self.meta("status") or {"state": "unknown"}
+
+    @property
+    def rounds(self) -> int:
+        """Rounds evaluated so far."""
+        return int(self.query("SELECT coalesce(max(round), 0) FROM metrics")[0][0])
+
+    def frame(self) -> pd.DataFrame:
+        """Return one row per evaluation: time, round, every metric, and bytes per tier so far."""
+        assert self._connection is not None
+        long = pd.read_sql_query("SELECT time, round, name, value FROM metrics ORDER BY rowid", self._connection)
+        long = long.drop_duplicates(["time", "round", "name"], keep="last")
+        wide = long.set_index(["time", "round", "name"])["value"].unstack("name").reset_index()
+        wide.columns.name = None
+        sent = pd.read_sql_query(
+            "SELECT time, round, tier, direction, kind, bytes FROM traffic ORDER BY rowid", self._connection
+        )
+        if len(sent):
+            sent["name"] = "bytes_" + sent["tier"]
+            tiers = sent.pivot_table(
+                index=["time", "round"], columns="name", values="bytes", aggfunc="sum"
+            ).reset_index()
+            tiers.columns.name = None
+            wide = wide.merge(tiers, on=["time", "round"], how="left")
+            names = [c for c in tiers.columns if str(c).startswith("bytes_")]
+            wide[names] = wide[names].fillna(0)
+            wide["bytes"] = wide[names].sum(axis=1)
+        return wide.sort_values(["time", "round"], ignore_index=True)
+
+    def array(self, name: str, round: int | None = None) -> NDArray[np.float32]:
+        """Return a number per device or edge, of the last evaluation or of a given round."""
+        where, values = ("AND round = ?", (name, round)) if round is not None else ("", (name,))
+        rows = self.query(f"SELECT data FROM arrays WHERE name = ? {where} ORDER BY rowid DESC LIMIT 1", *values)
+        if not rows:
+            known = ", ".join(r[0] for r in self.query("SELECT DISTINCT name FROM arrays ORDER BY name"))
+            raise RunError(f"The run has no array {name!r}; known: {known}.")
+        return np.frombuffer(rows[0][0], dtype="<f4").copy()
+
+    def arrays(self, name: str) -> list[tuple[float, int, NDArray[np.float32]]]:
+        """Return (time, round, values) of every evaluation."""
+        rows = self.query("SELECT time, round, data FROM arrays WHERE name = ? ORDER BY rowid", name)
+        return [(t, r, np.frombuffer(d, dtype="<f4").copy()) for t, r, d in rows]
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Return recorded events, oldest first."""
+        where, values = ("WHERE kind = ?", (kind,)) if kind is not None else ("", ())
+        rows = self.query(f"SELECT time, kind, node, data FROM events {where} ORDER BY rowid", *values)
+        return [{"time": t, "kind": k, "node": n, **json.loads(d)} for t, k, n, d in rows]
+
+    def time_to(self, target: float, score: str = "acc_device") -> float | None:
+        """Return the virtual time at which a score first reached a target (None: never)."""
+        rows = self.query("SELECT min(time) FROM metrics WHERE name = ? AND value >= ?", score, target)
+        return None if rows[0][0] is None else float(rows[0][0])
+
+    def model(self, name: str = "global") -> nn.Module:
+        """Return a final model as a module."""
+        from espalier.experiment import Experiment
+
+        if self.directory is None:
+            raise RunError("A run in memory has no saved models: give simulate() a directory.")
+        path = self.directory / "models" / f"{name}.safetensors"
+        if not path.is_file():
+            known = ", ".join(p.stem for p in sorted(path.parent.glob("*.safetensors"))) or "none yet"
+            raise RunError(f"The run has no model {name!r}; known: {known}.")
+        table = tomllib.loads((self.directory / "run.toml").read_text(encoding="utf-8"))
+        table.pop("about", None)
+        experiment = Experiment.build(table)
+        module = experiment.module(experiment.dataset())
+        module.load_state_dict(load_file(path))
+        return module
+
+
+def find_runs(*directories: Path | str) -> list[Run]:
+    """Return every run at or below the given directories, by path."""
+    found: list[Run] = []
+    for directory in directories:
+        base = Path(directory)
+        paths = sorted({p.parent for p in base.rglob("run.sqlite")})
+        if not paths:
+            raise RunError(f"There is no run at or below {base}.")
+        found += [Run(p) for p in paths]
+    return found

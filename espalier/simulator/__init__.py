@@ -1,0 +1,1 @@
+"""Virtual time: events, the lazy ledger, measuring, checkpoints."""

@@ -1,0 +1,368 @@
+"""The lazy ledger: models that exist only as recipes until someone looks at them.
+
+A training is written down as a :class:`Job` when it is ordered, a merge as a :class:`Sum`. Both are small
+descriptors that may depend on each other to any depth. When a vector is wanted (an evaluation, a policy
+that asks for vectors), everything it depends on is computed in waves: all jobs whose inputs are there run
+together in one batch, however asynchronous the method was; each result streams into the sums that want it
+and is dropped. What nobody wants (abandoned work) is never computed.
+
+The numbers do not depend on when or in which company a job is computed: a job's result is a function of
+its descriptor, and a sum adds its terms in the order of their names, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espalier.core.codec import register
+from espalier.core.errors import TrainingError
+from espalier.core.params import ParamSpec
+from espalier.core.store import Ref
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training that was ordered: everything its result depends on."""
+
+    device: int
+    number: int
+    start: Ref
+    updates: int
+    clock: int
+    concept: int = 0
+    anchor: Ref | None = None
+    mu: float = 0.0
+    memory: Ref | None = None
+    keep_memory: bool = False
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        return [int(r) for r in (self.start, self.anchor, self.memory) if r is not None]
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A weighted sum that was asked for; its terms are in the order of their names."""
+
+    terms: tuple[tuple[float, Ref], ...]
+    fallback: Ref | None = None
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        names = [int(r) for _, r in self.terms]
+        return names if self.fallback is None else [*names, int(self.fallback)]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a computed job left: the model, its mean loss, and optimiser state if it was to be kept."""
+
+    vector: Tensor
+    loss: float
+    memory: Tensor | None
+
+
+#: computes jobs: (jobs, look up a vector, look up an optimiser state) -> outcomes in the same order
+Compute = Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tensor | None]], Iterator[Outcome]]
+
+
+class _Running:
+    """A sum in the making."""
+
+    def __init__(self, recipe: Sum, spec: ParamSpec) -> None:
+        self.recipe = recipe
+        self.spec = spec
+        self.next = 0
+        self.total: Tensor | None = None
+        self.kept = 0.0
+        self.lost = 0.0
+        self.largest = -math.inf
+        self.tail: Tensor | None = None
+
+    def add(self, coefficient: float, vector: Tensor) -> bool:
+        """Add one term; return whether it was fit to be added."""
+        if not math.isfinite(float(vector.sum())):
+            self.lost += coefficient
+            return False
+        if self.total is None:
+            self.total = torch.zeros(self.spec.n_float, dtype=torch.float64)
+            self.dtype = vector.dtype
+        self.total.add_(vector[: self.spec.n_float], alpha=coefficient)
+        self.kept += coefficient
+        if self.spec.size > self.spec.n_float and coefficient > self.largest:
+            self.largest, self.tail = coefficient, vector[self.spec.n_float :].clone()
+        return True
+
+    def result(self, fallback: Tensor | None) -> Tensor:
+        """Return the finished sum."""
+        if self.total is None:
+            if fallback is None:
+                raise TrainingError(
+                    "Every model of a merge has non-finite numbers and there is no earlier model to fall back "
+                    "on. Lower the learning rate, or check the data for NaN."
+                )
+            return fallback
+        if self.lost:
+            self.total *= (self.kept + self.lost) / self.kept
+        head = self.total.to(self.dtype)
+        return head if self.tail is None else torch.cat([head, self.tail])
+
+
+class Ledger:
+    """The simulator's model store."""
+
+    def __init__(
+        self,
+        spec: ParamSpec,
+        compute: Compute,
+        initial: Callable[[int], Tensor],
+        roots: Callable[[set[int]], None],
+        rejected: Callable[[int], None] = lambda ref: None,
+        pending_limit: int = 20_000,
+    ) -> None:
+        self.spec = spec
+        self._compute = compute
+        self._initial = initial
+        self._roots = roots
+        self._rejected = rejected
+        self._limit = pending_limit
+        self._next = 0
+        self._recipes: dict[int, Job | Sum] = {}
+        self._values: dict[int, Tensor] = {}
+        self._losses: dict[int, float] = {}
+        self._memories: dict[int, Tensor] = {}
+        self._initials: dict[int, int] = {}
+        #: names given since the current event began: a node may hold them in its hand
+        self.young: set[int] = set()
+        self.ordered = 0
+        self.computed = 0
+
+    # -- the store's algebra -------------------------------------------------------------------------
+
+    def initial(self, index: int = 0) -> Ref:
+        """Return the ``index``-th initial model."""
+        if index not in self._initials or self._initials[index] not in self._values:
+            self._initials[index] = int(self.put(self._initial(index)))
+        return Ref(self._initials[index])
+
+    def put(self, vector: Tensor) -> Ref:
+        """Keep a vector."""
+        if vector.shape != (self.spec.size,):
+            raise TrainingError(f"A model has {self.spec.size} numbers; got a tensor of shape {tuple(vector.shape)}.")
+        ref = self._name()
+        self._values[int(ref)] = vector
+        return ref
+
+    def combine(self, terms: Sequence[tuple[float, Ref]], fallback: Ref | None = None) -> Ref:
+        """Write down a weighted sum."""
+        if not terms:
+            raise TrainingError("A merge needs at least one model.")
+        if len(terms) == 1 and terms[0][0] == 1.0:
+            return terms[0][1]
+        ref = self._name()
+        ordered = tuple(sorted(((float(c), r) for c, r in terms), key=lambda term: int(term[1])))
+        self._recipes[int(ref)] = Sum(ordered, fallback)
+        return ref
+
+    def submit(self, job: Job) -> Ref:
+        """Write down a training."""
+        ref = self._name()
+        self._recipes[int(ref)] = job
+        self.ordered += 1
+        return ref
+
+    def vectors(self, refs: Sequence[Ref]) -> Tensor:
+        """Return models as rows, computing what is missing."""
+        self.flush(refs)
+        return torch.stack([self._values[int(r)] for r in refs])
+
+    def vector(self, ref: Ref) -> Tensor:
+        """Return one model, computing it if need be."""
+        self.flush([ref])
+        return self._values[int(ref)]
+
+    def loss(self, ref: Ref) -> float:
+        """Return the mean training loss of the training that made a model."""
+        self.flush([ref])
+        return self._losses.get(int(ref), math.nan)
+
+    def _name(self) -> Ref:
+        ref = Ref(self._next)
+        self._next += 1
+        self.young.add(int(ref))
+        if len(self._recipes) >= self._limit:
+            self._relieve()
+        return ref
+
+    def _relieve(self) -> None:
+        """Bound the number of open recipes: forget the unreachable, compute the rest's oldest half."""
+        reachable = self._mark([])
+        if len(reachable) >= self._limit // 2:
+            self.flush([Ref(r) for r in sorted(reachable)[: len(reachable) // 2]])
+
+    # -- computing -------------------------------------------------------------------------------------
+
+    def flush(self, refs: Iterable[Ref]) -> None:
+        """Compute the given models and everything they depend on."""
+        targets = [int(r) for r in refs if int(r) not in self._values]
+        if not targets:
+            return
+        held: set[int] = set()
+        reachable = self._mark(targets, held)
+        needed = self._needed(targets)
+        for name in reachable - needed:
+            held.update(self._recipes[name].inputs)
+        held.update(targets)
+        uses: dict[int, int] = {}
+        users: dict[int, list[int]] = {}
+        for name in sorted(needed):
+            for i in set(self._recipes[name].inputs):
+                uses[i] = uses.get(i, 0) + 1
+                users.setdefault(i, []).append(name)
+        running: dict[int, _Running] = {}
+        finished: set[int] = set()
+        ready: list[int] = []
+
+        def release(name: int) -> None:
+            uses[name] -= 1
+            if uses[name] == 0 and name not in held:
+                self._forget(name)
+
+        def advance(name: int, recipe: Sum) -> Tensor | None:
+            """Add to a sum all terms that are there, in order; return it once none is missing."""
+            at = running.setdefault(name, _Running(recipe, self.spec))
+            while at.next < len(recipe.terms):
+                coefficient, ref = recipe.terms[at.next]
+                if int(ref) not in self._values:
+                    return None
+                if not at.add(coefficient, self._values[int(ref)]):
+                    self._rejected(int(ref))
+                at.next += 1
+                again = at.next < len(recipe.terms) and recipe.terms[at.next][1] == ref
+                if not again and recipe.fallback != ref:
+                    release(int(ref))
+            fallback = None if recipe.fallback is None else self._values.get(int(recipe.fallback))
+            if at.total is None and recipe.fallback is not None and fallback is None:
+                return None
+            del running[name]
+            finished.add(name)
+            total = at.result(fallback)
+            if recipe.fallback is not None:
+                release(int(recipe.fallback))
+            return total
+
+        def settle(names: list[int]) -> None:
+            """Go through recipes that may have become computable; sums at once, jobs into ``ready``."""
+            todo = list(names)
+            while todo:
+                name = todo.pop()
+                recipe = self._recipes[name]
+                if name in finished:
+                    continue
+                if isinstance(recipe, Job):
+                    if all(i in self._values for i in recipe.inputs):
+                        finished.add(name)
+                        ready.append(name)
+                    continue
+                total = advance(name, recipe)
+                if total is not None:
+                    self._values[name] = total
+                    todo.extend(users.get(name, ()))
+
+        settle(sorted(needed, reverse=True))
+        while ready:
+            wave, ready = sorted(ready), []
+            jobs = [self._job(n) for n in wave]
+            outcomes = self._compute(jobs, lambda r: self._values[int(r)], lambda r: self._memories.get(int(r)))
+            for name, job, outcome in zip(wave, jobs, outcomes, strict=True):
+                self.computed += 1
+                self._losses[name] = outcome.loss
+                if outcome.memory is not None:
+                    self._memories[name] = outcome.memory
+                self._values[name] = outcome.vector
+                settle(users.get(name, []))
+                for i in set(job.inputs):
+                    release(i)
+        for name in needed:
+            self._recipes.pop(name, None)
+
+    def _job(self, name: int) -> Job:
+        job = self._recipes[name]
+        assert isinstance(job, Job)
+        return job
+
+    def _needed(self, targets: Iterable[int]) -> set[int]:
+        needed: set[int] = set()
+        todo = list(targets)
+        while todo:
+            name = todo.pop()
+            if name in needed or name in self._values:
+                continue
+            if name not in self._recipes:
+                raise TrainingError(f"Model {name} is unknown: it was dropped because no node held it any more.")
+            needed.add(name)
+            todo.extend(self._recipes[name].inputs)
+        return needed
+
+    def _mark(self, extra: Iterable[int], held: set[int] | None = None) -> set[int]:
+        """Forget what no node can reach; return the open recipes that can be reached."""
+        live: set[int] = set() if held is None else held
+        self._roots(live)
+        live.update(self._initials.values(), self.young)
+        reachable: set[int] = set()
+        keep: set[int] = set()
+        todo = [*live, *extra]
+        while todo:
+            name = todo.pop()
+            if name in keep:
+                continue
+            keep.add(name)
+            if name in self._recipes:
+                reachable.add(name)
+                todo.extend(self._recipes[name].inputs)
+        for table in (self._values, self._recipes, self._losses, self._memories):
+            for name in [n for n in table if n not in keep]:
+                del table[name]
+        return reachable
+
+    def _forget(self, name: int) -> None:
+        self._values.pop(name, None)
+        self._memories.pop(name, None)
+
+    # -- saving ----------------------------------------------------------------------------------------
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the open recipes as plain data, and the computed vectors by name."""
+        self._mark([])
+        plain = {
+            "next": self._next,
+            "recipes": dict(self._recipes),
+            "losses": dict(self._losses),
+            "initials": dict(self._initials),
+            "ordered": self.ordered,
+            "computed": self.computed,
+        }
+        tensors = {f"v{n}": t for n, t in self._values.items()}
+        tensors |= {f"m{n}": t for n, t in self._memories.items()}
+        return plain, tensors
+
+    def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Become the ledger that :meth:`save` described."""
+        self._next = plain["next"]
+        self._recipes = dict(plain["recipes"])
+        self._losses = dict(plain["losses"])
+        self._initials = dict(plain["initials"])
+        self.ordered, self.computed = plain["ordered"], plain["computed"]
+        self._values = {int(k[1:]): t for k, t in tensors.items() if k[0] == "v"}
+        self._memories = {int(k[1:]): t for k, t in tensors.items() if k[0] == "m"}

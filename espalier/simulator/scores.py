@@ -1,0 +1,167 @@
+"""Scores of models: evaluate each distinct model once, then do arithmetic on test distributions.
+
+The main score of a classification is ``acc``, of a segmentation ``miou``, of a regression the first of its
+metrics (or ``mse``); ``loss`` comes with each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.store import Ref
+from espalier.training.evaluate import Evaluation
+
+if TYPE_CHECKING:
+    from espalier.simulator.simulation import Simulation
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The main figure of a model on some rows, and its mean loss."""
+
+    main: float
+    loss: float
+
+
+class Scores:
+    """Evaluations of one simulation's models on the test set, by model and look of the features."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.sim = simulation
+        data = simulation.task.dataset
+        self.kind = data.kind
+        self._all = np.arange(len(data.cell_test))
+        self._found: dict[tuple[int, int], Evaluation] = {}
+        names = simulation.task.metric_names
+        self.names = {"classification": ("acc",), "segmentation": ("miou",)}.get(self.kind, names or ("mse",))
+
+    def lower_is_better(self, name: str) -> bool:
+        """Tell whether a small figure is a good one."""
+        return self.kind == "regression" or name == "loss"
+
+    def prepare(self, refs: Iterable[Ref]) -> None:
+        """Evaluate the given models on the test set under every look that is in use."""
+        sim = self.sim
+        wanted = sorted({int(r) for r in refs})
+        looks = self._feature_looks()
+        self._found = {k: v for k, v in self._found.items() if k[0] in set(wanted) and k[1] in looks}
+        for look in looks:
+            missing = [r for r in wanted if (r, look) not in self._found]
+            if not missing:
+                continue
+            sim.ledger.flush([Ref(r) for r in missing])
+            vectors = [sim.ledger.vector(Ref(r)) for r in missing]
+            pool = sim.views.test_pool(look)
+            found = sim.task.evaluator.run(vectors, pool, self._all, sim.task.dataset.cell_test)
+            self._found |= {(r, look): e for r, e in zip(missing, found, strict=True)}
+
+    def _feature_looks(self) -> list[int]:
+        """Return one look number for each distinct appearance of test features in use now."""
+        seen: dict[tuple[float, float, float], int] = {}
+        for number in np.unique(self.sim.weather.looks()).tolist():
+            seen.setdefault(self.sim.views.features(number), number)
+        return list(seen.values())
+
+    def _evaluation(self, ref: Ref, look: int) -> Evaluation:
+        features = self.sim.views.features(look)
+        for number in self._feature_looks():
+            if self.sim.views.features(number) == features:
+                return self._found[int(ref), number]
+        raise KeyError((ref, look))
+
+    def overall(self, ref: Ref) -> dict[str, float]:
+        """Return a model's figures on the whole test set (under the commonest look)."""
+        numbers, counts = np.unique(self.sim.weather.looks(), return_counts=True)
+        look = int(numbers[counts.argmax()])
+        evaluation = self._evaluation(ref, look)
+        mix = self.sim.views.mix(look, evaluation.count[None].astype(np.float32))
+        return {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
+
+    def at_devices(self, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
+        """Return every device's figures on its own test distribution, [N] each."""
+        sim = self.sim
+        places, groups = sim.meter.places()
+        looks = sim.weather.looks()
+        out: dict[str, Floats] = {}
+        keys, where = np.unique(np.stack([places, groups, looks], 1), axis=0, return_inverse=True)
+        where = where.reshape(-1)
+        order = np.argsort(where, kind="stable")
+        bounds = np.searchsorted(where[order], np.arange(len(keys) + 1))
+        for k, (place, group, look) in enumerate(keys.tolist()):
+            members = order[bounds[k] : bounds[k + 1]]
+            evaluation = self._evaluation(models[place, group], look)
+            mix = sim.views.mix(look, sim.fleet.partition.test_mix[members])
+            for name, values in self._mixed(evaluation, mix, look).items():
+                out.setdefault(name, np.full(len(places), np.nan))[members] = values
+        return out
+
+    def at_edges(self, models: Mapping[int, Ref]) -> dict[str, Floats]:
+        """Return every edge's figures on its own test set or distribution, [E] each."""
+        sim = self.sim
+        part = sim.fleet.partition
+        out: dict[str, Floats] = {}
+        if part.edge_tests is not None:
+            for edge, ref in models.items():
+                score = self.on_rows([ref], part.edge_tests.evaluation[edge], "test", sim.task.dataset.cell_test)[0]
+                for name, value in ((self.names[0], score.main), ("loss", score.loss)):
+                    out.setdefault(name, np.full(part.n_edges, np.nan))[edge] = value
+            return out
+        looks = sim.weather.looks()
+        for edge, ref in models.items():
+            members = np.flatnonzero(part.edge == edge)
+            here = looks[members]
+            for look in np.unique(here).tolist():
+                # an edge whose devices see the world differently is tested on their mixture
+                chosen = members[here == look]
+                weight = part.sizes[chosen].sum() / part.sizes[members].sum()
+                mix = (part.test_mix[chosen] * part.sizes[chosen, None]).sum(0, keepdims=True)
+                mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
+                for name, values in self._mixed(self._evaluation(ref, look), mix, look).items():
+                    row = out.setdefault(name, np.full(part.n_edges, np.nan))
+                    row[edge] = np.nan_to_num(row[edge]) + weight * values[0]
+        return out
+
+    def on_rows(self, refs: Sequence[Ref], rows: NDArray[np.int64], part: str, cells: NDArray[np.int64]) -> list[Score]:
+        """Evaluate models on given rows of the training or test samples."""
+        sim = self.sim
+        vectors = [sim.ledger.vector(r) for r in refs] if len(refs) == 1 else list(sim.ledger.vectors(refs))
+        pool = sim.task.dataset.pool("train" if part == "train" else "test")
+        found = sim.task.evaluator.run(vectors, pool, rows, cells[rows])
+        scores = []
+        for evaluation in found:
+            mix = evaluation.count[None].astype(np.float32)
+            figures = self._mixed(evaluation, mix, None)
+            scores.append(Score(float(figures[self.names[0]][0]), float(figures["loss"][0])))
+        return scores
+
+    def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
+        """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""
+        count = np.maximum(evaluation.count, 1)
+        seen = (evaluation.count > 0).astype(np.float64)
+        weights = mix.astype(np.float64) * seen
+        weights /= np.maximum(weights.sum(1, keepdims=True), 1e-300)
+        out = {"loss": weights @ (evaluation.loss_sum / count)}
+        if self.kind == "classification":
+            table = None if look is None else self.sim.views.permutation(look)
+            truth = np.arange(len(count)) if table is None else table
+            right = evaluation.confusion[np.arange(len(count)), truth]
+            if table is not None:
+                out["loss"] = np.full(len(mix), np.nan)
+            out["acc"] = weights @ (right / count)
+        elif self.kind == "segmentation":
+            confusion = np.einsum("nc,cij->nij", weights, evaluation.confusion / count[:, None, None])
+            hit = np.einsum("nii->ni", confusion)
+            union = confusion.sum(1) + confusion.sum(2) - hit
+            iou = np.where(union > 0, hit / np.maximum(union, 1e-300), np.nan)
+            out["miou"] = np.nanmean(iou, axis=1)
+        else:
+            for i, name in enumerate(self.names):
+                out[name] = weights @ (evaluation.sums[:, i] / count)
+        return out

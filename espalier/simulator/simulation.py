@@ -1,0 +1,433 @@
+"""The simulation: virtual time drives the nodes, the world says how long things take.
+
+    pop the next event → the node it is for says what to do → do it: send (links say when it arrives),
+    train (the ledger writes it down, compute says when it is done), arrange, serve, record → repeat
+
+Time never depends on this machine. All state is plain data, so a run can be saved at any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from espalier.core.address import Address, host_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.codec import refs_in
+from espalier.core.device import Device
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import (
+    Action,
+    Arrange,
+    ChildJoined,
+    ChildLeft,
+    Closed,
+    Deadline,
+    Measure,
+    Measured,
+    Record,
+    Send,
+    Serve,
+    SetDeadline,
+    Started,
+    Train,
+    Trained,
+)
+from espalier.core.method import Method, Node, Plan, Setting
+from espalier.core.policies import Rules
+from espalier.core.spec import Spec
+from espalier.core.statistics import statistic
+from espalier.core.store import Ref
+from espalier.data.partition import Partition
+from espalier.record.database import Recorder
+from espalier.simulator.fleet import Fleet
+from espalier.simulator.ledger import Job, Ledger
+from espalier.simulator.local import SimulatedData
+from espalier.simulator.measure import Meter
+from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
+from espalier.simulator.task import Task
+from espalier.simulator.transport import Transport
+from espalier.simulator.views import Views
+from espalier.simulator.weather import Weather
+from espalier.world.protocols import Shape
+from espalier.world.world import World
+
+
+@dataclass(frozen=True)
+class Limits(Spec, family="stop"):
+    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first."""
+
+    rounds: int | None = 20
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Refuse a run without an end."""
+        self.require(self.rounds is not None or self.seconds is not None, "rounds", "given, or seconds")
+        self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
+        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
+
+
+@dataclass(frozen=True)
+class Schedule(Spec, family="evaluate"):
+    """When models are evaluated: every so many rounds, or every so many virtual seconds."""
+
+    every: int = 1
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.every >= 1, "every", "at least 1")
+        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
+
+
+class Simulation:
+    """One method × one world × one task × one seed."""
+
+    def __init__(
+        self,
+        method: Method,
+        task: Task,
+        world: World,
+        partition: Partition,
+        seed: int,
+        *,
+        recorder: Recorder,
+        limits: Limits | None = None,
+        schedule: Schedule | None = None,
+        fraction: float = 1.0,
+        tiers: tuple[int, ...] = (),
+        spans: bool = True,
+        plan: Plan | None = None,
+    ) -> None:
+        self.method, self.task, self.seed = method, task, seed
+        self.limits, self.schedule = limits or Limits(), schedule or Schedule()
+        self.recorder, self.spans = recorder, spans
+        batches = -(-partition.sizes // task.training.batch_size)
+        shape = Shape(
+            partition.n_devices, partition.n_edges, seed, batches.astype(np.int64), task.spec.model_bytes,
+            partition.edge,
+        )  # fmt: skip
+        self.world_spec, self.world = world, world.bind(shape)
+        setting = Setting(
+            shape.n_devices, shape.n_edges, task.dataset.n_classes, task.training.updates, fraction,
+            getattr(world.mobility, "stay", 1.0),
+        )  # fmt: skip
+        self.plan = plan or method.plan(setting)
+        self.fleet = Fleet(seed, shape, self.world, partition, tiers)
+        self.views = Views(task.dataset, partition, seed)
+        self.ledger = Ledger(
+            task.spec,
+            task.computer(seed, self.views),
+            lambda index: task.initial(seed, index),
+            self._roots,
+            self._rejected,
+        )
+        self.fleet.store = self.ledger
+        self.queue = Queue()
+        self.now = 0.0
+        self.round = 0
+        self.finished = False
+        self.nodes: dict[Address, Node] = {}
+        self.served: dict[Address, dict[str, Ref]] = {}
+        self.closed: dict[Address, int] = {}
+        self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
+        self.messages = 0
+        self._event: Any = None
+        self._held: list[ToNode] = []
+        self.transport = Transport(self)
+        self.weather = Weather(self)
+        self.meter = Meter(self)
+        self.fleet.judge = self.meter.judge
+
+    # -- running ---------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Plant the tree and let the run begin."""
+        self.weather.begin()
+        self.fleet.plant(self.plan.root.structure.flat)
+        self.meter.describe_fleet()
+        for node in self.fleet.tree.aggregators():
+            if node != self.fleet.tree.root:
+                self.recorder.move(0.0, node, self.fleet.tree.parent(node), "")
+        if self.plan.starts == "root":
+            self.queue.push(0.0, NODE, ToNode(self.fleet.tree.root, Started()))
+        else:
+            for device in self.fleet.devices():
+                self.queue.push(0.0, NODE, ToNode(device, Started()))
+        if self.schedule.seconds is not None:
+            self.queue.push(self.schedule.seconds, LATE, ToWorld("evaluate"))
+        self.meter.measure()
+
+    def step(self) -> bool:
+        """Let one event happen; return whether the run goes on."""
+        if self.finished:
+            return False
+        if self.limits.seconds is not None and self.queue.next_time > self.limits.seconds:
+            self.now = self.limits.seconds
+            self._finish()
+            return False
+        if not len(self.queue):
+            self.recorder.event(self.now, "stalled", None, {"why": "nothing is going to happen any more"})
+            self._finish()
+            return False
+        self.now, self._event = self.queue.pop()
+        self.ledger.young.clear()
+        if isinstance(self._event, ToNode):
+            self._deliver(self._event)
+        else:
+            self.weather.change(self._event)
+        self._event = None
+        return not self.finished
+
+    def _deliver(self, what: ToNode) -> None:
+        host = host_of(what.node)
+        self.weather.stirred()
+        if not self.weather.alive(host) and host >= self.fleet.n_devices:
+            self._held.append(what)  # a server that is down: the sender tries until it is back
+        elif self.weather.life(host) == what.life or host >= self.fleet.n_devices:
+            self.tell(what.node, what.event)
+
+    def died(self, host: int, forgets: bool) -> None:
+        """A host is gone: a device forgets its order, a server that forgets loses its state."""
+        for address in [a for a in self.nodes if host_of(a) == host]:
+            node = self.nodes[address]
+            if isinstance(node, Device):
+                node.state.order = None
+            if forgets or (host < self.fleet.n_devices and node.idle):
+                del self.nodes[address]
+                self.served.pop(address, None)
+
+    def returned(self, host: int) -> None:
+        """A server is back: what was sent to it meanwhile arrives now."""
+        held, self._held = self._held, []
+        for what in held:
+            if host_of(what.node) == host:
+                self.queue.push(self.now, NODE, what)
+            else:
+                self._held.append(what)
+
+    def run(self, progress: Callable[[Simulation], None] | None = None) -> None:
+        """Run to the end; ``progress`` is called after every event."""
+        while self.step():
+            if progress is not None:
+                progress(self)
+
+    def _finish(self) -> None:
+        if not self.finished:
+            self.finished = True
+            self.meter.measure(last=True)
+
+    # -- nodes -------------------------------------------------------------------------------------------
+
+    def node(self, address: Address) -> Node:
+        """Return the node at an address, making it if need be."""
+        found = self.nodes.get(address)
+        if found is None:
+            found = self._make(address)
+            self.nodes[address] = found
+        return found
+
+    def _make(self, address: Address) -> Node:
+        node: Node | None = None
+        if self.plan.node is not None:
+            node = self.plan.node(address, self.fleet)
+        if node is None:
+            if self.fleet.is_device(address):
+                node = Device(address, self.plan.local, self.plan.child, self.fleet)
+            else:
+                node = Aggregator(address, self._rules(address), self.fleet)
+        return node
+
+    def _rules(self, address: Address) -> Rules:
+        return self.plan.root if address == self.fleet.tree.root else self.plan.edge
+
+    def tell(self, address: Address, event: Any) -> None:
+        """Give a node an event and do what it says."""
+        node = self.node(address)
+        device = address < self.fleet.n_devices
+        if device and isinstance(event, Trained | Measured):
+            self.fleet.working[address] = False
+            if isinstance(event, Trained):
+                self.weather.trained(address)
+        for action in node.on(event, self.now):
+            self.act(address, action)
+        if device and node.idle:
+            self.nodes.pop(address, None)
+
+    def act(self, address: Address, action: Action) -> None:
+        """Do what a node asked for."""
+        match action:
+            case Send(message=message):
+                self.transport.send(message)
+            case Train():
+                self._train(address, action)
+            case Measure():
+                self._measure(address, action)
+            case SetDeadline(seconds=seconds, key=key, number=number):
+                life = self.weather.life(host_of(address))
+                self.queue.push(self.now + seconds, LATE, ToNode(address, Deadline(key, number), life))
+            case Serve(models=models):
+                self.served[address] = models
+            case Closed(progress=progress):
+                self._closed(address, progress)
+            case Arrange():
+                self._arrange(action)
+            case Record(kind=kind, data=data):
+                self.recorder.event(self.now, kind, host_of(address), data)
+
+    def _train(self, device: Address, train: Train) -> None:
+        if not self.fleet.is_device(device):
+            raise ProtocolError(f"Node {device} has no data to train on: only devices train.")
+        number = int(self.jobs[device])
+        self.jobs[device] += 1
+        look = self.weather.look(device)
+        job = Job(
+            device, number, train.start, train.updates, train.clock, look, train.anchor, train.mu, train.memory,
+            train.keep_memory, train.args,
+        )  # fmt: skip
+        ref = self.ledger.submit(job)
+        rows = len(self.views.rows(device, look)) if look else self.fleet.samples(device)
+        batches = self.task.training.batches(rows, train.updates)
+        seconds = self.weather.compute().duration(device, batches, self.now, number)
+        self._busy(device, "train", seconds)
+        done = Trained(train.token, ref, seconds, train.updates)
+        self.queue.push(self.now + seconds, NODE, ToNode(device, done, self.weather.life(device)))
+
+    def _measure(self, device: Address, measure: Measure) -> None:
+        number = int(self.jobs[device])
+        self.jobs[device] += 1
+        found = statistic(measure.what)
+        look = self.weather.look(device)
+        rows = self.views.rows(device, look)
+        rng = self.fleet.rng("statistic", measure.what, device, number)
+        local = SimulatedData(self.task, self.views.pool(look), rows, rng)
+        vectors: list[Tensor] = list(self.ledger.vectors(measure.models)) if measure.models else []
+        values = found.compute(local, vectors, **measure.args)
+        batches = found.batches(-(-len(rows) // self.task.training.batch_size), len(vectors))
+        seconds = self.weather.compute().duration(device, batches, self.now, number) if batches else 0.0
+        self._busy(device, "measure", seconds)
+        event = Measured(measure.token, values, seconds)
+        self.queue.push(self.now + seconds, NODE, ToNode(device, event, self.weather.life(device)))
+
+    def _busy(self, device: Address, kind: str, seconds: float) -> None:
+        self.fleet.working[device] = True
+        self.meter.spent(device, kind, seconds)
+        if self.spans and seconds > 0:
+            self.recorder.span(device, kind, self.now, self.now + seconds)
+
+    # -- rounds and the tree -----------------------------------------------------------------------------
+
+    def _closed(self, address: Address, progress: int) -> None:
+        self.closed[address] = progress
+        self.weather.round_closed(address)
+        tree = self.fleet.tree
+        if self.plan.clock == "root":
+            if address != tree.root:
+                return
+            done = progress
+        elif self.plan.clock == "edge":
+            if self.fleet.is_device(address) or address == tree.root:
+                return
+            active = [a for a in tree.aggregators() if a != tree.root and tree.has_children(a)]
+            done = min((self.closed.get(a, 0) for a in active), default=0)
+        else:
+            if not self.fleet.is_device(address):
+                return
+            done = min((self.closed.get(a, 0) for a in self.fleet.devices()), default=0)
+        if done > self.round:
+            self.round = done
+            self.weather.new_round(done)
+            last = self.limits.rounds is not None and done >= self.limits.rounds
+            if last:
+                self._finish()
+            elif self.schedule.seconds is None and done % self.schedule.every == 0:
+                self.meter.measure()
+
+    def _arrange(self, arrange: Arrange) -> None:
+        if arrange.root is not None:
+            self.fleet.tree.root = arrange.root
+        for device, group in arrange.groups.items():
+            if self.fleet.tree.group(device) != group:
+                self.fleet.tree.set_group(device, group)
+                self.recorder.move(self.now, device, self.fleet.tree.parent(device), group)
+        for node, parent in arrange.parents.items():
+            self.reparent(node, parent)
+
+    def reparent(self, node: Address, parent: Address | None) -> None:
+        """Make a node report to another parent; both parents learn it."""
+        tree = self.fleet.tree
+        old = tree.parent(node)
+        if old == parent:
+            return
+        tree.attach(node, parent)
+        self.recorder.move(self.now, node, parent, tree.group(node))
+        if old is not None:
+            self.tell(old, ChildLeft(node))
+        if parent is not None:
+            self.tell(parent, ChildJoined(node))
+
+    # -- what is alive -----------------------------------------------------------------------------------
+
+    def _roots(self, found: set[int]) -> None:
+        for node in self.nodes.values():
+            refs_in(node.state, found)
+        refs_in(self._held, found)
+        for entry in self.queue.entries():
+            refs_in(entry[3], found)
+        refs_in(self.served, found)
+        refs_in(self._event, found)
+
+    def _rejected(self, ref: int) -> None:
+        self.recorder.event(self.now, "rejected", None, {"model": ref, "why": "it has numbers that are not finite"})
+
+    # -- saving ------------------------------------------------------------------------------------------
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the whole state: plain data, and vectors by name."""
+        ledger, tensors = self.ledger.save()
+        plain = {
+            "now": self.now,
+            "round": self.round,
+            "finished": self.finished,
+            "messages": self.messages,
+            "jobs": self.jobs.copy(),
+            "alive": self.fleet.alive.copy(),
+            "working": self.fleet.working.copy(),
+            "location": self.fleet.location.copy(),
+            "moved": self.fleet.moved.copy(),
+            "tree": self.fleet.tree.to_plain(),
+            "queue": self.queue.save(),
+            "nodes": {a: n.state for a, n in self.nodes.items()},
+            "served": self.served,
+            "closed": self.closed,
+            "held": self._held,
+            "looks": self.views.looks,
+            "weather": self.weather.save(),
+            "meter": self.meter.save(),
+            "ledger": ledger,
+        }
+        return plain, tensors
+
+    def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """Become the simulation that :meth:`save` described."""
+        self.now, self.round, self.finished = plain["now"], plain["round"], plain["finished"]
+        self.messages = plain["messages"]
+        self.jobs[:] = plain["jobs"]
+        fleet = self.fleet
+        fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]
+        fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]
+        fleet.tree.restore(plain["tree"])
+        self.queue.restore(plain["queue"])
+        self.served, self.closed = plain["served"], plain["closed"]
+        self._held = plain["held"]
+        self.views.restore(plain["looks"])
+        self.weather.restore(plain["weather"])
+        self.meter.restore(plain["meter"])
+        self.ledger.restore(plain["ledger"], tensors)
+        self.nodes = {}
+        for address, state in plain["nodes"].items():
+            self.node(address).state = state

@@ -1,0 +1,134 @@
+"""The task: data, model, loss, and how devices train. Turns ledger jobs into trainer jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from espalier.core.params import ParamSpec
+from espalier.core.seeds import key, torch_seed
+from espalier.core.spec import Spec
+from espalier.core.store import Ref
+from espalier.data.dataset import Dataset
+from espalier.simulator.ledger import Job, Outcome
+from espalier.simulator.views import Views
+from espalier.training.evaluate import Evaluator
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job as TrainerJob
+from espalier.training.work import Optimizer
+
+
+@dataclass(frozen=True)
+class Training(Spec, family="training"):
+    """How a device trains.
+
+    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of
+    the root's round t is ``lr * lr_decay ** (t // lr_decay_every)``. ``precision = "float64"`` is for
+    checking arithmetic, not for speed.
+    """
+
+    batch_size: int = 10
+    updates: int = 1
+    unit: Literal["epoch", "step"] = "epoch"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    lr_decay_every: int = 1
+    precision: Literal["float32", "float64"] = "float32"
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.lr > 0, "lr", "more than 0")
+        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
+        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
+
+    def at(self, clock: int) -> Optimizer:
+        """Return the optimiser of the root's round ``clock``."""
+        lr = self.lr * self.lr_decay ** (clock // self.lr_decay_every)
+        return Optimizer(self.optimizer, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def batches(self, samples: int, updates: int) -> int:
+        """Return the mini-batches of that many updates on that many samples."""
+        return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
+
+
+_LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
+
+
+class Task:
+    """What is learnt: a dataset, a module, a loss, and the training settings."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        module: nn.Module,
+        training: Training | None = None,
+        *,
+        loss: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+        metric: Callable[[Tensor, Tensor], Tensor] | None = None,
+        metric_names: Sequence[str] = (),
+        workers: int = 1,
+    ) -> None:
+        self.dataset = dataset
+        self.training = training or Training()
+        self.dtype = getattr(torch, self.training.precision)
+        self.module = module.to(self.dtype)
+        self.spec = ParamSpec.of(module)
+        self.trainer = Trainer(module, loss or _LOSSES[dataset.kind], workers=workers)
+        self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric)
+        self.metric_names = tuple(metric_names)
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        """Return the ``index``-th initial model of a run."""
+        return self.trainer.initial(torch_seed(seed, "initial", index)).to(self.dtype)
+
+    def computer(
+        self, seed: int, views: Views
+    ) -> Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tensor | None]], Iterator[Outcome]]:
+        """Return the function that computes ledger jobs of one run."""
+
+        def compute(
+            jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+        ) -> Iterator[Outcome]:
+            work = [self._job(seed, views, job, vector, memory) for job in jobs]
+            for result in self.trainer.run(work):
+                yield Outcome(result.vector, result.loss, result.memory)
+
+        return compute
+
+    def _job(
+        self,
+        seed: int,
+        views: Views,
+        job: Job,
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> TrainerJob:
+        training = self.training
+        steps = job.updates if training.unit == "step" else None
+        return TrainerJob(
+            start=vector(job.start),
+            pool=views.pool(job.concept),
+            rows=views.rows(job.device, job.concept),
+            batch_size=training.batch_size,
+            optimizer=training.at(job.clock),
+            seed=key(seed, "train", job.device, job.number),
+            epochs=job.updates,
+            steps=steps,
+            anchor=None if job.anchor is None else vector(job.anchor),
+            mu=job.mu,
+            memory=None if job.memory is None else memory(job.memory),
+            keep_memory=job.keep_memory,
+        )
+
+    def close(self) -> None:
+        """Stop the trainer's workers."""
+        self.trainer.close()

@@ -1,0 +1,97 @@
+"""Messages on their way: how long they take, what they cost, what the world does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from espalier.core.address import host_of
+from espalier.core.messages import Arrived, Message, Order, Report
+from espalier.simulator.queue import NODE, ToNode
+from espalier.world.protocols import Tier
+
+if TYPE_CHECKING:
+    from espalier.simulator.simulation import Simulation
+
+#: seconds after which a message without acknowledgement is sent again
+RESEND = 2.0
+
+
+def payload_bytes(value: Any) -> int:
+    """Bytes of control data on a link: 4 for a number, a name's letters, arrays at 4 per number."""
+    if value is None or isinstance(value, bool):
+        return 0
+    if isinstance(value, int | float | np.generic):
+        return 4
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, np.ndarray):
+        return 4 * value.size
+    if isinstance(value, Mapping):
+        return sum(payload_bytes(v) for v in value.values())
+    return sum(payload_bytes(v) for v in value)
+
+
+class Transport:
+    """Carries messages between hosts."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.sim = simulation
+
+    def sizes(self, message: Message) -> tuple[int, int]:
+        """Return a message's bytes: (models, control data)."""
+        if isinstance(message, Order):
+            extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
+            return self.sim.task.spec.model_bytes * (len(message.models) + extra), payload_bytes(message.args)
+        if isinstance(message, Report):
+            return self.sim.task.spec.model_bytes * len(message.models), payload_bytes(message.stats)
+        return 0, payload_bytes(message.data)
+
+    def send(self, message: Message) -> None:
+        """Let a message arrive where it should, when the links say."""
+        sim = self.sim
+        src, dst = host_of(message.sender), host_of(message.to)
+        model, control = self.sizes(message)
+        number = sim.messages
+        sim.messages += 1
+        if src == dst:
+            self._arrive(message, sim.now)
+            return
+        device = min(src, dst)
+        via = sim.fleet.via(device) if device < sim.fleet.n_devices else None
+        links, faults = sim.weather.links(), sim.world.faults
+        at = faults.back(src, dst, sim.now) if faults is not None else sim.now
+        seconds = links.time(src, dst, model + control, at, via)
+        if seconds == float("inf"):
+            sim.recorder.event(sim.now, "unreachable", src, {"to": dst})
+            return
+        hops = links.hops(src, dst, via)
+        copies = dict.fromkeys(range(len(hops)), 1)
+        if faults is not None:
+            for i, (tier, _, _) in enumerate(hops):
+                attempt = 0
+                fate = faults.fate(tier, number)
+                while fate.lost or fate.corrupted:
+                    attempt += 1
+                    copies[i] += 1
+                    at += RESEND
+                    fate = faults.fate(tier, number + (attempt << 40))
+                copies[i] += int(fate.duplicated)
+                at += fate.delay_extra
+        for i, (tier, a, b) in enumerate(hops):
+            direction = "peer" if tier == Tier.DEV_DEV else ("up" if a < b else "down")
+            sim.meter.carried(tier, direction, model * copies[i], control * copies[i])
+        if model:
+            arrival = at + seconds
+            sim.meter.spent(src, "send", arrival - sim.now)
+            sim.meter.spent(dst, "receive", arrival - sim.now)
+            if sim.spans:
+                sim.recorder.span(src, "send", sim.now, arrival, dst)
+        self._arrive(message, at + seconds)
+
+    def _arrive(self, message: Message, at: float) -> None:
+        sim = self.sim
+        life = sim.weather.life(host_of(message.to))
+        sim.queue.push(at, NODE, ToNode(message.to, Arrived(message), life))

@@ -1,0 +1,127 @@
+"""What a device's data look like now: a concept (drift, planted label permutation) as a pool and rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.codec import register
+from espalier.core.errors import PartitionError
+from espalier.core.seeds import stream
+from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition
+from espalier.training.work import Pool
+from espalier.world.drift.concept import ORDINARY, Concept
+
+register(Concept)
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A concept of the world together with a planted label permutation."""
+
+    concept: Concept = ORDINARY
+    planted: int = 0
+
+
+class Views:
+    """Pools and rows by number: a job carries the number of the look its device had when it trained."""
+
+    def __init__(self, dataset: Dataset, partition: Partition, seed: int) -> None:
+        self.dataset = dataset
+        self.partition = partition
+        self.seed = seed
+        self._train = dataset.pool("train")
+        self._test = dataset.pool("test")
+        self.looks: list[Look] = []
+        self._numbers: dict[Look, int] = {}
+        self.pool = lru_cache(maxsize=64)(self._pool)
+        self.rows = lru_cache(maxsize=4096)(self._rows)
+
+    def number(self, look: Look) -> int:
+        """Return the number of a look."""
+        if look not in self._numbers:
+            self._numbers[look] = len(self.looks)
+            self.looks.append(look)
+        return self._numbers[look]
+
+    def restore(self, looks: list[Look]) -> None:
+        """Know the looks of an earlier life."""
+        self.looks = list(looks)
+        self._numbers = {look: i for i, look in enumerate(looks)}
+
+    def permutation(self, number: int) -> NDArray[np.int64] | None:
+        """Return what each label reads under a look, or None where it reads as itself."""
+        look = self.looks[number]
+        if self.dataset.kind != "classification":
+            return None
+        table = np.arange(self.dataset.n_classes)
+        if look.planted:
+            table = self.partition.permutations[look.planted][table]
+        if look.concept.permutation:
+            drawn = stream(self.seed, "world", "permutation", look.concept.permutation)
+            table = drawn.permutation(self.dataset.n_classes)[table]
+        return None if np.array_equal(table, np.arange(len(table))) else table
+
+    def _pool(self, number: int) -> Pool:
+        return self._seen(self._train, number, "train")
+
+    def test_pool(self, number: int) -> Pool:
+        """Return the test pool with a look's features (labels are not permuted: see `mix`)."""
+        return self._seen(self._test, number, "test", labels=False)
+
+    def _seen(self, pool: Pool, number: int, part: str, *, labels: bool = True) -> Pool:
+        from espalier.data.drift import look_through
+
+        look = self.looks[number]
+        table = self.permutation(number) if labels else None
+        return look_through(
+            pool, labels=table, brightness=look.concept.brightness, noise=look.concept.noise,
+            rotation=look.concept.rotation, seed=self.seed, part=part,
+        )  # fmt: skip
+
+    def features(self, number: int) -> tuple[float, float, float]:
+        """Return what decides how the test features look; equal means equal test pools."""
+        concept = self.looks[number].concept
+        return (concept.brightness, concept.noise, concept.rotation)
+
+    def _rows(self, device: int, number: int) -> NDArray[np.int64]:
+        rows = self.partition.rows(device)
+        concept = self.looks[number].concept
+        cells = self.dataset.cell_train
+        if concept.labels is not None:
+            rows = rows[np.isin(cells[rows], concept.labels)]
+            if len(rows) == 0:
+                raise PartitionError(
+                    f"Device {device} has no sample of the labels {list(concept.labels)} that the drift leaves it. "
+                    "Use a partition that gives every device samples before and after the drift."
+                )
+        if concept.shift:
+            want = (cells[rows] + concept.shift) % self.dataset.n_cells
+            rng = stream(self.seed, "world", "shift", device, concept.shift)
+            by_cell = self._by_cell()
+            rows = np.array([rng.choice(by_cell[c]) for c in want.tolist()], dtype=np.int64)
+        return rows
+
+    def _by_cell(self) -> list[NDArray[np.int64]]:
+        if not hasattr(self, "_cells"):
+            cells: Any = self.dataset.cell_train
+            self._cells = [np.flatnonzero(cells == c) for c in range(self.dataset.n_cells)]
+        return self._cells
+
+    def mix(self, number: int, mixes: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return test mixes ``[n, n_cells]`` as a look changes them (restricted and shifted labels)."""
+        concept = self.looks[number].concept
+        if concept.shift:
+            mixes = np.roll(mixes, concept.shift, axis=1)
+        if concept.labels is not None:
+            keep = np.zeros(mixes.shape[1], dtype=np.float32)
+            keep[list(concept.labels)] = 1
+            mixes = mixes * keep
+            mixes = mixes / np.maximum(mixes.sum(1, keepdims=True), 1e-12)
+        return mixes

@@ -1,0 +1,287 @@
+"""What the world does while a run goes on: devices come, go and move, servers fail, data drift.
+
+Every draw is the world's own (a pure function of the seed), so every method meets the same weather.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.address import Address, host_of
+from espalier.core.messages import ChildLeft, Started
+from espalier.simulator.queue import WORLD, ToWorld
+from espalier.simulator.views import Look
+from espalier.world.protocols import BoundCompute, BoundLinks
+
+if TYPE_CHECKING:
+    from espalier.simulator.simulation import Simulation
+
+#: seconds of churn, moves and drift that are looked up at once
+WINDOW = 50.0
+#: windows without a single event at a node after which nothing will ever happen again
+QUIET = 2000
+
+
+class Weather:
+    """Applies the world's changes to a simulation."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.sim = simulation
+        world, shape = simulation.world, simulation.fleet.shape
+        self._lives: dict[int, int] = {}
+        self._dead: set[int] = set()
+        self._homes: dict[Address, Address] = {}
+        self._quiet = 0
+        self._epoch = 0
+        self._links: BoundLinks | None = None
+        self._compute: BoundCompute | None = None
+        self._looks: NDArray[np.int64] = np.zeros(shape.n_devices, dtype=np.int64)
+        spec = simulation.world_spec
+        self._timed = spec.churn.kind != "none" or world.mobility.when == "time" or world.drift.clock == "time"
+
+    # -- what the simulation asks ------------------------------------------------------------------------
+
+    def life(self, host: int) -> int:
+        """Return the number of a host's life; events of an earlier one never reach it."""
+        return self._lives.get(host, 0)
+
+    def alive(self, host: int) -> bool:
+        """Tell whether a host is there."""
+        return host not in self._dead
+
+    def links(self) -> BoundLinks:
+        """Return the links of now."""
+        if self._links is None:
+            links = self.sim.world.links.at(self._epoch)
+            gone = frozenset(h for h in self._dead if h < self.sim.fleet.n_devices)
+            self._links = links.without(gone) if gone else links
+        return self._links
+
+    def compute(self) -> BoundCompute:
+        """Return the compute speeds of now."""
+        if self._compute is None:
+            self._compute = self.sim.world.compute.at(self._epoch)
+        return self._compute
+
+    def look(self, device: int) -> int:
+        """Return the number of the look that a device's data have now."""
+        return int(self._looks[device])
+
+    def looks(self) -> NDArray[np.int64]:
+        """Return the number of every device's look, [N]."""
+        return self._looks
+
+    # -- the beginning, rounds and moves ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Set the world as it is at time 0."""
+        sim = self.sim
+        present = sim.world.churn.initial()
+        sim.fleet.alive[:] = present
+        self._dead = set(np.flatnonzero(~present).tolist())
+        self._drift()
+        if self._timed:
+            self._window(0.0)
+
+    def new_round(self, number: int) -> None:
+        """The root has closed a round: what is redrawn per round is redrawn, and data may drift."""
+        self._epoch = number
+        self._links = self._compute = None
+        if self.sim.world.drift.clock == "round":
+            self._drift()
+
+    def round_closed(self, node: Address) -> None:
+        """An edge has closed a round: its devices may move on."""
+        sim = self.sim
+        host = host_of(node)
+        n = sim.fleet.n_devices
+        if sim.world.mobility.when != "boundary" or not n <= host < sim.fleet.cloud:
+            return
+        if sim.plan.root.structure.follows():
+            devices = np.asarray(sim.fleet.children(node), dtype=np.int64)
+            self._wander(devices[devices < n])
+
+    def trained(self, device: int) -> None:
+        """A device has trained but not yet reported: it may move on meanwhile."""
+        if self.sim.world.mobility.when == "mid_round" and self.sim.plan.root.structure.follows():
+            self._wander(np.array([device]))
+
+    def _wander(self, devices: NDArray[np.int64]) -> None:
+        if len(devices) == 0:
+            return
+        fleet = self.sim.fleet
+        old = fleet.location[devices]
+        new = self.sim.world.mobility.moves(devices, fleet.moved[devices], old)
+        fleet.moved[devices] += 1
+        for device, edge in zip(devices[new != old].tolist(), new[new != old].tolist(), strict=True):
+            self._move(device, edge)
+
+    def _move(self, device: int, edge: int) -> None:
+        fleet = self.sim.fleet
+        fleet.location[device] = edge
+        if fleet.parent(device) is not None and self.sim.plan.root.structure.follows():
+            self.sim.reparent(device, self._place(device))
+
+    def _place(self, device: int) -> Address:
+        """Return where a device reports: its edge (a live one), or the root of a flat tree."""
+        fleet = self.sim.fleet
+        if self.sim.plan.root.structure.flat:
+            return fleet.tree.root
+        edges = fleet.shape.n_edges
+        here = int(fleet.location[device])
+        for step in range(edges):
+            host = fleet.edge_host((here + step) % edges)
+            if self.alive(host):
+                return host
+        return fleet.edge_host(here)
+
+    # -- changes in time --------------------------------------------------------------------------------
+
+    def change(self, event: ToWorld) -> None:
+        """Let a change happen."""
+        sim = self.sim
+        data = event.data
+        match event.kind:
+            case "window":
+                self._window(sim.now)
+            case "churn":
+                if data["alive"]:
+                    self._comes(data["host"], data["forgets"])
+                else:
+                    self._goes(data["host"], data["silent"], data["forgets"])
+            case "noticed":
+                if self.life(data["host"]) == data["life"] and not self.alive(data["host"]):
+                    self._noticed(data["host"])
+            case "move":
+                self._move(data["device"], data["edge"])
+            case "drift":
+                self._drift()
+            case "evaluate":
+                sim.meter.measure()
+                assert sim.schedule.seconds is not None
+                sim.queue.push(sim.now + sim.schedule.seconds, 2, ToWorld("evaluate"))
+
+    def _window(self, start: float) -> None:
+        sim, stop = self.sim, start + WINDOW
+        goings = sim.world.churn.window(start, stop)
+        for time, host, alive, silent, forgets in zip(
+            goings.time.tolist(), goings.device.tolist(), goings.alive.tolist(), goings.silent.tolist(),
+            goings.forgets.tolist(), strict=True,
+        ):  # fmt: skip
+            what = {"host": host, "alive": alive, "silent": silent, "forgets": forgets}
+            sim.queue.push(time, WORLD, ToWorld("churn", what))
+        if sim.world.mobility.when == "time":
+            moves = sim.world.mobility.window(start, stop)
+            for time, device, edge in zip(moves.time.tolist(), moves.device.tolist(), moves.edge.tolist(), strict=True):
+                sim.queue.push(time, WORLD, ToWorld("move", {"device": device, "edge": edge}))
+        if sim.world.drift.clock == "time":
+            for time in sim.world.drift.changes(stop):
+                if start <= time < stop:
+                    sim.queue.push(max(time, sim.now), WORLD, ToWorld("drift"))
+        self._quiet += 1
+        if self._quiet < QUIET:
+            sim.queue.push(stop, WORLD, ToWorld("window"))
+
+    def stirred(self) -> None:
+        """A node had an event: the run is not stuck."""
+        self._quiet = 0
+
+    # -- coming and going ----------------------------------------------------------------------------------
+
+    def _goes(self, host: int, silent: bool, forgets: bool) -> None:
+        sim = self.sim
+        if not self.alive(host):
+            return
+        self._dead.add(host)
+        self._lives[host] = self.life(host) + 1
+        self._links = None
+        if host < sim.fleet.n_devices:
+            sim.fleet.alive[host] = False
+            sim.fleet.working[host] = False
+        sim.died(host, forgets)
+        sim.recorder.event(sim.now, "gone", host, {"silent": silent})
+        if silent:
+            what = {"host": host, "life": self.life(host)}
+            sim.queue.push(sim.now + getattr(sim.world_spec, "notice", 10.0), WORLD, ToWorld("noticed", what))
+        else:
+            self._noticed(host)
+
+    def _noticed(self, host: int) -> None:
+        """A host is known to be gone: it leaves the tree, and its children find another parent."""
+        sim, fleet = self.sim, self.sim.fleet
+        if host < fleet.n_devices:
+            parent, root = fleet.parent(host), fleet.tree.root
+            sim.reparent(host, None)
+            if parent != root:
+                sim.tell(root, ChildLeft(host))
+            return
+        if host == fleet.tree.root:
+            return
+        parent = fleet.parent(host)
+        if parent is None:
+            return
+        self._homes[host] = parent
+        sim.reparent(host, None)
+        for child in list(fleet.children(host)):
+            if fleet.is_device(child):
+                sim.reparent(child, self._place(child))
+        sim.recorder.event(sim.now, "taken_over", host, {})
+
+    def _comes(self, host: int, forgets: bool) -> None:
+        sim, fleet = self.sim, self.sim.fleet
+        if self.alive(host):
+            return
+        self._dead.discard(host)
+        self._links = None
+        sim.recorder.event(sim.now, "came", host, {})
+        if host < fleet.n_devices:
+            fleet.alive[host] = True
+            if sim.plan.starts == "device":
+                fleet.tree.attach(host, self._place(host))
+                sim.tell(host, Started())
+            else:
+                sim.reparent(host, self._place(host))
+            return
+        sim.returned(host)
+        if host in self._homes:
+            sim.reparent(host, self._homes.pop(host))
+            for device in np.flatnonzero(fleet.location == host - fleet.n_devices).tolist():
+                if fleet.parent(device) is not None:
+                    sim.reparent(device, self._place(device))
+
+    # -- drift -----------------------------------------------------------------------------------------------
+
+    def _drift(self) -> None:
+        sim = self.sim
+        concepts, which = sim.world.drift.concepts(self._epoch, sim.now)
+        planted = sim.fleet.partition.concept.astype(np.int64)
+        pairs, place = np.unique(np.stack([which, planted], 1), axis=0, return_inverse=True)
+        numbers = np.array([sim.views.number(Look(concepts[c], int(p))) for c, p in pairs.tolist()])
+        looks = numbers[place.reshape(-1)]
+        changed = np.flatnonzero(looks != self._looks)
+        if len(changed) and sim.now > 0:
+            sim.recorder.event(sim.now, "drift", None, {"devices": changed.tolist(), "round": self._epoch})
+        self._looks = looks
+
+    # -- saving ----------------------------------------------------------------------------------------------
+
+    def save(self) -> dict[str, Any]:
+        """Return the weather as plain data."""
+        return {
+            "lives": dict(self._lives),
+            "dead": set(self._dead),
+            "homes": dict(self._homes),
+            "quiet": self._quiet,
+            "epoch": self._epoch,
+            "looks": self._looks.copy(),
+        }
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become the weather that :meth:`save` described."""
+        self._lives, self._dead = dict(plain["lives"]), set(plain["dead"])
+        self._homes, self._quiet, self._epoch = dict(plain["homes"]), plain["quiet"], plain["epoch"]
+        self._looks = plain["looks"]
+        self._links = self._compute = None

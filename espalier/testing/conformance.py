@@ -1,0 +1,172 @@
+"""What every method must stand: a public suite that third parties run on their own methods.
+
+    import pytest
+    from espalier.testing import CHECKS, check
+
+    @pytest.mark.parametrize("name", CHECKS)
+    def test_my_method(name):
+        check("my_method", name)
+
+Each check runs the method on a small fleet of real digits under a world made for the occasion, and raises
+:class:`AssertionError` with what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from espalier.core.codec import pack, unpack
+from espalier.core.method import Method
+from espalier.data import registry
+from espalier.data.dataset import Dataset
+from espalier.experiment import Entry, Experiment
+from espalier.simulator.runner import Runner
+
+Target = str | Method | dict[str, Any]
+
+#: a fleet small enough that a run takes about a second
+BASE: dict[str, Any] = {
+    "name": "conformance",
+    "task": {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}},
+    "partition": {"kind": "two_level", "fraction": 0.4, "val_fraction": 0.1},
+    "fleet": {"devices": 12, "edges": 3, "fraction": 0.75},
+    "training": {"batch_size": 10, "updates": 2, "lr": 0.1},
+    "world": {"compute": {"kind": "rate", "low": 1.0, "high": 8.0}},
+    "stop": {"rounds": 4},
+}
+
+
+@cache
+def _digits() -> Dataset:
+    return registry.load("digits")
+
+
+def _runner(target: Target, **changes: Any) -> Runner:
+    table = {**BASE, **changes}
+    experiment = Experiment.build({**table, "methods": []} if not isinstance(target, str) else table)
+    return Runner(replace(experiment.only(Entry.build(target), 3)), None, dataset=_digits())
+
+
+def _rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:
+    runner.recorder.commit()
+    return {
+        table: runner.recorder.connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()
+        for table in ("metrics", "arrays", "traffic", "spans", "moves", "events")
+    }
+
+
+def _run(target: Target, **changes: Any) -> Runner:
+    runner = _runner(target, **changes)
+    runner.run()
+    return runner
+
+
+def _ended_well(runner: Runner, rounds: int) -> None:
+    sim = runner.simulation
+    assert sim.round >= rounds, f"the run stopped in round {sim.round} of {rounds} at {sim.now:.1f} s"
+    for name, vector in runner.final_models().items():
+        assert torch.isfinite(vector).all(), f"the model {name} has numbers that are not finite"
+
+
+def determinism(target: Target) -> None:
+    """The same seed gives the same rows twice."""
+    first, second = _rows(_run(target)), _rows(_run(target))
+    for table, rows in first.items():
+        assert rows == second[table], f"two runs of one seed differ in {table}"
+
+
+def resume(target: Target) -> None:
+    """A run that is saved and restored at any event ends with the rows of one that is not."""
+    world = {
+        "compute": {"kind": "noise", "of": {"kind": "rate", "low": 1.0, "high": 8.0}, "sigma": 0.3},
+        "mobility": {"kind": "markov", "stay": 0.7},
+        "churn": {"kind": "two_state", "working": 0.8, "mean_stay": 60},
+    }
+    whole = _run(target, world=world)
+    _ended_well(whole, BASE["stop"]["rounds"])
+    for every in (7, 61):
+        runner = _runner(target, world=world)
+        runner.simulation.start()
+        steps = 0
+        while runner.simulation.step():
+            steps += 1
+            if steps % every == 0:
+                plain, tensors = runner.simulation.save()
+                fresh = _runner(target, world=world)
+                fresh.recorder = runner.recorder
+                fresh.simulation.recorder = runner.recorder
+                fresh.simulation.restore(unpack(pack(plain)), {k: v.clone() for k, v in tensors.items()})
+                runner = fresh
+        found = _rows(runner)
+        for table, rows in _rows(whole).items():
+            assert found[table] == rows, f"saving and restoring every {every} events changes {table}"
+
+
+def empty_edge(target: Target) -> None:
+    """All devices of one edge leave at once and come back later: the others go on."""
+    gone = [{"time": 2.0, "host": d, "event": "leave"} for d in range(4)]
+    back = [{"time": 40.0, "host": d, "event": "join"} for d in range(4)]
+    world = {**BASE["world"], "churn": {"kind": "scheduled", "events": gone + back}}
+    _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
+
+
+def late_updates(target: Target) -> None:
+    """Run times vary wildly and devices move while they train: the run goes on, nothing counts twice."""
+    world = {
+        "compute": {"kind": "noise", "of": {"kind": "rate", "low": 0.5, "high": 8.0}, "sigma": 1.0},
+        "mobility": {"kind": "markov", "stay": 0.5, "when": "mid_round"},
+    }
+    runner = _run(target, world=world)
+    _ended_well(runner, BASE["stop"]["rounds"])
+    ledger = runner.simulation.ledger
+    assert ledger.computed <= ledger.ordered, "more trainings were computed than ordered"
+
+
+def join_and_leave(target: Target) -> None:
+    """Devices come and go, announced and silently: the run goes on."""
+    for silent in (False, True):
+        churn = (
+            {"kind": "failures", "rate": 0.02, "restart": 15.0}
+            if silent
+            else {"kind": "two_state", "working": 0.7, "mean_stay": 20}
+        )
+        world = {**BASE["world"], "churn": churn}
+        _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
+
+
+def faults(target: Target) -> None:
+    """Messages are lost, doubled, delayed and damaged; an edge dies silently and comes back: it goes on."""
+    events = [{"time": 3.0, "host": "edge:1", "event": "die"}, {"time": 60.0, "host": "edge:1", "event": "restart"}]
+    odds = {"loss": 0.05, "duplicate": 0.05, "reorder": 0.05, "corrupt": 0.02}
+    world = {
+        **BASE["world"],
+        "churn": {"kind": "scheduled", "events": events},
+        "faults": {"kind": "random", "dev_edge": odds, "edge_cloud": odds, "dev_dev": odds},
+    }
+    _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
+
+
+def fixed_point(target: Target) -> None:
+    """If training changes nothing, every model in use stays an initial model."""
+    runner = _run(target, training={**BASE["training"], "lr": 1e-30})
+    sim = runner.simulation
+    initials = torch.stack([sim.task.initial(sim.seed, i) for i in range(8)])
+    for address, models in sim.served.items():
+        for group, ref in models.items():
+            gap = (initials - sim.ledger.vector(ref)).abs().amax(1).min()
+            assert gap <= 1e-6, f"node {address}, group {group!r}: merging equal models moved them by {gap:.2e}"
+
+
+CHECKS: dict[str, Callable[[Target], None]] = {
+    c.__name__: c for c in (determinism, resume, empty_edge, late_updates, join_and_leave, faults, fixed_point)
+}
+
+
+def check(target: Target, name: str) -> None:
+    """Run one check on a method (its name, a table with options, or an object)."""
+    CHECKS[name](target)

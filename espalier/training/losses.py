@@ -1,0 +1,71 @@
+"""Losses, always per sample: the mini-batch mean is taken by the trainer, over each client's own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.core.errors import ConfigError, nearest
+
+PerSample = Callable[[Tensor, Tensor], Tensor]
+LossName = Literal["cross_entropy", "mse", "pixel_cross_entropy"]
+Loss = LossName | PerSample
+
+IGNORED = 255
+"""Pixel label that takes no part in a segmentation loss or metric (Cityscapes' convention)."""
+
+
+def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Softmax cross-entropy of logits ``[n, C]`` and classes ``[n]``, per sample ``[n]``."""
+    return F.cross_entropy(outputs, y, reduction="none")
+
+
+def mse(outputs: Tensor, y: Tensor) -> Tensor:
+    """Squared error of outputs and targets ``[n, ...]``, the mean over all but the first axis, ``[n]``."""
+    return (outputs - y.reshape(outputs.shape)).square().flatten(1).mean(1)
+
+
+def pixel_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of logits ``[n, C, H, W]`` and classes ``[n, H, W]``, the mean over valid pixels, ``[n]``.
+
+    A pixel labelled `IGNORED` takes no part; an image without valid pixels has loss zero.
+    """
+    pixels = F.cross_entropy(outputs, y, reduction="none", ignore_index=IGNORED).flatten(1)
+    valid = (y != IGNORED).flatten(1).sum(1).clamp(min=1)
+    return pixels.sum(1) / valid
+
+
+_BY_NAME: dict[str, PerSample] = {
+    "cross_entropy": cross_entropy,
+    "mse": mse,
+    "pixel_cross_entropy": pixel_cross_entropy,
+}
+
+
+def resolve(loss: Loss) -> PerSample:
+    """Return the per-sample function of a loss given by name or as a callable."""
+    if callable(loss):
+        return loss
+    if loss not in _BY_NAME:
+        known = ", ".join(repr(n) for n in _BY_NAME)
+        raise ConfigError(
+            f"loss is {loss!r}; accepted: {known}, or a callable (outputs, y) -> per-sample loss [n]."
+            f"{nearest(str(loss), _BY_NAME)}"
+        )
+    return _BY_NAME[loss]
+
+
+def checked(losses: Tensor, rows: int) -> Tensor:
+    """Return the losses if they are one number per row; a loss already averaged is refused."""
+    from espalier.core.errors import TrainingError
+
+    if losses.shape != torch.Size([rows]):
+        raise TrainingError(
+            f"The loss gave a tensor of shape {tuple(losses.shape)} for {rows} samples; "
+            f"one number per sample, shape ({rows},), is accepted: use reduction='none'."
+        )
+    return losses

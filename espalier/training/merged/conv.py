@@ -1,0 +1,137 @@
+"""Two-dimensional convolutions of K clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.training.merged.slots import Slot
+from espalier.training.merged.standin import Stacked, Unsupported
+
+if TYPE_CHECKING:
+    from espalier.training.merged.mode import Merge
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+
+class _Conv(torch.autograd.Function):
+    """One library call per client: for more than a few channels nothing in PyTorch is faster."""
+
+    @staticmethod
+    def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.bias, ctx.how = weight, bias, how
+        outs = [
+            torch.conv2d(one, w, None if bias is None else bias.data[k], how.stride, how.padding, how.dilation, how.groups)
+            for k, (one, w) in enumerate(zip(x.unbind(0), weight.data.unbind(0), strict=True))
+        ]
+        return outs[0].unsqueeze(0) if len(outs) == 1 else torch.stack(outs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), g = ctx.saved_tensors, grads[0].contiguous()
+        weight, bias, how = ctx.weight, ctx.bias, ctx.how
+        weight.settle()
+        mask = [ctx.needs_input_grad[1], weight.sink is not None, bias is not None]
+        sizes = None if bias is None else list(bias.entry.shape)
+        if bias is not None:
+            bias.settle()
+        back = torch.empty_like(x) if mask[0] else None
+        for k in range(x.shape[0]):
+            gx, gw, gb = torch.ops.aten.convolution_backward(
+                g[k], x[k], weight.data[k], sizes, how.stride, how.padding, how.dilation, False, [0, 0], how.groups, mask
+            )
+            if back is not None:
+                back[k] = gx
+            if mask[1]:
+                weight.add_one(k, gw)
+            if bias is not None:
+                bias.add_one(k, gb)
+        return None, back, None, None, None
+
+
+class _FirstConv(torch.autograd.Function):
+    """A convolution of the data themselves, few channels: columns once, kept for the weights' gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, pad: tuple[int, int]) -> Tensor:
+        k, b, c, _, _ = x.shape
+        out, _, kh, kw = weight.entry.shape
+        padded = F.pad(x, (pad[1], pad[1], pad[0], pad[0])) if any(pad) else x.contiguous()
+        h, w = padded.shape[3] - kh + 1, padded.shape[4] - kw + 1
+        sk, sb, sc, sh, sw = padded.stride()
+        windows = padded.as_strided((k, c, kh, kw, b, h, w), (sk, sc, sh, sw, sb, sh, sw))
+        columns = windows.reshape(k, c * kh * kw, b * h * w)
+        ctx.save_for_backward(columns)
+        ctx.weight, ctx.bias = weight, bias
+        matrix = weight.data.view(k, out, -1)
+        y = torch.bmm(matrix, columns) if bias is None else torch.baddbmm(bias.data.unsqueeze(2), matrix, columns)
+        return y.view(k, out, b, h, w).transpose(1, 2).contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
+        (columns,), g = ctx.saved_tensors, grads[0]
+        k, _, out = g.shape[:3]
+        flat = g.transpose(1, 2).reshape(k, out, -1)
+        ctx.weight.add_product(flat, columns.transpose(1, 2))
+        if ctx.bias is not None:
+            ctx.bias.add(flat.sum(2))
+        return None, None, None, None, None
+
+
+def rule(
+    merge: Merge,
+    input: Tensor,
+    weight: Stacked,
+    bias: Stacked | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """`F.conv2d` for merged inputs ``[K·B, C, H, W]`` and weights ``[O, C/groups, kh, kw]``."""
+    if weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
+        raise Unsupported("conv2d with a weight that is computed in the forward pass")
+    weight.slot.uses += 1
+    if bias is not None and bias.slot is not None:
+        bias.slot.uses += 1
+    how = _geometry(weight, stride, padding, dilation, groups)
+    x = input.unflatten(0, (merge.clients, -1))
+    slots = (weight.slot, bias.slot if bias is not None else None)
+    simple = how.stride == how.dilation == [1, 1] and groups == 1
+    if simple and not input.requires_grad and _few(weight, input):
+        result: Tensor = _FirstConv.apply(merge.tick, x, *slots, tuple(how.padding))
+    else:
+        result = _Conv.apply(merge.tick, x, *slots, how)
+    return result.flatten(0, 1)
+
+
+def _few(weight: Stacked, input: Tensor) -> bool:
+    """Whether the columns' product beats one library call per client (measured: LeNet's first layer)."""
+    return weight.shape[0] <= 16 and weight.shape[1] <= 3
+
+
+def _geometry(weight: Stacked, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry:
+    stride, dilation = _pair(stride), _pair(dilation)
+    if padding == "valid":
+        padding = 0
+    elif padding == "same":
+        spans = [d * (s - 1) for d, s in zip(dilation, weight.shape[2:], strict=True)]
+        if any(s % 2 for s in spans):
+            raise Unsupported("conv2d with padding='same' and an even kernel")
+        padding = [s // 2 for s in spans]
+    return _Geometry(stride, _pair(padding), dilation, groups)
+
+
+def _pair(value: Any) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)] * 2

@@ -1,0 +1,91 @@
+"""Dropout whose masks are a function of the job: drawn per client, from the client's own stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.core.seeds import stream
+
+if TYPE_CHECKING:
+    from espalier.training.merged.mode import Merge
+
+FUNCTIONS: frozenset[Any] = frozenset([F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d])
+ELEMENTWISE: frozenset[Any] = frozenset([F.dropout, torch.dropout])
+OTHER_RANDOM: tuple[Any, ...] = (
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+    F.gumbel_softmax,
+    F.rrelu,
+    torch.rrelu,
+    torch.rand,
+    torch.randn,
+    torch.randint,
+    torch.randperm,
+    torch.rand_like,
+    torch.randn_like,
+    torch.randint_like,
+    torch.normal,
+    torch.bernoulli,
+    torch.multinomial,
+    torch.poisson,
+    torch.Tensor.bernoulli,
+    torch.Tensor.bernoulli_,
+    torch.Tensor.uniform_,
+    torch.Tensor.normal_,
+    torch.Tensor.random_,
+    torch.Tensor.exponential_,
+    torch.Tensor.multinomial,
+)
+
+
+class Noise:
+    """One stream of uniform numbers per client.
+
+    Masks are always drawn for the padded width of a job's batches, so that the numbers drawn do not
+    depend on whether padding is computed (merged) or left out (one by one).
+    """
+
+    def __init__(self, seeds: Sequence[int], width: int) -> None:
+        self._streams = [stream(s, "dropout") for s in seeds]
+        self._width = width
+
+    def of(self, client: int) -> Noise:
+        """The stream of one client alone."""
+        one = Noise([], self._width)
+        one._streams = [self._streams[client]]
+        return one
+
+    def keep(self, clients: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
+        """Draw a mask ``[clients·rows, *rest]`` of ``1/(1-p)`` with probability ``1-p``, else 0."""
+        drawn = np.empty((clients, rows, *rest), dtype=np.float32)
+        for client in range(clients):
+            self._streams[client].random(out=drawn[client], dtype=np.float32)
+        mask = torch.from_numpy(drawn).view(clients * rows, *rest) >= p
+        return mask.to(like.dtype).mul_(1.0 / (1.0 - p)) if p < 1.0 else torch.zeros(mask.shape, dtype=like.dtype)
+
+    def keep_first(self, samples: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
+        """Draw one client's mask for the padded width and return the part of its ``samples`` samples."""
+        return self.keep(1, rows // samples * self._width, rest, p, like)[:rows]
+
+
+def rule(merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """`F.dropout` for merged inputs ``[K·B, ...]``."""
+    if not training or p == 0.0 or merge.noise is None:
+        return input
+    return input * merge.noise.keep(merge.clients, input.shape[0] // merge.clients, input.shape[1:], p, input)
+
+
+def channel_rule(
+    merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """`F.dropout2d` and its kin for merged inputs ``[K·B, C, ...]``: whole channels are dropped."""
+    if not training or p == 0.0 or merge.noise is None:
+        return input
+    rest = (input.shape[1], *(1 for _ in input.shape[2:]))
+    return input * merge.noise.keep(merge.clients, input.shape[0] // merge.clients, rest, p, input)

@@ -1,0 +1,58 @@
+"""Linear layers of K clients: three batched products, the weights' step inside the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.training.merged.slots import Slot
+from espalier.training.merged.standin import Stacked
+
+if TYPE_CHECKING:
+    from espalier.training.merged.mode import Merge
+
+ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dropout, torch.dropout])
+"""Functions whose rule works for samples along any axis, once that axis is brought to the front."""
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.bias = weight, bias
+        transposed = weight.data.transpose(1, 2)
+        if bias is None:
+            return torch.bmm(x, transposed)
+        return torch.baddbmm(bias.data.unsqueeze(1), x, transposed)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), g = ctx.saved_tensors, grads[0].contiguous()
+        back = torch.bmm(g, ctx.weight.data) if ctx.needs_input_grad[1] else None
+        ctx.weight.add_product(g.transpose(1, 2), x)
+        if ctx.bias is not None:
+            ctx.bias.add(g.sum(1))
+        return None, back, None, None
+
+
+def apply(merge: Merge, x: Tensor, weight: Stacked, bias: Stacked | None) -> Tensor:
+    """Apply K linear layers to ``x [K, m, in]``; weights ``[out, in]`` and ``[out]`` per client."""
+    raw = [s for s in (weight, bias) if s is not None]
+    if all(s.slot is not None for s in raw):
+        for s in raw:
+            s.slot.uses += 1  # type: ignore[union-attr]
+        result: Tensor = _Linear.apply(merge.tick, x, weight.slot, bias.slot if bias is not None else None)
+        return result
+    transposed = weight.value.transpose(1, 2)
+    if bias is None:
+        return torch.bmm(x, transposed)
+    return torch.baddbmm(bias.value.unsqueeze(1), x, transposed)
+
+
+def rule(merge: Merge, input: Tensor, weight: Stacked, bias: Stacked | None = None) -> Tensor:
+    """`F.linear` for merged inputs ``[K·B, ..., in]``."""
+    x = input.reshape(merge.clients, -1, input.shape[-1])
+    return apply(merge, x, weight, bias).view(*input.shape[:-1], weight.shape[0])

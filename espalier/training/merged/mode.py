@@ -1,0 +1,187 @@
+"""The interception of torch calls while a module runs for K clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from espalier.training.merged import attention, conv, dropout, embedding, linear, lstm, norm, pool
+from espalier.training.merged.plan import Call, Seen, leaves, looks_merged, mark, rebuilt
+from espalier.training.merged.standin import Stacked, Unsupported
+
+Rule = Callable[..., Any]
+
+_RULES: dict[Any, Rule] = {
+    F.linear: linear.rule,
+    F.conv2d: conv.rule,
+    F.layer_norm: norm.layer_rule,
+    F.group_norm: norm.group_rule,
+    F.embedding: embedding.rule,
+    F.multi_head_attention_forward: attention.rule,
+    torch.lstm: lstm.rule,
+    F.dropout: dropout.rule,
+    torch.dropout: dropout.rule,
+    F.dropout1d: dropout.channel_rule,
+    F.dropout2d: dropout.channel_rule,
+    F.dropout3d: dropout.channel_rule,
+}
+_RANDOM: frozenset[Any] = dropout.FUNCTIONS
+_SHORTCUTS: dict[Any, Rule] = {F.max_pool2d: pool.shortcut, torch.max_pool2d: pool.shortcut}
+
+_VALUE_TO_PYTHON = "the forward pass looks at values (data-dependent control flow) in {}"
+_BATCH_STATISTICS = "{} takes statistics over the batch"
+_OWN_RANDOMNESS = "{} draws random numbers in the forward pass"
+_REFUSED: dict[Any, str] = {
+    **dict.fromkeys(
+        [
+            torch.Tensor.__bool__,
+            torch.Tensor.__int__,
+            torch.Tensor.__float__,
+            torch.Tensor.__index__,
+            torch.Tensor.item,
+            torch.Tensor.tolist,
+            torch.Tensor.numpy,
+            torch.Tensor.nonzero,
+            torch.nonzero,
+            torch.is_nonzero,
+            torch.masked_select,
+            torch.Tensor.masked_select,
+            torch.unique,
+            torch.Tensor.unique,
+            torch.equal,
+            torch.Tensor.equal,
+            torch.allclose,
+        ],
+        _VALUE_TO_PYTHON,
+    ),
+    **dict.fromkeys(dropout.OTHER_RANDOM, _OWN_RANDOMNESS),
+}
+
+
+class Merge(TorchFunctionMode):
+    """Answers torch calls for K clients whose samples lie client-major along one axis.
+
+    Attributes:
+        clients: K.
+        plan: The calls of a forward pass; None while it is being recorded (then K is 1).
+        noise: Where dropout masks come from; None while recording (then nothing is dropped).
+        tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
+    """
+
+    def __init__(self, plan: tuple[Call, ...] | None = None, *, rows: int = 0) -> None:
+        super().__init__()
+        self.clients = 1
+        self.plan = plan
+        self.noise: dropout.Noise | None = None
+        self.tick = torch.zeros((), requires_grad=True)
+        self.seen: list[Seen] = []
+        self._rows = rows
+        self._cursor = 0
+
+    def begin(self, clients: int) -> None:
+        """Start a forward pass for ``clients`` clients."""
+        self.clients = clients
+        self._cursor = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer one call."""
+        kwargs = kwargs or {}
+        if Stacked in types or func in _RANDOM:
+            return self.planned(func, args, kwargs)
+        if func in _REFUSED:
+            raise Unsupported(_REFUSED[func].format(_name(func)))
+        shortcut = _SHORTCUTS.get(func)
+        if shortcut is not None:
+            return shortcut(func, *args, **kwargs)
+        if func is F.batch_norm and kwargs.get("training", len(args) > 5 and args[5]):
+            raise Unsupported(_BATCH_STATISTICS.format("batch_norm"))
+        return func(*args, **kwargs)
+
+    def planned(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer a call that involves parameters or dropout."""
+        if self.plan is None:
+            return self._record(func, args, kwargs)
+        if self._cursor >= len(self.plan) or self.plan[self._cursor].name != _name(func):
+            raise Unsupported(f"the forward pass takes another way at {_name(func)}")
+        call = self.plan[self._cursor]
+        self._cursor += 1
+        return self._answer(func, args, kwargs, call)
+
+    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        rule = _RULES.get(func)
+        if rule is not None:
+            if call.plain or self.clients == 1:
+                return rule(self, *args, **kwargs)
+            axis = call.axes[0]
+            if axis is not None and func in linear.ANY_AXIS and isinstance(args[0], Tensor):
+                result = rule(self, args[0].movedim(axis, 0), *args[1:], **kwargs)
+                return result.movedim(0, axis)
+            if func is F.multi_head_attention_forward or func is torch.lstm:
+                return rule(self, *args, **kwargs)
+        return self._one_by_one(func, args, kwargs, call)
+
+    def _one_by_one(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        """Call the function once per client and join the results: slow, and right for any function."""
+        name = _name(func)
+        if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Stacked):
+            raise Unsupported(f"a parameter or buffer is changed in place by {name}")
+        if func is F.batch_norm and any(a is True for a in (kwargs.get("training"), *args[5:6])):
+            raise Unsupported(_BATCH_STATISTICS.format(name))
+        results = [func(*a, **k) for a, k in (self._part((args, kwargs), call, c) for c in range(self.clients))]
+        axes = iter(call.out)
+        parts = [iter(list(leaves(r))) for r in results]
+
+        def join(leaf: Any) -> Any:
+            axis = next(axes)
+            values = [next(p) for p in parts]
+            if not isinstance(leaf, Tensor):
+                return leaf if axis is None else leaf * self.clients
+            if axis is None:
+                return Stacked(self, value=torch.stack(values))
+            return torch.cat(values, axis)
+
+        return rebuilt(results[0], join)
+
+    def _part(self, tree: Any, call: Call, client: int) -> Any:
+        """One client's share of the arguments."""
+        axes = iter(call.axes)
+
+        def part(leaf: Any) -> Any:
+            axis = next(axes)
+            if isinstance(leaf, Stacked):
+                if leaf.slot is not None:
+                    leaf.slot.uses += client == 0
+                return leaf.value[client]
+            if axis is None:
+                return leaf
+            if isinstance(leaf, int):
+                return leaf // self.clients
+            return leaf.unflatten(axis, (self.clients, -1)).select(axis, client)
+
+        return rebuilt(tree, part)
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        marks = tuple(mark(x) for x in leaves((args, kwargs)))
+        merged = looks_merged((args, kwargs), self._rows)
+        axes = (0 if merged else None,)
+        call = Call(_name(func), tuple(None for _ in marks), ())
+        rule = _RULES.get(func)
+        if rule is not None and merged:
+            result = rule(self, *args, **kwargs)
+        else:
+            call = Call(_name(func), call.axes, axes * 64)
+            result = self._one_by_one(func, args, kwargs, call)
+        out = tuple(mark(x) for x in leaves(result))
+        self.seen.append(Seen(_name(func), marks, out, merged))
+        return result
+
+
+def _name(func: Any) -> str:
+    return str(getattr(func, "__name__", func))

@@ -1,0 +1,85 @@
+"""A copy of the user's module that holds stand-ins where its parameters and buffers were."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from espalier.core.params import ParamSpec
+from espalier.training.merged.mode import Merge
+from espalier.training.merged.plan import Call
+from espalier.training.merged.slots import Slot
+from espalier.training.merged.standin import Stacked
+
+
+class Replica:
+    """The module, the interception and the slots behind its stand-ins.
+
+    Attributes:
+        slots: One per entry of the spec; entries that name one tensor twice share a slot.
+        trained: Indices of the entries that are parameters and may change.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        spec: ParamSpec,
+        dtype: torch.dtype,
+        *,
+        training: bool,
+        plan: tuple[Call, ...] | None = None,
+        rows: int = 0,
+    ) -> None:
+        self.spec = spec
+        self.merge = Merge(plan, rows=rows)
+        self._module = copy.deepcopy(module).to(dtype).train(training)
+        tensors = self._module.state_dict(keep_vars=True)
+        by_tensor: dict[int, Slot] = {}
+        self.slots: list[Slot] = []
+        self.trained: list[int] = []
+        places = [(_place(self._module, e.name), tensors[e.name], e) for e in spec.entries]
+        for index, ((owner, name), tensor, entry) in enumerate(places):
+            slot = by_tensor.setdefault(id(tensor), Slot(entry, tensor.detach().unsqueeze(0), None))
+            if slot.entry is entry and isinstance(tensor, nn.Parameter) and tensor.requires_grad:
+                self.trained.append(index)
+            self.slots.append(slot)
+            holder = owner._parameters if name in owner._parameters else owner._buffers
+            holder[name] = Stacked(self.merge, slot=slot)  # type: ignore[assignment]
+        for part in self._module.modules():
+            if isinstance(part, nn.RNNBase):
+                part._flat_weights = [part._parameters[n] for n in part._flat_weights_names]
+
+    def bind(self, values: Sequence[Tensor], sinks: dict[int, Tensor]) -> None:
+        """Put K clients' tensors ``[K, *shape]`` behind the stand-ins; ``sinks`` by entry index."""
+        for index, (slot, entry) in enumerate(zip(self.slots, self.spec.entries, strict=True)):
+            if slot.entry is entry:
+                slot.data = values[index]
+                sink = sinks.get(index)
+                slot.sink = None if sink is None else sink.view(values[index].shape)
+
+    def forward(self, x: Tensor, clients: int) -> Tensor:
+        """Run merged inputs ``[K·B, ...]`` through the module."""
+        self.merge.begin(clients)
+        for slot in self.slots:
+            slot.uses = 0
+        with self.merge:
+            out: Tensor = self._module(x)
+        return out
+
+    def collect(self) -> None:
+        """Bring all gradients of a backward pass into the sinks."""
+        for slot in self.slots:
+            slot.collect()
+
+    def refresh(self) -> None:
+        """Declare the sinks' contents stale."""
+        for index in self.trained:
+            self.slots[index].fresh = self.slots[index].sink is not None
+
+
+def _place(module: nn.Module, path: str) -> tuple[nn.Module, str]:
+    owner, _, name = path.rpartition(".")
+    return module.get_submodule(owner), name

@@ -1,0 +1,148 @@
+"""One client at a time: the path of models that cannot be merged, and the plainest statement of training."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from espalier.core.params import ParamSpec
+from espalier.core.seeds import torch_seed
+from espalier.training.losses import PerSample, checked
+from espalier.training.merged import dropout
+from espalier.training.merged.dropout import Noise
+from espalier.training.schedule import schedule, width
+from espalier.training.updates import Update, update_for
+from espalier.training.work import Job, Result
+
+_GLOBAL_GENERATOR = threading.Lock()
+
+
+class Seeded(TorchFunctionMode):
+    """Answers dropout calls from a job's own stream while one client's samples run."""
+
+    def __init__(self, noise: Noise, samples: int) -> None:
+        super().__init__()
+        self._noise = noise
+        self.samples = samples
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Answer one call."""
+        kwargs = kwargs or {}
+        if func not in dropout.FUNCTIONS:
+            return func(*args, **kwargs)
+        return self._dropout(func, *args, **kwargs)
+
+    def _dropout(self, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0.0:
+            return input
+        axis = next((a for a, size in enumerate(input.shape) if size % self.samples == 0), None)
+        if axis is None:
+            dropped: Tensor = func(input, p, training, inplace)
+            return dropped
+        x = input.movedim(axis, 0)
+        rest = x.shape[1:] if func in dropout.ELEMENTWISE else (x.shape[1], *(1 for _ in x.shape[2:]))
+        return (x * self._noise.keep_first(self.samples, x.shape[0], rest, p, x)).movedim(0, axis)
+
+
+class Sequential:
+    """Trains jobs one by one with a module of its own."""
+
+    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample) -> None:
+        self._module = copy.deepcopy(module).train()
+        self._spec = spec
+        self._loss = loss
+        self._draws: bool | None = None
+
+    def run(self, job: Job) -> Result:
+        """Train one job."""
+        if self._draws is False:
+            return self._train(job)
+        # A model with random operations of its own draws from torch's global generator: one at a time.
+        with _GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed(job.seed, "torch"))
+            before = torch.get_rng_state()
+            result = self._train(job)
+            self._draws = bool(self._draws) or not torch.equal(before, torch.get_rng_state())
+            return result
+
+    def _train(self, job: Job) -> Result:
+        vector = job.start.clone()
+        self._attach(vector)
+        plan = schedule(job)
+        mode = Seeded(Noise([job.seed], width(job)), 1)
+        update: Update | None = None
+        total = 0.0
+        for rows, size in zip(plan.rows, plan.sizes.tolist(), strict=True):
+            x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
+            if update is not None:
+                update.before()
+                if update.stale:
+                    torch._foreach_zero_(update.sinks)
+            mode.samples = size
+            with mode:
+                outputs = self._module(_cast(x, vector.dtype))
+            losses = checked(self._loss(outputs, _cast(y, vector.dtype)), size)
+            (losses.sum() / size).backward()  # type: ignore[no-untyped-call]
+            total += float(losses.detach().sum())
+            if update is None:
+                update = self._update(job, vector)
+            update.after()
+        assert update is not None
+        self._detach(vector)
+        memory = update.memory(0, self._spec.n_params) if job.keep_memory else None
+        return Result(vector, total / plan.samples, plan.samples, len(plan.sizes), memory)
+
+    def _attach(self, vector: Tensor) -> None:
+        """Let the module's parameters be views of the vector, and copy its buffers."""
+        if next((p.dtype for p in self._module.parameters()), vector.dtype) != vector.dtype:
+            self._module.to(vector.dtype)
+        state = self._module.state_dict(keep_vars=True)
+        for e in self._spec.entries:
+            piece = vector[e.start : e.stop].view(e.shape)
+            tensor = state[e.name]
+            if e.stop <= self._spec.n_params:
+                tensor.data, tensor.grad = piece, None
+            else:
+                tensor.copy_(piece)
+
+    def _update(self, job: Job, vector: Tensor) -> Update:
+        """Build the update after the first backward pass, which shows what takes part in the loss."""
+        state = self._module.state_dict(keep_vars=True)
+        entries = [
+            e
+            for e in self._spec.parameters
+            if state[e.name].grad is not None or (job.proximal and state[e.name].requires_grad)
+        ]
+        spans = [(e.start, e.stop) for e in entries]
+        values = [vector[a:b].unsqueeze(0) for a, b in spans]
+        update = update_for([job], values, spans, self._spec.n_params, inside=False)
+        update.before()
+        for e, sink in zip(entries, update.sinks, strict=True):
+            first, tensor = state[e.name].grad, state[e.name]
+            if update.stale:
+                sink.zero_()
+            if first is not None:
+                sink.add_(first.reshape(1, -1))
+            tensor.grad = sink.view(e.shape)
+        return update
+
+    def _detach(self, vector: Tensor) -> None:
+        """Copy the buffers back into the vector and let go of it."""
+        state = self._module.state_dict(keep_vars=True)
+        for e in self._spec.entries:
+            tensor = state[e.name]
+            if e.stop <= self._spec.n_params:
+                tensor.data, tensor.grad = tensor.data.clone(), None
+            else:
+                vector[e.start : e.stop] = tensor.reshape(-1)
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

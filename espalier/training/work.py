@@ -1,0 +1,126 @@
+"""What a device is asked to train, and what it hands back.
+
+A `Job` is plain data: a start vector, the device's rows in a pool, an optimizer, a seed. Its result is
+a function of the job alone; which other jobs are computed beside it, and where, does not change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import ConfigError, nearest
+
+_NAMES = ("sgd", "adam")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How a device steps: PyTorch's SGD or Adam, with PyTorch's meaning of every field."""
+
+    name: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Refuse what PyTorch's optimizers would refuse, and what they would quietly ignore."""
+        if self.name not in _NAMES:
+            raise ConfigError(
+                f"optimizer.name is {self.name!r}; accepted: 'sgd', 'adam'.{nearest(str(self.name), _NAMES)}"
+            )
+        if not 0.0 < self.lr < float("inf"):
+            raise ConfigError(f"optimizer.lr is {self.lr!r}; a positive finite number is accepted.")
+        if not 0.0 <= self.momentum < 1.0:
+            raise ConfigError(f"optimizer.momentum is {self.momentum!r}; a number in [0, 1) is accepted.")
+        if not 0.0 <= self.weight_decay < float("inf"):
+            raise ConfigError(f"optimizer.weight_decay is {self.weight_decay!r}; a finite number >= 0 is accepted.")
+        if len(self.betas) != 2 or not all(0.0 <= b < 1.0 for b in self.betas):
+            raise ConfigError(f"optimizer.betas is {self.betas!r}; two numbers in [0, 1) are accepted.")
+        if not 0.0 < self.eps < float("inf"):
+            raise ConfigError(f"optimizer.eps is {self.eps!r}; a positive finite number is accepted.")
+        if self.name == "adam" and (self.momentum or self.nesterov):
+            raise ConfigError("optimizer.momentum and optimizer.nesterov belong to 'sgd'; with 'adam' set betas.")
+        if self.nesterov and not self.momentum:
+            raise ConfigError("optimizer.nesterov is true but optimizer.momentum is 0; set a momentum above 0.")
+
+
+class Pool(Protocol):
+    """Where rows come from: a dataset's arrays, or a transformed view of them (concept drift)."""
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs ``[n, ...]`` and targets ``[n, ...]`` of int64 rows ``[n]``; pure, any order."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One device's local training.
+
+    Attributes:
+        start: Flat model vector ``[spec.size]``, float32 (or float64: it decides the arithmetic).
+        pool: Where the rows come from.
+        rows: The device's rows in the pool, int64 ``[n]``.
+        batch_size: Samples of a mini-batch; an epoch's last batch may be smaller and counts as a step.
+        optimizer: May differ from job to job.
+        seed: Key from `espalier.core.seeds.key`; batch order and dropout derive from it alone.
+        epochs: Whole passes over ``rows``.
+        steps: Exactly this many mini-batch steps, the rows reshuffled and cycled; overrides ``epochs``.
+        anchor: Reference vector ``[spec.size]`` of the term ``(mu/2)·‖w − anchor‖²`` over parameters. Its
+            gradient joins the loss's before momentum; weight decay does not touch it.
+        mu: Weight of that term.
+        memory: Optimizer state of an earlier `Result` to go on from; None starts fresh.
+        keep_memory: Hand the optimizer's state back in the result.
+    """
+
+    start: Tensor
+    pool: Pool
+    rows: NDArray[np.int64]
+    batch_size: int
+    optimizer: Optimizer
+    seed: int
+    epochs: int = 1
+    steps: int | None = None
+    anchor: Tensor | None = None
+    mu: float = 0.0
+    memory: Tensor | None = None
+    keep_memory: bool = False
+
+    @property
+    def n_steps(self) -> int:
+        """Mini-batch steps of this job."""
+        if self.steps is not None:
+            return self.steps
+        return self.epochs * -(-len(self.rows) // self.batch_size)
+
+    @property
+    def proximal(self) -> bool:
+        """Whether the anchor takes part."""
+        return self.anchor is not None and self.mu != 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a job gives: the trained vector and what was seen on the way.
+
+    Attributes:
+        vector: Flat model vector ``[spec.size]``; it may hold NaN or inf, the receiver judges.
+        loss: Mean training loss over all samples seen (without the anchor's term).
+        samples: Samples seen, repeats counted.
+        steps: Mini-batch steps made.
+        memory: Optimizer state where the job asked for it: SGD's momentum ``[n_params]``, Adam's
+            ``[m | v | t]`` of size ``2·n_params + 1``.
+    """
+
+    vector: Tensor
+    loss: float
+    samples: int
+    steps: int
+    memory: Tensor | None = field(default=None, repr=False)

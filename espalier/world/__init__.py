@@ -1,0 +1,59 @@
+"""The world: what a method cannot choose. Compute, links, mobility, churn, drift, capability, faults.
+
+Config objects describe a world (``World(compute=…, links=…)`` or a TOML table); ``World.bind(shape)`` makes
+it answer for one fleet and one seed. Every draw is a pure function of the seed and its address.
+"""
+
+from espalier.world.capability import Capability
+from espalier.world.churn import Churn
+from espalier.world.compute import Compute
+from espalier.world.drift import ORDINARY, BoundDrift, Concept, Drift
+from espalier.world.faults import Faults
+from espalier.world.links import Links
+from espalier.world.mobility import Mobility
+from espalier.world.protocols import (
+    BoundCapability,
+    BoundChurn,
+    BoundCompute,
+    BoundFaults,
+    BoundLinks,
+    BoundMobility,
+    Fate,
+    Hop,
+    Moves,
+    Shape,
+    Tier,
+    Transition,
+    Transitions,
+    Uplink,
+)
+from espalier.world.world import BoundWorld, World
+
+__all__ = [
+    "ORDINARY",
+    "BoundCapability",
+    "BoundChurn",
+    "BoundCompute",
+    "BoundDrift",
+    "BoundFaults",
+    "BoundLinks",
+    "BoundMobility",
+    "BoundWorld",
+    "Capability",
+    "Churn",
+    "Compute",
+    "Concept",
+    "Drift",
+    "Fate",
+    "Faults",
+    "Hop",
+    "Links",
+    "Mobility",
+    "Moves",
+    "Shape",
+    "Tier",
+    "Transition",
+    "Transitions",
+    "Uplink",
+    "World",
+]

@@ -1,0 +1,21 @@
+"""Who comes and goes: devices that join and leave, hosts that fail and restart."""
+
+from dataclasses import dataclass
+
+from espalier.world.churn.base import Churn, Still
+from espalier.world.churn.combined import Combined
+from espalier.world.churn.renewal import Failures, TwoState
+from espalier.world.churn.scheduled import Happening, Scheduled
+from espalier.world.protocols import BoundChurn, Shape
+
+
+@dataclass(frozen=True)
+class NoChurn(Churn, kind="none"):
+    """Everybody is there, always."""
+
+    def bind(self, shape: Shape) -> BoundChurn:
+        """Return no churn."""
+        return Still(shape)
+
+
+__all__ = ["Churn", "Combined", "Failures", "Happening", "NoChurn", "Scheduled", "TwoState"]

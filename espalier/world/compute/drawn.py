@@ -1,0 +1,154 @@
+"""Speeds drawn once per device: constant, uniform, rate, truncated normal."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from espalier.core.errors import WorldError
+from espalier.world.compute.base import Compute, Timed
+from espalier.world.draws import Field, between, whole
+from espalier.world.piecewise import Pace
+from espalier.world.protocols import BoundCompute, Shape
+
+
+class Steady(Timed):
+    """Every device has its own speed, which never changes.
+
+    ``spec.draw(shape)`` gives the seconds per batch, [N]; it is called when first needed.
+    """
+
+    def __init__(self, spec: Drawn, shape: Shape) -> None:
+        self._spec, self._shape = spec, shape
+
+    @cached_property
+    def _units(self) -> NDArray[np.float64]:
+        units = self._spec.draw(self._shape)
+        units.setflags(write=False)
+        return units
+
+    def pace(self, device: int, now: float) -> Pace:
+        """Return the device's seconds per batch, for ever."""
+        return float(self._units[device]), math.inf
+
+    def units(self) -> NDArray[np.float64]:
+        """Return the seconds per batch of every device, [N]."""
+        return self._units
+
+
+class Drawn(Compute):
+    """A compute model with one number per device."""
+
+    @abstractmethod
+    def draw(self, shape: Shape) -> NDArray[np.float64]:
+        """Return the seconds per batch of every device, [N]."""
+
+    def bind(self, shape: Shape) -> BoundCompute:
+        """Return the drawn speeds of one fleet."""
+        return Steady(self, shape)
+
+
+@dataclass(frozen=True)
+class Constant(Drawn, kind="constant"):
+    """The same speed for all: ``seconds`` per batch (0: training takes no time)."""
+
+    seconds: float = 0.0
+
+    def check(self) -> None:
+        """Refuse negative and infinite times."""
+        self.require(0 <= self.seconds < math.inf, "seconds", "a finite number ≥ 0 (seconds per batch)")
+
+    def draw(self, shape: Shape) -> NDArray[np.float64]:
+        """Return the one value N times."""
+        return np.full(shape.n_devices, self.seconds)
+
+
+@dataclass(frozen=True)
+class Uniform(Drawn, kind="uniform"):
+    """Seconds per batch uniform in [low, high)."""
+
+    low: float
+    high: float
+
+    def check(self) -> None:
+        """Refuse a range that is not in order."""
+        self.require(0 <= self.low <= self.high < math.inf, "high", f"finite and ≥ low = {self.low!r} ≥ 0")
+
+    def draw(self, shape: Shape) -> NDArray[np.float64]:
+        """Draw each device's seconds per batch."""
+        u = Field.of(shape.seed, "compute", "uniform").many(np.arange(shape.n_devices))
+        return between(u, (self.low, self.high))
+
+
+@dataclass(frozen=True)
+class Rate(Drawn, kind="rate"):
+    """Batches per second uniform in [low, high); ``whole``: one of the whole numbers low … high."""
+
+    low: float
+    high: float
+    whole: bool = False
+
+    def check(self) -> None:
+        """Refuse a range that is not in order, or whole numbers that are not."""
+        self.require(0 < self.low <= self.high < math.inf, "high", f"finite and ≥ low = {self.low!r} > 0")
+        if self.whole:
+            self.require(self.low.is_integer(), "low", "a whole number when whole = true")
+            self.require(self.high.is_integer(), "high", "a whole number when whole = true")
+
+    def draw(self, shape: Shape) -> NDArray[np.float64]:
+        """Draw each device's rate and return the seconds per batch."""
+        u = Field.of(shape.seed, "compute", "rate").many(np.arange(shape.n_devices))
+        pick = whole if self.whole else between
+        return 1.0 / pick(u, (self.low, self.high))
+
+
+@dataclass(frozen=True)
+class TruncatedNormal(Drawn, kind="truncated_normal"):
+    """A delay from a normal distribution cut to [low, high], drawn once per device (C8).
+
+    Values outside are drawn again, never clipped to the ends; the inverse distribution function gives
+    the same law with one draw. ``per`` says what the delay covers: one ``batch``, one ``epoch`` over the
+    device's own batches, or a whole ``training`` of ``epochs`` epochs over them.
+    """
+
+    mean: float
+    std: float
+    low: float
+    high: float
+    per: Literal["batch", "epoch", "training"] = "batch"
+    epochs: int = 1
+
+    def check(self) -> None:
+        """Refuse a range that is empty or that the distribution practically never meets."""
+        self.require(0 < self.std < math.inf, "std", "a finite number > 0")
+        self.require(0 <= self.low < self.high < math.inf, "high", f"finite and > low = {self.low!r} ≥ 0")
+        self.require(self.epochs >= 1, "epochs", "at least 1")
+        lower, upper = self._tails()
+        self.require(upper - lower > 1e-12, "mean", "near enough to [low, high] for a draw to fall there")
+
+    def _tails(self) -> tuple[float, float]:
+        lower, upper = ndtr((np.array([self.low, self.high]) - self.mean) / self.std)
+        return float(lower), float(upper)
+
+    def draw(self, shape: Shape) -> NDArray[np.float64]:
+        """Draw each device's delay and return the seconds per batch."""
+        lower, upper = self._tails()
+        u = Field.of(shape.seed, "compute", "truncated_normal").many(np.arange(shape.n_devices))
+        delay = self.mean + self.std * ndtri(lower + u * (upper - lower))
+        delay = np.clip(delay, self.low, self.high)
+        if self.per == "batch":
+            return delay
+        if shape.batches is None:
+            raise WorldError(
+                f"compute.per = {self.per!r} needs each device's batches per epoch: bind the world with "
+                "Shape(batches=...), or use per = 'batch'."
+            )
+        epochs = self.epochs if self.per == "training" else 1
+        return np.asarray(delay / (epochs * np.maximum(shape.batches, 1)), dtype=np.float64)

@@ -1,0 +1,88 @@
+"""The links family, and the way a message takes between devices, edges and the cloud."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.world.protocols import BoundLinks, Hop, Shape, Tier, Uplink
+from espalier.world.spec import Spec
+
+
+class Links(Spec, ABC, family="links"):
+    """How long messages take."""
+
+    @abstractmethod
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the links of one fleet under one seed."""
+
+
+class Routed(ABC):
+    """Bound links from the time of a single hop: a message is stored and forwarded at each host."""
+
+    uplink: Uplink = "private"
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+    @abstractmethod
+    def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
+        """Return the seconds of one hop that begins at ``now``; inf if there is no such link."""
+
+    @abstractmethod
+    def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
+        """Return the seconds between each pair of the devices, [n, n]; 0 on the diagonal, inf if absent."""
+
+    @abstractmethod
+    def neighbours(self, device: int) -> NDArray[np.int64]:
+        """Return the devices with a direct link to a device, ascending."""
+
+    def path(self, src: int, dst: int) -> tuple[Hop, ...]:
+        """Return the way between two devices: one hop; a graph of devices overrides it."""
+        return ((Tier.DEV_DEV, src, dst),)
+
+    def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
+        """Return the seconds of a message over its whole path."""
+        total = 0.0
+        for tier, a, b in self._way(src, dst, via):
+            total += self.hop(tier, a, b, nbytes, now + total)
+        return total
+
+    def hops(self, src: int, dst: int, via: int | None = None) -> tuple[Hop, ...]:
+        """Return the hops that a message pays; empty to itself and where there is no path."""
+        way = self._way(src, dst, via)
+        return way if all(math.isfinite(self.hop(t, a, b, 0, 0.0)) for t, a, b in way) else ()
+
+    def at(self, epoch: int) -> BoundLinks:
+        """Return itself: the same in every global round."""
+        return self
+
+    def without(self, absent: frozenset[int]) -> BoundLinks:
+        """Return itself: no host relays for another."""
+        return self
+
+    def _way(self, src: int, dst: int, via: int | None) -> tuple[Hop, ...]:
+        shape = self.shape
+        if src == dst:
+            return ()
+        if shape.is_device(src) and shape.is_device(dst):
+            return self.path(src, dst)
+        if shape.is_device(src) or shape.is_device(dst):
+            device, server = (src, dst) if shape.is_device(src) else (dst, src)
+            middle = server
+            if server == shape.cloud and shape.n_edges:
+                middle = shape.home_host(device) if via is None else via
+            up: tuple[Hop, ...] = ((Tier.DEV_EDGE, device, middle),)
+            if middle != server:
+                up = (*up, (Tier.EDGE_CLOUD, middle, server))
+            return up if device == src else _reversed(up)
+        if shape.cloud in (src, dst):
+            return ((Tier.EDGE_CLOUD, src, dst),)
+        return ((Tier.EDGE_CLOUD, src, shape.cloud), (Tier.EDGE_CLOUD, shape.cloud, dst))
+
+
+def _reversed(way: tuple[Hop, ...]) -> tuple[Hop, ...]:
+    return tuple((tier, b, a) for tier, a, b in reversed(way))

@@ -1,0 +1,190 @@
+"""Devices that reach each other over a graph, hop by hop (EASF's world)."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.errors import WorldError
+from espalier.world.draws import Field, between, normal
+from espalier.world.links import geometry
+from espalier.world.links.base import Links, Routed
+from espalier.world.links.network import Network
+from espalier.world.links.signal import Signal
+from espalier.world.links.tiers import BoundTiers, PerTier
+from espalier.world.protocols import BoundLinks, Hop, Shape, Tier
+from espalier.world.ranges import Range, ends, ordered
+from espalier.world.traces import index, number, read
+
+#: The message for which routes are the fastest, where the fleet's model size is not known.
+_ROUTE_BYTES = 1_000_000
+_KEPT_VIEWS = 8
+
+
+@dataclass(frozen=True)
+class Graph(Links, kind="graph"):
+    """A random connected geometric graph of devices; messages between them go hop by hop (E16).
+
+    Devices lie uniformly in a square. Those in reach of each other are linked, and the minimum spanning
+    tree of those present links the rest: the graph stays connected, as the paper has it, whoever leaves.
+
+    Attributes:
+        degree: Mean number of neighbours that the reach aims at.
+        bandwidth: Bytes per second of a link, one value or a range, drawn per link.
+        latency: Seconds of latency of a link, one value or a range, drawn per link.
+        signal: If given, bandwidth falls with distance and shadowing (the paper's case study).
+        connected: False drops the spanning tree: the graph may then fall apart.
+        access: The links to the edges and the cloud; ideal unless given.
+    """
+
+    degree: float = 10.0
+    bandwidth: Range = (1e6, 10e6)
+    latency: Range = (0.001, 0.01)
+    signal: Signal | None = None
+    connected: bool = True
+    access: PerTier = field(default_factory=PerTier)
+
+    def check(self) -> None:
+        """Refuse what is no link."""
+        self.require(0 < self.degree < math.inf, "degree", "a finite number > 0")
+        self.require(
+            ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]"
+        )
+        self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the graph of one fleet."""
+        n = shape.n_devices
+        place = Field.of(shape.seed, "links", "graph", "place")
+        points = np.stack([place.many(np.arange(n), axis) for axis in (0, 1)], axis=1)
+        draws = Field.of(shape.seed, "links", "graph", "link")
+        reach = geometry.reach_for(n, self.degree)
+
+        def build(present: NDArray[np.int64]) -> Network:
+            find = geometry.links if self.connected else geometry.in_reach
+            a, b = (present[end] for end in find(points[present], reach))
+            bandwidth = between(draws.many(a, b, 0), ends(self.bandwidth))
+            if self.signal is not None:
+                distance = np.linalg.norm(points[a] - points[b], axis=1)
+                bandwidth = bandwidth * self.signal.share(distance, reach, normal(draws.many(a, b, 2)))
+            latency = between(draws.many(a, b, 1), ends(self.latency))
+            return Network(n, a, b, 1.0 / bandwidth, latency, shape.model_bytes or _ROUTE_BYTES)
+
+        return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())
+
+
+@dataclass(frozen=True)
+class MeasuredGraph(Links, kind="graph_trace"):
+    """A graph of devices from a CSV file ``a,b,bandwidth,latency``: one row per link, both ways alike."""
+
+    file: Path
+    access: PerTier = field(default_factory=PerTier)
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Read the file and return the fleet's graph."""
+        n, device = shape.n_devices, index(shape.n_devices, "device")
+        columns = {
+            "a": device,
+            "b": device,
+            "bandwidth": number(0, open_low=True),
+            "latency": number(0, 1e12),
+        }
+        rows = read(self.file, columns)
+        ends_ = np.sort(np.stack([np.asarray(rows[e], dtype=np.int64) for e in ("a", "b")], axis=1), axis=1)
+        if len(np.unique(ends_, axis=0)) != len(ends_) or (ends_[:, 0] == ends_[:, 1]).any():
+            raise WorldError(f"{self.file}: lists a pair twice or a device with itself; give each link once.")
+        per_byte, latency = 1.0 / np.asarray(rows["bandwidth"]), np.asarray(rows["latency"], dtype=np.float64)
+
+        def build(present: NDArray[np.int64]) -> Network:
+            kept = np.isin(ends_, present).all(axis=1)
+            a, b = ends_[kept].T
+            return Network(n, a, b, per_byte[kept], latency[kept], shape.model_bytes or _ROUTE_BYTES)
+
+        return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())
+
+
+class BoundGraph(Routed):
+    """The graph among the devices present. Local knowledge is :meth:`neighbours` and :meth:`link`."""
+
+    def __init__(
+        self,
+        shape: Shape,
+        access: PerTier,
+        build: Callable[[NDArray[np.int64]], Network],
+        absent: frozenset[int],
+        views: OrderedDict[frozenset[int], BoundGraph],
+    ) -> None:
+        super().__init__(shape)
+        self._tiers, self._access = BoundTiers(access, shape), access
+        self._build, self._views = build, views
+        self.absent = absent
+        gone = np.fromiter(absent, dtype=np.int64, count=len(absent))
+        self.network = build(np.setdiff1d(np.arange(shape.n_devices), gone))
+
+    def without(self, absent: frozenset[int]) -> BoundLinks:
+        """Return the graph when exactly these devices are gone."""
+        if absent == self.absent:
+            return self
+        found = self._views.pop(absent, None) or BoundGraph(
+            self.shape, self._access, self._build, absent, self._views
+        )
+        self._views[absent] = found
+        while len(self._views) > _KEPT_VIEWS:
+            self._views.popitem(last=False)
+        return found
+
+    def neighbours(self, device: int) -> NDArray[np.int64]:
+        """Return the devices with a direct link to a device, ascending."""
+        return self.network.neighbours(device)
+
+    def link(self, device: int, neighbour: int, nbytes: int) -> float:
+        """Return the seconds of a message over a direct link; inf if there is none."""
+        return self.network.link(device, neighbour, nbytes)
+
+    def delay(self, a: int, b: int, nbytes: int) -> float:
+        """Return the seconds of a message between two devices over the fastest route."""
+        return self.network.delay(a, b, nbytes)
+
+    def hop_count(self, a: int, b: int) -> int:
+        """Return the fewest hops between two devices; -1 if there is no path."""
+        return int(self.network.fewest(a)[b])
+
+    def within(self, device: int, hops: int) -> NDArray[np.int64]:
+        """Return the other devices at most so many hops away, ascending."""
+        count = self.network.fewest(device)
+        return np.flatnonzero((count > 0) & (count <= hops))
+
+    def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
+        """Return the seconds of one hop."""
+        if tier is Tier.DEV_DEV:
+            return self.network.link(src, dst, nbytes)
+        return self._tiers.hop(tier, src, dst, nbytes, now)
+
+    def path(self, src: int, dst: int) -> tuple[Hop, ...]:
+        """Return the fastest route between two devices, one hop per link."""
+        route = self.network.route(src, dst)
+        if not route:
+            return ((Tier.DEV_DEV, src, dst),)
+        return tuple((Tier.DEV_DEV, a, b) for a, b in pairwise(route))
+
+    def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
+        """Return the seconds of a message over its whole path."""
+        if self.shape.is_device(src) and self.shape.is_device(dst):
+            return self.network.delay(src, dst, nbytes)
+        return super().time(src, dst, nbytes, now, via)
+
+    def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
+        """Return the seconds of the fastest routes between each pair of the devices, [n, n]."""
+        times = np.empty((len(devices), len(devices)))
+        for row, device in enumerate(np.asarray(devices).tolist()):
+            routes = self.network.routes(device)
+            times[row] = routes.latency[devices] + nbytes * routes.per_byte[devices]
+        np.fill_diagonal(times, 0.0)
+        return times

@@ -1,0 +1,105 @@
+"""Uploads that share one uplink at their edge.
+
+Members of a cluster upload over one link of the edge. One after another at full rate, in the order in
+which they are ready, the last is done earliest; all at once with an equal part each is the plain way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from espalier.world.draws import Field, between
+from espalier.world.links.base import Links
+from espalier.world.protocols import BoundLinks, Hop, Shape, Uplink
+from espalier.world.ranges import Range, ends, ordered
+
+
+def time_shared_finish(ready: ArrayLike, upload: ArrayLike) -> NDArray[np.float64]:
+    """Return when each upload is done if they go one after another, the earliest ready first.
+
+    ``f_1 = r_1 + u_1``, ``f_i = max(f_{i-1}, r_i) + u_i`` in the order of readiness (ties: the order
+    given).
+
+    Args:
+        ready: When each member is ready to upload, seconds, [n].
+        upload: Seconds of each upload at the full rate, [n].
+
+    Returns:
+        Finish times in the order given, [n].
+    """
+    ready, upload = np.asarray(ready, dtype=np.float64), np.broadcast_to(upload, np.shape(ready))
+    finish, at = np.empty(ready.shape), -math.inf
+    for i in np.argsort(ready, kind="stable"):
+        at = max(at, ready[i]) + upload[i]
+        finish[i] = at
+    return finish
+
+
+def equal_share_finish(ready: ArrayLike, upload: ArrayLike) -> NDArray[np.float64]:
+    """Return when each upload is done if each of the n members has 1/n of the rate: ``r_i + n·u_i``, [n]."""
+    ready, upload = np.asarray(ready, dtype=np.float64), np.asarray(upload, dtype=np.float64)
+    return np.asarray(ready + ready.size * upload, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Shared(Links, kind="shared"):
+    """Any links (``of``), but uploads from devices share their edge's uplink of ``rate`` bytes per second.
+
+    :meth:`time` of an upload is its time alone at the full rate (or the device's own link's, if that is
+    slower); who runs the uploads lets them wait or share, as ``discipline`` says.
+    """
+
+    of: Links
+    rate: Range = 10e6
+    discipline: Literal["time_shared", "equal_share"] = "time_shared"
+
+    def check(self) -> None:
+        """Refuse what is no rate."""
+        self.require(ordered(self.rate, above=0, strict=True), "rate", "bytes per second > 0, or [low, high]")
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the links of one fleet."""
+        return _Shared(self, self.of.bind(shape), shape)
+
+
+class _Shared:
+    def __init__(self, spec: Shared, inner: BoundLinks, shape: Shape) -> None:
+        self._spec, self._inner, self._shape = spec, inner, shape
+        self.uplink: Uplink = spec.discipline
+
+    @cached_property
+    def _rates(self) -> NDArray[np.float64]:
+        u = Field.of(self._shape.seed, "links", "shared").many(np.arange(self._shape.n_edges + 1))
+        return between(u, ends(self._spec.rate))
+
+    def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
+        alone = self._inner.time(src, dst, nbytes, now, via)
+        if not self._shape.is_device(src) or self._shape.is_device(dst) or math.isinf(alone):
+            return alone
+        edge = self._inner.hops(src, dst, via)[0][2]
+        first = self._inner.time(src, edge, nbytes, now, via)
+        return alone - first + max(first, nbytes / float(self._rates[edge - self._shape.n_devices]))
+
+    def hops(self, src: int, dst: int, via: int | None = None) -> tuple[Hop, ...]:
+        return self._inner.hops(src, dst, via)
+
+    def at(self, epoch: int) -> BoundLinks:
+        return self._around(self._inner.at(epoch))
+
+    def without(self, absent: frozenset[int]) -> BoundLinks:
+        return self._around(self._inner.without(absent))
+
+    def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
+        return self._inner.matrix(devices, nbytes)
+
+    def neighbours(self, device: int) -> NDArray[np.int64]:
+        return self._inner.neighbours(device)
+
+    def _around(self, inner: BoundLinks) -> BoundLinks:
+        return self if inner is self._inner else _Shared(self._spec, inner, self._shape)

@@ -1,0 +1,142 @@
+"""Links by tier: each device has an access link of its own, each edge a link to the cloud."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.world.draws import Field, between, normal
+from espalier.world.links.base import Links, Routed
+from espalier.world.links.signal import Signal
+from espalier.world.protocols import BoundLinks, Shape, Tier
+from espalier.world.ranges import Range, ends, ordered
+from espalier.world.spec import Spec
+
+
+@dataclass(frozen=True)
+class TierLink(Spec, family="links.tier"):
+    """The links of one tier. Each host's own is drawn once from the ranges.
+
+    Attributes:
+        bandwidth: Bytes per second; inf: a message of any size takes the latency only.
+        latency: Seconds.
+        up: Factor on the bandwidth of the way up (from a device to its edge, from an edge to the cloud).
+        signal: If given, the bandwidth shrinks with the device's distance: devices lie uniformly in a
+            disc of the radio's reach around their edge.
+    """
+
+    bandwidth: Range = math.inf
+    latency: Range = 0.0
+    up: float = 1.0
+    signal: Signal | None = None
+
+    def check(self) -> None:
+        """Refuse bandwidths and latencies that are no link."""
+        self.require(
+            ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]"
+        )
+        self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
+        self.require(0 < self.up < math.inf, "up", "a finite number > 0")
+
+
+@dataclass(frozen=True)
+class PerTier(Links, kind="per_tier"):
+    """Ranges of bandwidth and latency for each tier; without ``dev_dev`` devices cannot talk directly."""
+
+    dev_edge: TierLink = field(default_factory=TierLink)
+    edge_cloud: TierLink = field(default_factory=TierLink)
+    dev_dev: TierLink | None = None
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the links of one fleet."""
+        return BoundTiers(self, shape)
+
+
+@dataclass(frozen=True)
+class Uniform(Links, kind="uniform"):
+    """The same bandwidth (bytes per second) and latency (seconds) on every link of every tier."""
+
+    bandwidth: float = math.inf
+    latency: float = 0.0
+
+    def check(self) -> None:
+        """Refuse values that are no link."""
+        TierLink(self.bandwidth, self.latency)
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the links of one fleet."""
+        link = TierLink(self.bandwidth, self.latency)
+        return BoundTiers(PerTier(link, link, link), shape)
+
+
+class _Drawn:
+    """The links of one tier, one per host: seconds per byte (as used downwards) and latency."""
+
+    def __init__(self, spec: TierLink, seed: int, tier: Tier, count: int) -> None:
+        hosts, draws = np.arange(count), Field.of(seed, "links", tier.value)
+        bandwidth = between(draws.many(hosts, 0), ends(spec.bandwidth))
+        if spec.signal is not None:
+            # The square root makes the points uniform over the disc, not over its radius.
+            distance = np.sqrt(draws.many(hosts, 2))
+            bandwidth = bandwidth * spec.signal.share(distance, 1.0, normal(draws.many(hosts, 3)))
+        self.per_byte = 1.0 / bandwidth
+        self.latency = between(draws.many(hosts, 1), ends(spec.latency))
+        self.up = spec.up
+
+
+class BoundTiers(Routed):
+    """The per-tier links of one fleet."""
+
+    def __init__(self, spec: PerTier, shape: Shape) -> None:
+        super().__init__(shape)
+        self._spec = spec
+
+    @cached_property
+    def _access(self) -> _Drawn:
+        return _Drawn(self._spec.dev_edge, self.shape.seed, Tier.DEV_EDGE, self.shape.n_devices)
+
+    @cached_property
+    def _backhaul(self) -> _Drawn:
+        return _Drawn(self._spec.edge_cloud, self.shape.seed, Tier.EDGE_CLOUD, self.shape.n_edges)
+
+    @cached_property
+    def _direct(self) -> _Drawn | None:
+        if self._spec.dev_dev is None:
+            return None
+        return _Drawn(self._spec.dev_dev, self.shape.seed, Tier.DEV_DEV, self.shape.n_devices)
+
+    def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
+        """Return the seconds of one hop; between devices the slower end decides."""
+        if tier is Tier.DEV_DEV:
+            if self._direct is None:
+                return math.inf
+            per_byte = max(self._direct.per_byte[src], self._direct.per_byte[dst])
+            return float(max(self._direct.latency[src], self._direct.latency[dst]) + nbytes * per_byte)
+        # The lower host has the smaller number: a device below its edge, an edge below the cloud.
+        row, drawn = min(src, dst), self._access
+        if tier is Tier.EDGE_CLOUD:
+            row, drawn = row - self.shape.n_devices, self._backhaul
+        transfer = nbytes * drawn.per_byte[row]
+        return float(drawn.latency[row] + (transfer / drawn.up if src < dst else transfer))
+
+    def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
+        """Return the seconds between each pair of the devices, [n, n]."""
+        count = len(devices)
+        if self._direct is None:
+            times = np.full((count, count), math.inf)
+        else:
+            latency, per_byte = self._direct.latency[devices], self._direct.per_byte[devices]
+            times = np.maximum.outer(latency, latency) + nbytes * np.maximum.outer(per_byte, per_byte)
+        np.fill_diagonal(times, 0.0)
+        return times
+
+    def neighbours(self, device: int) -> NDArray[np.int64]:
+        """Return every other device, or none."""
+        if self._direct is None:
+            return np.empty(0, dtype=np.int64)
+        others = np.arange(self.shape.n_devices)
+        return np.delete(others, device)

@@ -1,0 +1,148 @@
+"""Where devices go: nowhere, by chance from edge to neighbouring edge, or along a trace."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.errors import WorldError
+from espalier.world.draws import Field
+from espalier.world.edge_graph import EdgeGraph
+from espalier.world.protocols import BoundMobility, Moves, Shape, When
+from espalier.world.spec import Spec
+from espalier.world.traces import clock, index, read
+
+Edges = NDArray[np.int64]
+
+
+class Mobility(Spec, ABC, family="mobility"):
+    """How devices move between edges."""
+
+    @abstractmethod
+    def bind(self, shape: Shape) -> BoundMobility:
+        """Return the moves of one fleet under one seed."""
+
+
+class _Still:
+    """Nobody moves; the others override what they change."""
+
+    when: When = "never"
+
+    def start(self, edges: Edges) -> Edges:
+        return edges
+
+    def moves(self, devices: Edges, steps: Edges, edges: Edges) -> Edges:
+        return edges
+
+    def window(self, t0: float, t1: float) -> Moves:
+        return Moves(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Static(Mobility, kind="none"):
+    """Every device stays at its edge."""
+
+    def bind(self, shape: Shape) -> BoundMobility:
+        """Return no moves."""
+        return _Still()
+
+
+@dataclass(frozen=True)
+class Markov(Mobility, kind="markov"):
+    """Once per edge round a device stays with probability ``stay``, else goes to a neighbouring edge.
+
+    The neighbour is chosen uniformly. ``graph`` says which edges are neighbours: a ``ring`` (the
+    default of CSAHFL's and MACFL's setting), a ``grid``, ``complete``, or ``custom`` with the list of
+    ``neighbours`` of each edge. ``when`` says whether a device moves between rounds, after its upload
+    (``boundary``), or between its training and its upload (``mid_round``).
+    """
+
+    stay: float = 0.5
+    graph: Literal["ring", "grid", "complete", "custom"] = "ring"
+    when: Literal["boundary", "mid_round"] = "boundary"
+    neighbours: tuple[tuple[int, ...], ...] | None = None
+
+    def check(self) -> None:
+        """Refuse what is no probability, and neighbours without or with another graph."""
+        self.require(0 <= self.stay <= 1, "stay", "a probability in [0, 1]")
+        custom = self.graph == "custom"
+        self.require(
+            (self.neighbours is not None) == custom, "neighbours", "given if, and only if, graph = 'custom'"
+        )
+
+    def bind(self, shape: Shape) -> BoundMobility:
+        """Return the moves of one fleet."""
+        if self.neighbours is not None:
+            graph = EdgeGraph.custom(self.neighbours, shape.n_edges)
+        else:
+            graph = EdgeGraph.named(self.graph, shape.n_edges)
+        return _Markov(self, graph, Field.of(shape.seed, "mobility"))
+
+
+class _Markov(_Still):
+    def __init__(self, spec: Markov, graph: EdgeGraph, draws: Field) -> None:
+        self.when = spec.when
+        self._stay, self._graph, self._draws = spec.stay, graph, draws
+
+    def moves(self, devices: Edges, steps: Edges, edges: Edges) -> Edges:
+        edges = np.asarray(edges, dtype=np.int64)
+        if self._stay == 1.0 or not len(edges):
+            return edges.copy()
+        u = self._draws.many(devices, steps)
+        degree = self._graph.degree[edges]
+        # One draw decides both: what is left above ``stay`` is uniform again.
+        turn = np.floor((u - self._stay) / (1.0 - self._stay) * degree).astype(np.int64)
+        goes = (u >= self._stay) & (degree > 0)
+        place = self._graph.offsets[edges] + np.clip(turn, 0, np.maximum(degree - 1, 0))
+        target = self._graph.neighbours[np.where(goes, place, 0)] if goes.any() else edges
+        return np.where(goes, target, edges)
+
+
+@dataclass(frozen=True)
+class Waypoints(Mobility, kind="trace"):
+    """Moves from a CSV file ``device,time,edge``: from that time on the device is at that edge.
+
+    Rows at time 0 say where devices start; others start where the partition puts them.
+    """
+
+    file: Path
+
+    def bind(self, shape: Shape) -> BoundMobility:
+        """Read the file and return the fleet's moves."""
+        rows = read(
+            self.file,
+            {"device": index(shape.n_devices, "device"), "time": clock, "edge": index(shape.n_edges, "edge")},
+        )
+        device, edge = (np.asarray(rows[name], dtype=np.int64) for name in ("device", "edge"))
+        time = np.asarray(rows["time"], dtype=np.float64)
+        order = np.lexsort((device, time))
+        moves = Moves(time[order], device[order], edge[order])
+        twice = (np.diff(moves.time) == 0) & (np.diff(moves.device) == 0)
+        if twice.any():
+            at = int(np.argmax(twice))
+            raise WorldError(
+                f"{self.file}: device {moves.device[at]} has two rows for time {moves.time[at]:g}; keep one."
+            )
+        return _Waypoints(moves)
+
+
+class _Waypoints(_Still):
+    when: When = "time"
+
+    def __init__(self, moves: Moves) -> None:
+        self._moves = moves
+
+    def start(self, edges: Edges) -> Edges:
+        edges = np.array(edges, dtype=np.int64)
+        first = int(np.searchsorted(self._moves.time, 0.0, side="right"))
+        edges[self._moves.device[:first]] = self._moves.edge[:first]
+        return edges
+
+    def window(self, t0: float, t1: float) -> Moves:
+        rows = slice(*np.searchsorted(self._moves.time, (t0, t1), side="left"))
+        return Moves(self._moves.time[rows], self._moves.device[rows], self._moves.edge[rows])

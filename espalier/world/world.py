@@ -1,0 +1,72 @@
+"""A world: everything a method cannot choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from espalier.world.capability import Capability, Everyone
+from espalier.world.churn import Churn, NoChurn
+from espalier.world.compute import Compute, Constant
+from espalier.world.drift import BoundDrift, Drift, NoDrift
+from espalier.world.faults import Faults, NoFaults
+from espalier.world.links import Links, Uniform
+from espalier.world.mobility import Mobility, Static
+from espalier.world.protocols import (
+    BoundCapability,
+    BoundChurn,
+    BoundCompute,
+    BoundFaults,
+    BoundLinks,
+    BoundMobility,
+    Shape,
+)
+from espalier.world.spec import Spec
+
+
+@dataclass(frozen=True)
+class World(Spec, family="world"):
+    """The seven parts of a world. The default is ideal: no delay, nobody moves, leaves or drifts."""
+
+    compute: Compute = field(default_factory=Constant)
+    links: Links = field(default_factory=Uniform)
+    mobility: Mobility = field(default_factory=Static)
+    churn: Churn = field(default_factory=NoChurn)
+    drift: Drift = field(default_factory=NoDrift)
+    capability: Capability = field(default_factory=Everyone)
+    faults: Faults = field(default_factory=NoFaults)
+
+    def bind(self, shape: Shape) -> BoundWorld:
+        """Return this world for one fleet under one seed: the same for every method."""
+        return BoundWorld(
+            shape=shape,
+            compute=self.compute.bind(shape),
+            links=self.links.bind(shape),
+            mobility=self.mobility.bind(shape),
+            churn=self.churn.bind(shape),
+            drift=self.drift.bind(shape),
+            capability=self.capability.bind(shape),
+            faults=self.faults.bind(shape),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoundWorld:
+    """A world for one fleet under one seed. All its answers are pure functions."""
+
+    shape: Shape
+    compute: BoundCompute
+    links: BoundLinks
+    mobility: BoundMobility
+    churn: BoundChurn
+    drift: BoundDrift
+    capability: BoundCapability
+    faults: BoundFaults
+
+    @property
+    def changes_in_time(self) -> bool:
+        """Whether anything happens at a time of its own: hosts come and go, devices move, data drift."""
+        return not self.churn.still or self.mobility.when == "time" or self.drift.clock == "time"
+
+    def at(self, epoch: int) -> BoundWorld:
+        """Return the world of a global round: compute and links redrawn where they are so."""
+        return replace(self, compute=self.compute.at(epoch), links=self.links.at(epoch))

@@ -1,0 +1,79 @@
+"""Speeds drawn once per device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import kstest, truncnorm
+
+from espalier.core.errors import ConfigError, WorldError
+from espalier.world import Shape
+from espalier.world.compute import Constant, Rate, TruncatedNormal, Uniform
+
+
+def shape(n: int = 20_000, seed: int = 0, batches: int | None = None) -> Shape:
+    return Shape(n, 5, seed, None if batches is None else np.full(n, batches))
+
+
+def test_constant_takes_exactly_its_time() -> None:
+    bound = Constant(0.1).bind(shape(3))
+    # 5 batches of .1 s, whenever and whichever job.
+    assert bound.duration(2, 5, 17.0, 8) == bound.nominal(2, 5, 17.0) == 0.5
+    assert bound.units().tolist() == [0.1, 0.1, 0.1]
+    assert bound.at(7) is bound
+
+
+def test_uniform_and_rate_follow_their_law() -> None:
+    assert kstest(Uniform(2, 5).bind(shape()).units(), "uniform", args=(2, 3)).pvalue > 1e-3
+    assert kstest(1 / Rate(2, 5).bind(shape()).units(), "uniform", args=(2, 3)).pvalue > 1e-3
+
+
+def test_whole_rates() -> None:
+    rates = 1 / Rate(5, 15, whole=True).bind(shape()).units()
+    values, counts = np.unique(rates.round(9), return_counts=True)
+    assert values.tolist() == list(range(5, 16))
+    assert abs(counts / 20_000 - 1 / 11).max() < 0.01
+    with pytest.raises(ConfigError, match="whole number"):
+        Rate(5, 15.5, whole=True)
+
+
+def test_truncated_normal_is_the_papers() -> None:
+    # C8: N(63, 40) resampled into [2, 128]. By hand: Φ(-1.525)=.0636, Φ(1.625)=.9479; the middle
+    # .50575 is z=.0144, so the median is 63 + .0144·40 = 63.6.
+    delays = TruncatedNormal(63, 40, 2, 128).bind(shape()).units()
+    assert delays.min() >= 2 and delays.max() <= 128
+    assert np.median(delays) == pytest.approx(63.6, abs=1.0)
+    assert kstest(delays, truncnorm(-61 / 40, 65 / 40, 63, 40).cdf).pvalue > 1e-3
+    # Resampled, not clipped: nobody sits on an end.
+    assert not np.isin(delays, (2.0, 128.0)).any()
+
+
+def test_t_theta_of_the_papers_delays() -> None:
+    # C7: with α = 1.5 nobody is ever late. By hand: the quartiles are at Φ = .2847 and .7268, so
+    # z = -.569 and .603, 40.2 s and 87.1 s; T_θ = 63.6 + 1.5·46.9 = 133.9, above the largest, 128.
+    delays = TruncatedNormal(63, 40, 2, 128).bind(shape()).units()
+    q1, q2, q3 = np.percentile(delays, [25, 50, 75])
+    assert q2 + 1.5 * (q3 - q1) == pytest.approx(133.9, abs=2.0)
+
+
+@pytest.mark.parametrize(("per", "share"), [("batch", 1), ("epoch", 5), ("training", 50)])
+def test_what_the_delay_covers(per: str, share: int) -> None:
+    # 10 epochs of 5 batches: a training's delay is spread over 50 batches (C8).
+    delay = TruncatedNormal(63, 40, 2, 128).bind(shape(100)).units()
+    model = TruncatedNormal(63, 40, 2, 128, per=per, epochs=10)  # type: ignore[arg-type]
+    assert model.bind(shape(100, batches=5)).units() == pytest.approx(delay / share)
+
+
+def test_batches_must_be_known() -> None:
+    with pytest.raises(WorldError, match=r"Shape\(batches=\.\.\.\)"):
+        TruncatedNormal(63, 40, 2, 128, per="epoch").bind(shape(3)).units()
+
+
+def test_a_device_without_data_divides_by_nothing() -> None:
+    bound = TruncatedNormal(63, 40, 2, 128, per="epoch").bind(shape(3, batches=0))
+    assert np.isfinite(bound.units()).all()
+
+
+def test_a_device_s_speed_does_not_depend_on_the_fleet_s_size() -> None:
+    small, large = (Uniform(0, 1).bind(shape(n)).units() for n in (10, 1000))
+    assert (small == large[:10]).all()

@@ -1,0 +1,199 @@
+"""The graph of devices: connected, multi-hop, and still connected when devices leave."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espalier.core.errors import WorldError
+from espalier.world import Shape, Tier
+from espalier.world.links import BoundGraph, Graph, MeasuredGraph, Signal
+from espalier.world.links.geometry import in_reach, links, reach_for, spanning
+
+
+def bind(n: int, seed: int = 0, **options: object) -> BoundGraph:
+    bound = Graph(**options).bind(Shape(n, 0, seed, model_bytes=10**6))  # type: ignore[arg-type]
+    assert isinstance(bound, BoundGraph)
+    return bound
+
+
+def reachable(graph: BoundGraph, start: int) -> set[int]:
+    seen, todo = {start}, [start]
+    while todo:
+        for near in graph.neighbours(todo.pop()).tolist():
+            if near not in seen:
+                seen.add(near)
+                todo.append(near)
+    return seen
+
+
+def plain_dijkstra(graph: BoundGraph, source: int, nbytes: int) -> dict[int, float]:
+    best, heap = {source: 0.0}, [(0.0, source)]
+    while heap:
+        so_far, at = heapq.heappop(heap)
+        if so_far > best[at]:
+            continue
+        for near in graph.neighbours(at).tolist():
+            there = so_far + graph.link(at, near, nbytes)
+            if there < best.get(near, math.inf):
+                best[near] = there
+                heapq.heappush(heap, (there, near))
+    return best
+
+
+class TestGeometry:
+    def test_worked_by_hand(self) -> None:
+        # Points on a line at 0, 1, 2, 5, 9 with reach 1.5: the first three are in reach of each other in
+        # pairs; 2–5 and 5–9 join the rest because the spanning tree needs them.
+        points = np.array([[x, 0.0] for x in (0, 1, 2, 5, 9)])
+        assert np.stack(in_reach(points, 1.5), 1).tolist() == [[0, 1], [1, 2]]
+        assert np.stack(links(points, 1.5), 1).tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+        assert np.stack(links(points, 2.0), 1).tolist() == [[0, 1], [0, 2], [1, 2], [2, 3], [3, 4]]
+
+    def test_few_points(self) -> None:
+        assert len(links(np.array([[0.5, 0.5]]), 1.0)[0]) == 0
+        assert len(links(np.empty((0, 2)), 1.0)[0]) == 0
+        assert len(spanning(np.array([[0.5, 0.5], [0.5, 0.5]]))) == 1
+
+    def test_triangulated_tree_is_the_minimum(self) -> None:
+        points = np.random.default_rng(0).random((60, 2))
+        tree = spanning(points)
+        # Prim's algorithm on all pairs.
+        distance = np.linalg.norm(points[:, None] - points[None], axis=2)
+        inside, total = [0], 0.0
+        while len(inside) < 60:
+            outside = [i for i in range(60) if i not in inside]
+            part = distance[np.ix_(inside, outside)]
+            total += part.min()
+            inside.append(outside[int(part.argmin() % len(outside))])
+        assert np.linalg.norm(points[tree[:, 0]] - points[tree[:, 1]], axis=1).sum() == pytest.approx(total)
+
+    def test_the_degree_is_as_asked(self) -> None:
+        points = np.random.default_rng(1).random((4000, 2))
+        a, _ = in_reach(points, reach_for(4000, 10))
+        # The border takes a few per cent.
+        assert 2 * len(a) / 4000 == pytest.approx(10, rel=0.06)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 80), st.integers(0, 1000), st.floats(0, 0.9))
+def test_connected_whoever_is_absent(n: int, seed: int, share: float) -> None:
+    graph = bind(n, seed, degree=3)
+    absent = frozenset(range(int(share * (n - 1))))
+    view = graph.without(absent)
+    assert isinstance(view, BoundGraph)
+    present = set(range(n)) - absent
+    assert reachable(view, n - 1) == present
+    for device in absent:
+        assert len(view.neighbours(device)) == 0
+        assert view.time(n - 1, device, 1, 0.0) == math.inf
+
+
+def test_a_view_depends_on_who_is_absent_only() -> None:
+    graph = bind(40)
+    first = graph.without(frozenset({1, 2})).without(frozenset({5}))
+    second = bind(40).without(frozenset({5}))
+    present = np.array([i for i in range(40) if i != 5])
+    assert (first.matrix(present, 1000) == second.matrix(present, 1000)).all()
+    assert graph.without(frozenset()) is graph
+    back = first.without(frozenset())
+    assert (back.matrix(np.arange(40), 7) == graph.matrix(np.arange(40), 7)).all()
+
+
+def test_links_that_stay_keep_their_delay() -> None:
+    graph = bind(40)
+    view = graph.without(frozenset({3}))
+    assert isinstance(view, BoundGraph)
+    for near in graph.neighbours(0).tolist():
+        if near != 3:
+            assert view.link(0, near, 10**6) == graph.link(0, near, 10**6)
+
+
+def test_unconnected_graphs_may_fall_apart() -> None:
+    graph = bind(40, degree=0.5, connected=False)
+    times = graph.matrix(np.arange(40), 1)
+    assert np.isinf(times).any()
+    a, b = np.argwhere(np.isinf(times))[0]
+    assert graph.hops(int(a), int(b)) == () and graph.hop_count(int(a), int(b)) == -1
+
+
+def test_routes_are_the_fastest() -> None:
+    graph = bind(60, degree=4)
+    for source in (0, 17):
+        best = plain_dijkstra(graph, source, 10**6)
+        for target, expected in best.items():
+            assert graph.delay(source, target, 10**6) == pytest.approx(expected)
+            hops = graph.hops(source, target)
+            assert all(tier is Tier.DEV_DEV for tier, _, _ in hops)
+            assert sum(graph.link(a, b, 500) for _, a, b in hops) == pytest.approx(graph.time(source, target, 500, 0.0))
+
+
+def test_hop_counts_are_the_fewest() -> None:
+    graph = bind(60, degree=4)
+    level, frontier, seen = 0, {5}, {5}
+    while frontier:
+        assert all(graph.hop_count(5, d) == level for d in frontier)
+        near = set(graph.within(5, level).tolist())
+        assert near == seen - {5}
+        frontier = {n for d in frontier for n in graph.neighbours(d).tolist()} - seen
+        seen |= frontier
+        level += 1
+    assert len(seen) == 60
+
+
+def test_bandwidth_and_latency_are_in_range_and_symmetric() -> None:
+    graph = bind(200, bandwidth=(1e6, 1e7), latency=(0.001, 0.01))
+    for a in range(200):
+        for b in graph.neighbours(a).tolist():
+            latency = graph.link(a, b, 0)
+            assert graph.link(b, a, 0) == latency and 0.001 <= latency <= 0.01
+            assert 0.1 <= graph.link(a, b, 10**6) - latency <= 1.0
+
+
+def test_signal_strength_slows_the_far() -> None:
+    plain, weak = bind(100), bind(100, signal=Signal())
+    slower = [
+        (weak.link(a, b, 10**6) - weak.link(a, b, 0)) / (plain.link(a, b, 10**6) - plain.link(a, b, 0))
+        for a in range(100)
+        for b in plain.neighbours(a).tolist()
+    ]
+    assert min(slower) >= 1 and max(slower) > 3
+
+
+def test_servers_are_reached_over_access_links() -> None:
+    graph = Graph().bind(Shape(10, 2, 0))
+    assert graph.time(3, 12, 10**9, 0.0) == 0.0
+    assert graph.hops(3, 12, via=10) == ((Tier.DEV_EDGE, 3, 10), (Tier.EDGE_CLOUD, 10, 12))
+
+
+class TestMeasured:
+    def test_routes(self, tmp_path: Path) -> None:
+        file = tmp_path / "net.csv"
+        # 0–1 and 1–2 of 1 s and 2 s for 1 MB; 0–2 directly takes 10 s.
+        file.write_text("a,b,bandwidth,latency\n0,1,1e6,0\n2,1,1e6,1\n0,2,1e5,0\n")
+        graph = MeasuredGraph(file).bind(Shape(4, 0, 0, model_bytes=10**6))
+        assert graph.time(0, 2, 10**6, 0.0) == pytest.approx(3.0)
+        assert graph.hops(0, 2) == ((Tier.DEV_DEV, 0, 1), (Tier.DEV_DEV, 1, 2))
+        assert graph.without(frozenset({1})).time(0, 2, 10**6, 0.0) == pytest.approx(10.0)
+        assert graph.time(0, 3, 1, 0.0) == math.inf
+
+    @pytest.mark.parametrize("rows", ["0,1,1,0\n1,0,1,0", "2,2,1,0", "0,1,0,0", "0,9,1,0"])
+    def test_bad_files(self, tmp_path: Path, rows: str) -> None:
+        file = tmp_path / "net.csv"
+        file.write_text("a,b,bandwidth,latency\n" + rows + "\n")
+        with pytest.raises(WorldError, match=r"net\.csv"):
+            MeasuredGraph(file).bind(Shape(4, 0, 0))
+
+
+def test_a_thousand_devices_are_no_trouble() -> None:
+    graph = bind(1000)
+    gone = frozenset(range(0, 1000, 3))
+    view = graph.without(gone)
+    present = np.array([i for i in range(1000) if i not in gone])
+    assert np.isfinite(view.matrix(present, 10**6)).all()
