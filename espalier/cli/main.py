@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from espalier import __version__
 from espalier.cli import show
 from espalier.cli.pool import Errand, News, check_directory, errands, on_terminal, run_all
+from espalier.cli.reproduce import reproduce
 from espalier.core.errors import ConfigError, EspalierError, nearest
 from espalier.core.method import available as known_methods
 from espalier.data import registry
@@ -230,3 +231,6 @@ def data_fetch(name: str, data_dir: Path | None) -> None:
 
         where = registry.fetch(name, data_dir, progress)
     click.echo(str(where))
+
+
+main.add_command(reproduce)

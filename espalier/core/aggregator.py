@@ -97,6 +97,7 @@ class Aggregator:
         self.rules = rules
         self.env = env
         self.state = state or AggregatorState()
+        self._notes: list[Record] = []
 
     @property
     def idle(self) -> bool:
@@ -105,6 +106,11 @@ class Aggregator:
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
+        actions = self._take(event, now)
+        notes, self._notes = self._notes, []
+        return [*notes, *actions]
+
+    def _take(self, event: Event, now: float) -> list[Action]:
         match event:
             case Started():
                 return self._start(now)
@@ -134,6 +140,9 @@ class Aggregator:
         state.asleep = False
         for cohort in state.cohorts.values():
             cohort.open, cohort.waiting = False, {}
+        if self.rules.hand_down.completes and order.clock > 0:
+            # The world may act between two rounds: the next one opens after it has.
+            return [Serve(dict(state.models)), Closed(order.clock), SetDeadline(0.0, "open", state.rounds)]
         return [Serve(dict(state.models)), *self._open_all(now)]
 
     def _begin(self, now: float) -> list[Action]:
@@ -339,7 +348,9 @@ class Aggregator:
         rounds = [c.round for k, c in state.cohorts.items() if k != SURVEY]
         progress = sum(rounds) // len(rounds)
         whole, state.progress = progress > state.progress, max(progress, state.progress)
-        actions = [Serve(dict(state.models)), Closed(state.progress)]
+        actions = [Serve(dict(state.models))]
+        if state.order is None or not self.rules.hand_down.completes:
+            actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
             return [
@@ -391,6 +402,8 @@ class Aggregator:
             return [Send(Word("awake", self.me, state.order.sender, now))]
         if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
             return []
+        if all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()) and len(state.cohorts) == 1:
+            return []
         key = self._cohort_of(child, now)
         cohort = state.cohorts.get(key) if key is not None else None
         if key is None or (cohort is None and state.order is not None):
@@ -422,12 +435,10 @@ class Aggregator:
 
     def _view(self, key: str, now: float) -> View:
         state = self.state
-        children = self.env.children(self.me)
         cohort = state.cohorts.get(key)
-        view = View(
-            now, self.me, cohort.round if cohort else state.rounds, self._clock(), key, children, state.models,
-            state.order, state.memory, self.env,
-        )  # fmt: skip
+        rounds = cohort.round if cohort else state.rounds
+        view = View(now, self.me, rounds, self._clock(), key, state.models, state.order, state.memory, self.env)
+        view.notes = self._notes
         if key and key != SURVEY:
             view.children = list(self.rules.pace.cohorts(view).get(key, ()))
         return view

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import ALL, Order, Report, Train
+from espalier.core.messages import ALL, Order, Record, Report, Train
 from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
 
@@ -107,20 +107,55 @@ class Arrival:
         return self.at - self.report.sent
 
 
-@dataclass(slots=True)
 class View:
-    """What the policies of one aggregator may look at when they decide."""
+    """What the policies of one aggregator may look at when they decide.
 
-    now: float
-    me: Address
-    round: int
-    clock: int
-    cohort: str
-    children: Sequence[Address]
-    models: Mapping[str, Ref]
-    order: Order | None
-    memory: dict[str, Any]
-    env: Environment
+    Attributes:
+        now: Seconds.
+        me: The aggregator.
+        round: Rounds that this cohort has closed.
+        clock: The root's round.
+        cohort: The cohort's name.
+        models: The aggregator's models by group.
+        order: The parent's order (None at the root).
+        memory: The policies' own plain data; saved with the run.
+        env: The environment.
+        notes: What the policies want in the run's record; see :meth:`note`.
+    """
+
+    __slots__ = ("_children", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order", "round")
+
+    def __init__(
+        self,
+        now: float,
+        me: Address,
+        round: int,
+        clock: int,
+        cohort: str,
+        models: Mapping[str, Ref],
+        order: Order | None,
+        memory: dict[str, Any],
+        env: Environment,
+    ) -> None:
+        self.now, self.me, self.round, self.clock, self.cohort = now, me, round, clock, cohort
+        self.models, self.order, self.memory, self.env = models, order, memory, env
+        self.notes: list[Record] = []
+        self._children: Sequence[Address] | None = None
+
+    def note(self, kind: str, **data: Any) -> None:
+        """Write something into the run's record (an event of that kind at this node)."""
+        self.notes.append(Record(kind, data))
+
+    @property
+    def children(self) -> Sequence[Address]:
+        """The children that are concerned (of the cohort; when a round opens, those that are free)."""
+        if self._children is None:
+            self._children = self.env.children(self.me)
+        return self._children
+
+    @children.setter
+    def children(self, children: Sequence[Address]) -> None:
+        self._children = children
 
     @property
     def store(self) -> ModelStore:
@@ -237,6 +272,10 @@ class Merge(Spec, family="merge", kind="samples"):
 @dataclass(frozen=True)
 class HandDown(Spec, family="hand_down", kind="replace"):
     """Replace: an aggregator takes over what it receives, and hands its models on as they are."""
+
+    #: whether a round below is over only when the parent's models have come back (personal models); the plan's
+    #: clock must then be the edges'
+    completes: ClassVar[bool] = False
 
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Return the aggregator's models after an order arrived."""

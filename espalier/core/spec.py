@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -33,6 +32,7 @@ class Spec:
     family: ClassVar[str] = ""
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[Spec]]] = {}
+    _types: ClassVar[dict[str, Any]]
 
     def __init_subclass__(cls, *, family: str | None = None, kind: str | None = None) -> None:
         super().__init_subclass__()
@@ -43,10 +43,18 @@ class Spec:
             cls.kinds[kind] = cls
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
+        for name, hint in self._fields().items():
             value = coerce(getattr(self, name), hint, f"{self.family}.{name}")
             object.__setattr__(self, name, value)
         self.check()
+
+    @classmethod
+    def _fields(cls) -> dict[str, Any]:
+        """Return the type of each field; resolved once per class, as annotations are strings."""
+        if "_types" not in cls.__dict__:
+            hints = get_type_hints(cls)
+            cls._types = {f.name: hints[f.name] for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        return cls._types
 
     def check(self) -> None:
         """Refuse values that cannot be run; subclasses say which."""
@@ -72,7 +80,7 @@ class Spec:
             raise ConfigError(f"{where} = {value!r}: must be a table{cls._listing()}.")
         options = dict(value)
         target = cls._choose(options, where)
-        known = list(_hints(target))
+        known = list(target._fields())
         for name in options:
             if name not in known:
                 accepted = ", ".join(known) or "no key besides kind"
@@ -105,7 +113,7 @@ class Spec:
     def to_plain(self) -> dict[str, Any]:
         """Return the object as a plain table; :meth:`build` makes an equal object of it."""
         table: dict[str, Any] = {"kind": self.kind} if self.kind else {}
-        for name in _hints(type(self)):
+        for name in self._fields():
             value = getattr(self, name)
             if value is not None:
                 table[name] = _plain(value)
@@ -120,9 +128,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     return str(value) if isinstance(value, Path) else value
-
-
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}

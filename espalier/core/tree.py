@@ -161,4 +161,3 @@ class Tree:
         self.populate(plain["device_parent"])
         self.group_names = list(plain["group_names"])
         self.device_group[:] = plain["device_group"]
-

@@ -84,19 +84,19 @@ class Dataset:
                 values = getattr(self, f"{column}_{part}")
                 if values is not None and len(values) != n:
                     raise DataError(
-                        f"Dataset {self.name!r}: {column}_{part} has {len(values)} rows, x_{part} has {n}; "
-                        "give one entry per row."
+                        f"Dataset {self.name!r}: {column}_{part} has {len(values)} rows, x_{part} has {n}; give one "
+                        "entry per row."
                     )
             cells = getattr(self, f"cell_{part}")
             if cells.min() < 0 or cells.max() >= self.n_cells:
                 raise DataError(
-                    f"Dataset {self.name!r}: cell_{part} has values {cells.min()}…{cells.max()}, "
-                    f"accepted are 0…{self.n_cells - 1}."
+                    f"Dataset {self.name!r}: cell_{part} has values {cells.min()}…{cells.max()}, accepted are "
+                    f"0…{self.n_cells - 1}."
                 )
         if self.x_train.shape[1:] != self.x_test.shape[1:]:
             raise DataError(
-                f"Dataset {self.name!r}: a training sample has shape {tuple(self.x_train.shape[1:])}, "
-                f"a test sample {tuple(self.x_test.shape[1:])}; they must agree."
+                f"Dataset {self.name!r}: a training sample has shape {tuple(self.x_train.shape[1:])}, a test sample "
+                f"{tuple(self.x_test.shape[1:])}; they must agree."
             )
 
     @property

@@ -42,17 +42,14 @@ def download(source: Source, folder: Path, progress: Progress | None = None) -> 
     except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
-            f"Could not download {source.file} from {source.url}: {reason}. Is there a network? What came "
-            "so far is "
-            f"kept in {part} and continued by the next call; or download the file elsewhere and put it into "
-            f"{folder}."
+            f"Could not download {source.file} from {source.url}: {reason}. Is there a network? What came so far is "
+            f"kept in {part} and continued by the next call; or download the file elsewhere and put it into {folder}."
         ) from None
     found = digest(part, source.digest)
     if found != source.digest:
         part.unlink()
         raise DataError(
-            f"{source.file} from {source.url} has the checksum {found}, expected {source.digest}; it was "
-            "removed. "
+            f"{source.file} from {source.url} has the checksum {found}, expected {source.digest}; it was removed. "
             "Try again; if it stays so, the publisher changed the file."
         )
     os.replace(part, target)

@@ -119,8 +119,7 @@ ENTRIES: tuple[Entry, ...] = (
         folders=("femnist", "femnist/data", "FEMNIST"),
         layouts=femnist.LAYOUTS,
         by_hand=(
-            "Clone github.com/TalwalkarLab/leaf, run `data/femnist/preprocess.sh -s niid --sf 1.0 -t "
-            "sample` in it, "
+            "Clone github.com/TalwalkarLab/leaf, run `data/femnist/preprocess.sh -s niid --sf 1.0 -t sample` in it, "
             "and put the resulting train and test folders into a folder femnist of a data directory."
         ),
     ),
@@ -192,8 +191,7 @@ ENTRIES: tuple[Entry, ...] = (
         layouts=(*ham10000.LAYOUTS, prepared("ham10000", "classification", 7, sized=True)),
         by_hand=(
             "Download HAM10000_images_part_1.zip, HAM10000_images_part_2.zip and HAM10000_metadata from "
-            "doi.org/10.7910/DVN/DBW86T (its terms must be accepted) and extract them into a folder "
-            "ham10000 of a "
+            "doi.org/10.7910/DVN/DBW86T (its terms must be accepted) and extract them into a folder ham10000 of a "
             "data directory."
         ),
     ),
@@ -207,8 +205,7 @@ ENTRIES: tuple[Entry, ...] = (
         folders=("cityscapes", "Cityscapes"),
         layouts=cityscapes.LAYOUTS,
         by_hand=(
-            "Register at cityscapes-dataset.com, download leftImg8bit_trainvaltest.zip and "
-            "gtFine_trainvaltest.zip, "
+            "Register at cityscapes-dataset.com, download leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip, "
             "and extract both into a folder cityscapes of a data directory."
         ),
     ),
@@ -237,8 +234,8 @@ ENTRIES: tuple[Entry, ...] = (
         layouts=(*har.LAYOUTS, prepared("har", "classification", 6)),
         aliases=("uci-har",),
         by_hand=(
-            "Download Human Activity Recognition Using Smartphones from archive.ics.uci.edu/dataset/240 "
-            "and extract it into a folder har of a data directory."
+            "Download Human Activity Recognition Using Smartphones from archive.ics.uci.edu/dataset/240 and extract "
+            "it into a folder har of a data directory."
         ),
     ),
     magnet.ENTRY,

@@ -131,9 +131,8 @@ def partition(dataset: Dataset, spec: PartitionSpec, *, n_devices: int, n_edges:
     """
     if n_devices < 1 or not 1 <= n_edges <= n_devices:
         raise PartitionError(
-            f"{n_devices} devices at {n_edges} edges were asked for; accepted are at least 1 edge and at "
-            "least as many "
-            "devices as edges."
+            f"{n_devices} devices at {n_edges} edges were asked for; accepted are at least 1 edge and at least as "
+            "many devices as edges."
         )
     if spec.concepts > 1 and dataset.kind != "classification":
         raise PartitionError(
@@ -153,8 +152,7 @@ def partition(dataset: Dataset, spec: PartitionSpec, *, n_devices: int, n_edges:
     empty = np.flatnonzero(train.sizes == 0)
     if len(empty):
         raise PartitionError(
-            f"{len(empty)} of {n_devices} devices got no sample (the first is device {empty[0]}); use fewer "
-            "devices, "
+            f"{len(empty)} of {n_devices} devices got no sample (the first is device {empty[0]}); use fewer devices, "
             "more data, or a milder skew."
         )
     train, validation = _held_out(train, spec, request)
@@ -225,8 +223,7 @@ def _capped(rows: Rows, spec: PartitionSpec, request: Request) -> Rows:
     short = np.flatnonzero(rows.sizes < low)
     if isinstance(spec.samples_per_device, tuple) and len(short):
         raise PartitionError(
-            f"{len(short)} of {len(rows)} devices have fewer than samples_per_device's lower bound {low} "
-            "(device "
+            f"{len(short)} of {len(rows)} devices have fewer than samples_per_device's lower bound {low} (device "
             f"{short[0]} has {rows.sizes[short[0]]}); use fewer devices, more data, or a lower bound."
         )
     return rows.keep(rows.ranks(rng) < np.repeat(caps, rows.sizes))

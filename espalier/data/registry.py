@@ -132,8 +132,8 @@ def find(name: str) -> Entry:
             return entry
     names = [e.name for e in ENTRIES]
     raise DataError(
-        f"There is no dataset {name!r}; known are {', '.join(names)}, an existing .npz file, and an existing "
-        f"folder of images.{nearest(name.lower(), names)}"
+        f"There is no dataset {name!r}; known are {', '.join(names)}, an existing .npz file, and an existing folder "
+        f"of images.{nearest(name.lower(), names)}"
     )
 
 

@@ -113,7 +113,7 @@ class _Running:
                     "on. Lower the learning rate, or check the data for NaN."
                 )
             return fallback
-        if self.lost:
+        if self.lost and self.kept:
             self.total *= (self.kept + self.lost) / self.kept
         head = self.total.to(self.dtype)
         return head if self.tail is None else torch.cat([head, self.tail])

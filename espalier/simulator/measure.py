@@ -17,7 +17,7 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
-from espalier.simulator.scores import Score, Scores
+from espalier.simulator.scores import Score, Scores, alike
 
 if TYPE_CHECKING:
     from espalier.simulator.simulation import Simulation
@@ -116,7 +116,7 @@ class Meter:
         sim, tree = self.sim, self.sim.fleet.tree
         places, groups = self.places()
         found: dict[tuple[int, int], Ref] = {}
-        for place, group in np.unique(np.stack([places, groups], 1), axis=0).tolist():
+        for (place, group), _ in alike(places, groups):
             served = sim.served.get(place) or sim.served.get(tree.root) or {}
             name = tree.group_names[group]
             model = served.get(name, served.get(ALL))

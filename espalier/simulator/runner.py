@@ -70,10 +70,9 @@ class Runner:
                 getattr(experiment.world.mobility, "stay", 1.0),
             )  # fmt: skip
             self.simulation = Simulation(
-                self.entry.method, self.task, experiment.world, parted, self.seed,
+                self.entry.plan(setting), self.task, experiment.world, parted, self.seed,
                 recorder=self.recorder, limits=experiment.stop, schedule=experiment.evaluate,
-                fraction=fleet.fraction, tiers=fleet.tiers, spans=experiment.record.spans,
-                plan=self.entry.plan(setting),
+                tiers=fleet.tiers, spans=experiment.record.spans,
             )  # fmt: skip
         except BaseException:
             if self._lock is not None:

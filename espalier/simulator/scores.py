@@ -6,7 +6,7 @@ metrics (or ``mse``); ``loss`` comes with each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ class Scores:
         self.kind = data.kind
         self._all = np.arange(len(data.cell_test))
         self._found: dict[tuple[int, int], Evaluation] = {}
+        #: looks under which test features are the same share one evaluation: look -> the first such look
+        self._same_features: dict[int, int] = {}
         names = simulation.task.metric_names
         self.names = {"classification": ("acc",), "segmentation": ("miou",)}.get(self.kind, names or ("mse",))
 
@@ -50,7 +52,10 @@ class Scores:
         """Evaluate the given models on the test set under every look that is in use."""
         sim = self.sim
         wanted = sorted({int(r) for r in refs})
-        looks = self._feature_looks()
+        first: dict[tuple[float, float, float], int] = {}
+        for number in np.unique(sim.weather.looks()).tolist():
+            self._same_features[number] = first.setdefault(sim.views.features(number), number)
+        looks = list(first.values())
         self._found = {k: v for k, v in self._found.items() if k[0] in set(wanted) and k[1] in looks}
         for look in looks:
             missing = [r for r in wanted if (r, look) not in self._found]
@@ -62,19 +67,8 @@ class Scores:
             found = sim.task.evaluator.run(vectors, pool, self._all, sim.task.dataset.cell_test)
             self._found |= {(r, look): e for r, e in zip(missing, found, strict=True)}
 
-    def _feature_looks(self) -> list[int]:
-        """Return one look number for each distinct appearance of test features in use now."""
-        seen: dict[tuple[float, float, float], int] = {}
-        for number in np.unique(self.sim.weather.looks()).tolist():
-            seen.setdefault(self.sim.views.features(number), number)
-        return list(seen.values())
-
     def _evaluation(self, ref: Ref, look: int) -> Evaluation:
-        features = self.sim.views.features(look)
-        for number in self._feature_looks():
-            if self.sim.views.features(number) == features:
-                return self._found[int(ref), number]
-        raise KeyError((ref, look))
+        return self._found[int(ref), self._same_features[look]]
 
     def overall(self, ref: Ref) -> dict[str, float]:
         """Return a model's figures on the whole test set (under the commonest look)."""
@@ -90,12 +84,7 @@ class Scores:
         places, groups = sim.meter.places()
         looks = sim.weather.looks()
         out: dict[str, Floats] = {}
-        keys, where = np.unique(np.stack([places, groups, looks], 1), axis=0, return_inverse=True)
-        where = where.reshape(-1)
-        order = np.argsort(where, kind="stable")
-        bounds = np.searchsorted(where[order], np.arange(len(keys) + 1))
-        for k, (place, group, look) in enumerate(keys.tolist()):
-            members = order[bounds[k] : bounds[k + 1]]
+        for (place, group, look), members in alike(places, groups, looks):
             evaluation = self._evaluation(models[place, group], look)
             mix = sim.views.mix(look, sim.fleet.partition.test_mix[members])
             for name, values in self._mixed(evaluation, mix, look).items():
@@ -113,19 +102,17 @@ class Scores:
                 for name, value in ((self.names[0], score.main), ("loss", score.loss)):
                     out.setdefault(name, np.full(part.n_edges, np.nan))[edge] = value
             return out
-        looks = sim.weather.looks()
-        for edge, ref in models.items():
-            members = np.flatnonzero(part.edge == edge)
-            here = looks[members]
-            for look in np.unique(here).tolist():
-                # an edge whose devices see the world differently is tested on their mixture
-                chosen = members[here == look]
-                weight = part.sizes[chosen].sum() / part.sizes[members].sum()
-                mix = (part.test_mix[chosen] * part.sizes[chosen, None]).sum(0, keepdims=True)
-                mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
-                for name, values in self._mixed(self._evaluation(ref, look), mix, look).items():
-                    row = out.setdefault(name, np.full(part.n_edges, np.nan))
-                    row[edge] = np.nan_to_num(row[edge]) + weight * values[0]
+        samples = np.bincount(part.edge, weights=part.sizes, minlength=part.n_edges)
+        for (edge, look), members in alike(part.edge.astype(np.int64), sim.weather.looks()):
+            if edge not in models:
+                continue
+            # an edge whose devices see the world differently is tested on their mixture
+            weight = part.sizes[members].sum() / samples[edge]
+            mix = (part.test_mix[members] * part.sizes[members, None]).sum(0, keepdims=True)
+            mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
+            for name, values in self._mixed(self._evaluation(models[edge], look), mix, look).items():
+                row = out.setdefault(name, np.full(part.n_edges, np.nan))
+                row[edge] = np.nan_to_num(row[edge]) + weight * values[0]
         return out
 
     def on_rows(self, refs: Sequence[Ref], rows: NDArray[np.int64], part: str, cells: NDArray[np.int64]) -> list[Score]:
@@ -165,3 +152,26 @@ class Scores:
             for i, name in enumerate(self.names):
                 out[name] = weights @ (evaluation.sums[:, i] / count)
         return out
+
+
+def alike(*columns: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
+    """Group rows by their values in all columns: yield the values and the rows' numbers."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    tables = []
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        if low == high:
+            tables.append(np.array([low]))
+            continue
+        found, place = np.unique(column, return_inverse=True)
+        tables.append(found)
+        code = code * len(found) + place.reshape(-1)
+    shape = [len(t) for t in tables]
+    if not code.any():
+        yield tuple(int(t[0]) for t in tables), np.arange(len(code))
+        return
+    order = np.argsort(code, kind="stable")
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    for start, members in zip(starts.tolist(), np.split(order, starts[1:]), strict=True):
+        places = np.unravel_index(int(code[order[start]]), shape)
+        yield tuple(int(t[p]) for t, p in zip(tables, places, strict=True)), members

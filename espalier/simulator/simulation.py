@@ -37,7 +37,7 @@ from espalier.core.messages import (
     Train,
     Trained,
 )
-from espalier.core.method import Method, Node, Plan, Setting
+from espalier.core.method import Node, Plan
 from espalier.core.policies import Rules
 from espalier.core.spec import Spec
 from espalier.core.statistics import statistic
@@ -85,11 +85,11 @@ class Schedule(Spec, family="evaluate"):
 
 
 class Simulation:
-    """One method × one world × one task × one seed."""
+    """One method's plan × one world × one task × one seed."""
 
     def __init__(
         self,
-        method: Method,
+        plan: Plan,
         task: Task,
         world: World,
         partition: Partition,
@@ -98,12 +98,10 @@ class Simulation:
         recorder: Recorder,
         limits: Limits | None = None,
         schedule: Schedule | None = None,
-        fraction: float = 1.0,
         tiers: tuple[int, ...] = (),
         spans: bool = True,
-        plan: Plan | None = None,
     ) -> None:
-        self.method, self.task, self.seed = method, task, seed
+        self.plan, self.task, self.seed = plan, task, seed
         self.limits, self.schedule = limits or Limits(), schedule or Schedule()
         self.recorder, self.spans = recorder, spans
         batches = -(-partition.sizes // task.training.batch_size)
@@ -111,12 +109,7 @@ class Simulation:
             partition.n_devices, partition.n_edges, seed, batches.astype(np.int64), task.spec.model_bytes,
             partition.edge,
         )  # fmt: skip
-        self.world_spec, self.world = world, world.bind(shape)
-        setting = Setting(
-            shape.n_devices, shape.n_edges, task.dataset.n_classes, task.training.updates, fraction,
-            getattr(world.mobility, "stay", 1.0),
-        )  # fmt: skip
-        self.plan = plan or method.plan(setting)
+        self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)
         self.views = Views(task.dataset, partition, seed)
         self.ledger = Ledger(

@@ -39,8 +39,7 @@ class Weather:
         self._links: BoundLinks | None = None
         self._compute: BoundCompute | None = None
         self._looks: NDArray[np.int64] = np.zeros(shape.n_devices, dtype=np.int64)
-        spec = simulation.world_spec
-        self._timed = spec.churn.kind != "none" or world.mobility.when == "time" or world.drift.clock == "time"
+        self._timed = world.changes_in_time
 
     # -- what the simulation asks ------------------------------------------------------------------------
 
@@ -56,8 +55,9 @@ class Weather:
         """Return the links of now."""
         if self._links is None:
             links = self.sim.world.links.at(self._epoch)
-            gone = frozenset(h for h in self._dead if h < self.sim.fleet.n_devices)
-            self._links = links.without(gone) if gone else links
+            if links.relays:
+                links = links.without(frozenset(h for h in self._dead if h < self.sim.fleet.n_devices))
+            self._links = links
         return self._links
 
     def compute(self) -> BoundCompute:
@@ -205,7 +205,7 @@ class Weather:
         sim.recorder.event(sim.now, "gone", host, {"silent": silent})
         if silent:
             what = {"host": host, "life": self.life(host)}
-            sim.queue.push(sim.now + getattr(sim.world_spec, "notice", 10.0), WORLD, ToWorld("noticed", what))
+            sim.queue.push(sim.now + sim.world.notice, WORLD, ToWorld("noticed", what))
         else:
             self._noticed(host)
 

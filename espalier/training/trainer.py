@@ -1,79 +1,202 @@
-"""The trainer: jobs in, results out, in order, many clients at once."""
+"""The trainer: jobs in, results out, in order; many clients at once wherever the model allows it."""
 
 from __future__ import annotations
 
 import copy
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from types import TracebackType
 
 import torch
 from torch import Tensor, nn
 
-from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
-from espalier.training.allocator import keep_pages
-from espalier.training.losses import Loss, resolve
+from espalier.training import chunks
+from espalier.training.host import keep_pages, one_thread
+from espalier.training.losses import Loss, PerSample, resolve
 from espalier.training.merged.engine import Engine
 from espalier.training.merged.probe import Plan, example, probe, rows_of
 from espalier.training.merged.standin import Unsupported
-from espalier.training.schedule import width
 from espalier.training.sequential import Sequential
-from espalier.training.updates import memory_size
 from espalier.training.work import Job, Result
 
 
 class FallbackWarning(UserWarning):
-    """A model is trained one client at a time, because it cannot be merged."""
+    """A model is computed one client at a time, because it cannot be merged."""
+
+
+class _Worker:
+    """A module of its own, and the ways to train it."""
+
+    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample) -> None:
+        self._module, self._spec, self._loss = module, spec, loss
+        self._sequential = Sequential(module, spec, loss)
+        self._engines: dict[torch.dtype, Engine] = {}
+
+    def run(self, jobs: Sequence[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
+        """Train a chunk; the second value says why it could not run merged although it was planned to."""
+        with one_thread():
+            why = None
+            if plan is not None:
+                dtype = jobs[0].start.dtype
+                if dtype not in self._engines:
+                    self._engines[dtype] = Engine(self._module, self._spec, self._loss, plan, dtype)
+                try:
+                    return self._engines[dtype].run(jobs), None
+                except Unsupported as refusal:
+                    why = str(refusal)
+            return [self._sequential.run(job) for job in jobs], why
 
 
 class Trainer:
-    def __init__(self, module: nn.Module, loss: Loss, *, workers: int = 1, chunk: int | None = None, batched: bool = True) -> None:
-        self.module = copy.deepcopy(module)
-        self.spec = ParamSpec.of(self.module)
+    """Trains jobs of one model.
+
+    The result of a job is a function of the job alone, bit for bit: not of the other jobs, the chunk
+    size or the number of workers.
+
+    Attributes:
+        spec: Names and places of the model's tensors in a flat vector.
+        batched: Whether clients run merged. True until a model turns out not to allow it.
+        why_not: Why they do not; None if they do.
+    """
+
+    def __init__(
+        self, module: nn.Module, loss: Loss, *, workers: int = 1, chunk: int | None = None, batched: bool = True
+    ) -> None:
+        """Prepare to train a module, which is copied and never changed.
+
+        Args:
+            module: Any `nn.Module` that maps a batch of inputs to a batch of outputs.
+            loss: A name, or a callable ``(outputs, y) -> per-sample loss [n]``.
+            workers: Chunks computed at the same time, each in a thread of its own (torch's kernels
+                release the interpreter). 1 computes in the caller's thread.
+            chunk: Clients that train as one; by default as many as fit the cache.
+            batched: False trains one client at a time.
+        """
+        if workers < 1:
+            raise ConfigError(f"workers is {workers}; a positive number is accepted.")
+        if chunk is not None and chunk < 1:
+            raise ConfigError(f"chunk is {chunk}; a positive number is accepted.")
+        self._module = copy.deepcopy(module)
+        self.spec = ParamSpec.of(self._module)
         self._loss = resolve(loss)
         self.batched = batched
-        self.why_not = None if batched else "batched=False"
-        self.chunk = chunk
-        self._engines = {}
-        self._seq = Sequential(self.module, self.spec, self._loss)
+        self.why_not: str | None = None if batched else "batched=False was asked for"
+        self._size = chunk or chunks.size_for(self.spec)
+        self._workers = workers
+        self._plans: dict[torch.dtype, Plan] = {}
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        for _ in range(workers):
+            self._idle.put(_Worker(self._module, self.spec, self._loss))
+        self._threads = ThreadPoolExecutor(workers, "espalier-trainer") if workers > 1 else None
         keep_pages()
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
-        for at in range(0, len(jobs), self.chunk or 10):
-            part = jobs[at: at + (self.chunk or 10)]
-            n = torch.get_num_threads()
-            torch.set_num_threads(1)
-            try:
-                yield from self._run(part)
-            finally:
-                torch.set_num_threads(n)
+        """Yield the jobs' results in the jobs' order, chunk by chunk as they are computed.
 
-    def _run(self, jobs):
-        if self.batched:
-            d = jobs[0].start.dtype
-            if d not in self._engines:
-                x, y = example(*jobs[0].pool.gather(rows_of(jobs[0].rows)), d)
-                try:
-                    plan = probe(self.module, self.spec, self._loss, x, y, d)
-                except Unsupported as e:
-                    self.batched = False; self.why_not = str(e)
-                    warnings.warn(str(e), FallbackWarning)
-                    return [self._seq.run(j) for j in jobs]
-                self._engines[d] = Engine(self.module, self.spec, self._loss, plan, d)
-            return self._engines[d].run(jobs)
-        return [self._seq.run(j) for j in jobs]
+        Raises:
+            TrainingError: A job cannot be computed (raised before any is), or the model fails on the data.
+        """
+        chunks.check(jobs, self.spec)
+        return self._stream(jobs)
 
     def initial(self, seed: int) -> Tensor:
-        """Fresh parameters drawn from the seed, as a flat vector ``[spec.size]``."""
-        fresh = copy.deepcopy(self.module)
+        """Fresh parameters drawn from the seed, as a flat vector ``[spec.size]``.
+
+        Every submodule with a ``reset_parameters`` is drawn anew, children before parents; what has
+        none keeps the values of the module given to the trainer.
+        """
+        fresh = copy.deepcopy(self._module)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(seed, "initial"))
-            for part in fresh.modules():
-                reset = getattr(part, "reset_parameters", None)
+            for part in reversed(list(fresh.modules())):
+                reset = getattr(part, "reset_parameters", None) or getattr(part, "_reset_parameters", None)
                 if callable(reset):
                     reset()
         return self.spec.flatten(fresh.state_dict())
 
-    def close(self): pass
+    def close(self) -> None:
+        """End the worker threads; a trainer that is simply dropped ends them too."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _stream(self, jobs: Sequence[Job]) -> Iterator[Result]:
+        ready: dict[int, Result] = {}
+        given = 0
+        for indices, results in self._computed(jobs):
+            ready.update(zip(indices, results, strict=True))
+            while given in ready:
+                yield ready.pop(given)
+                given += 1
+
+    def _computed(self, jobs: Sequence[Job]) -> Iterator[tuple[list[int], list[Result]]]:
+        """Yield chunks' indices and results, keeping every worker busy and no more than that ahead."""
+        arranged = chunks.arranged(jobs, self._size, self._workers)
+        if self._threads is None:
+            for indices in arranged:
+                yield indices, self._told(self._train([jobs[i] for i in indices]))
+            return
+        waiting: deque[tuple[list[int], Future[tuple[list[Result], str | None]]]] = deque()
+        try:
+            for indices in arranged:
+                part = [jobs[i] for i in indices]
+                self._plan(part[0])
+                waiting.append((indices, self._threads.submit(self._train, part)))
+                if len(waiting) > 2 * self._workers:
+                    done, future = waiting.popleft()
+                    yield done, self._told(future.result())
+            while waiting:
+                done, future = waiting.popleft()
+                yield done, self._told(future.result())
+        finally:
+            for _, future in waiting:
+                future.cancel()
+            # The workers' setting reaches process-wide parts of the kernels; give the caller's back.
+            torch.set_num_threads(torch.get_num_threads())
+
+    def _train(self, jobs: list[Job]) -> tuple[list[Result], str | None]:
+        plan = self._plan(jobs[0])
+        worker = self._idle.get()
+        try:
+            return worker.run(jobs, plan)
+        finally:
+            self._idle.put(worker)
+
+    def _plan(self, job: Job) -> Plan | None:
+        """How to merge jobs of this job's arithmetic; None to train one by one."""
+        dtype = job.start.dtype
+        if self.batched and dtype not in self._plans:
+            x, y = example(*job.pool.gather(rows_of(job.rows)), dtype)
+            try:
+                with one_thread():
+                    self._plans[dtype] = probe(self._module, self.spec, self._loss, x, y, dtype)
+            except Unsupported as refusal:
+                self._give_up(str(refusal))
+        return self._plans.get(dtype) if self.batched else None
+
+    def _told(self, outcome: tuple[list[Result], str | None]) -> list[Result]:
+        results, why = outcome
+        if why is not None and self.batched:
+            self._give_up(why)
+        return results
+
+    def _give_up(self, why: str) -> None:
+        self.batched, self.why_not = False, why
+        warnings.warn(
+            f"{type(self._module).__name__} is trained one client at a time: {why}. The results are the same.",
+            FallbackWarning,
+            stacklevel=2,
+        )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, chosen
 from espalier.world.protocols import BoundCapability, Shape
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 class Capability(Spec, ABC, family="capability"):
@@ -76,8 +76,6 @@ class Listed(Capability, kind="listed"):
         mask = np.zeros(shape.n_devices, dtype=np.bool_)
         for device in self.devices:
             if not 0 <= device < shape.n_devices:
-                raise WorldError(
-                    f"capability.devices has {device}: must be a device, 0 … {shape.n_devices - 1}."
-                )
+                raise WorldError(f"capability.devices has {device}: must be a device, 0 … {shape.n_devices - 1}.")
             mask[device] = True
         return mask

@@ -51,9 +51,7 @@ class EdgeGraph:
         for e, row in enumerate(lists):
             for other in row:
                 if not 0 <= other < count:
-                    raise ConfigError(
-                        f"mobility.neighbours[{e}] has {other}: must be an edge, 0 … {count - 1}."
-                    )
+                    raise ConfigError(f"mobility.neighbours[{e}] has {other}: must be an edge, 0 … {count - 1}.")
         return EdgeGraph.of(lists)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from espalier.world.bursts import Bursts
 from espalier.world.draws import Field
 from espalier.world.protocols import BoundFaults, Fate, Shape, Tier
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 _FINE = Fate(lost=False, duplicated=False, delay_extra=0.0, corrupted=False)
 _TIERS = {tier: number for number, tier in enumerate(Tier)}

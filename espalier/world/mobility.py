@@ -14,7 +14,7 @@ from espalier.core.errors import WorldError
 from espalier.world.draws import Field
 from espalier.world.edge_graph import EdgeGraph
 from espalier.world.protocols import BoundMobility, Moves, Shape, When
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 from espalier.world.traces import clock, index, read
 
 Edges = NDArray[np.int64]
@@ -71,9 +71,7 @@ class Markov(Mobility, kind="markov"):
         """Refuse what is no probability, and neighbours without or with another graph."""
         self.require(0 <= self.stay <= 1, "stay", "a probability in [0, 1]")
         custom = self.graph == "custom"
-        self.require(
-            (self.neighbours is not None) == custom, "neighbours", "given if, and only if, graph = 'custom'"
-        )
+        self.require((self.neighbours is not None) == custom, "neighbours", "given if, and only if, graph = 'custom'")
 
     def bind(self, shape: Shape) -> BoundMobility:
         """Return the moves of one fleet."""

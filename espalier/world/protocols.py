@@ -69,9 +69,7 @@ class Shape:
         for name in ("batches", "home"):
             array = getattr(self, name)
             if array is not None and array.shape != (self.n_devices,):
-                raise WorldError(
-                    f"{name} has shape {array.shape}: expected one entry per device, ({self.n_devices},)."
-                )
+                raise WorldError(f"{name} has shape {array.shape}: expected one entry per device, ({self.n_devices},).")
 
     @property
     def cloud(self) -> int:
@@ -128,9 +126,13 @@ class BoundCompute(Protocol):
 
 
 class BoundLinks(Protocol):
-    """How long messages take, and which way they go."""
+    """How long messages take, and which way they go.
+
+    ``relays`` says that devices pass on messages for each other, so that :meth:`without` matters.
+    """
 
     uplink: Uplink
+    relays: bool
 
     def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
         """Return the seconds of a message over its whole path, latency included; inf without a path.
@@ -149,7 +151,7 @@ class BoundLinks(Protocol):
         ...
 
     def without(self, absent: frozenset[int]) -> BoundLinks:
-        """Return the links when these devices are gone (only a graph of devices changes)."""
+        """Return the links when these devices are gone; itself unless devices relay."""
         ...
 
     def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
@@ -225,11 +227,9 @@ class Transitions(NamedTuple):
 class BoundChurn(Protocol):
     """Who is there. Edges and the cloud are there at the start.
 
-    ``notice`` is the time in seconds after which the others notice that a host is silently gone;
     ``still`` says that nobody ever comes or goes.
     """
 
-    notice: float
     still: bool
 
     def initial(self) -> NDArray[np.bool_]:

@@ -29,9 +29,7 @@ def read(path: Path, columns: Mapping[str, Reader]) -> dict[str, list[Any]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             return _read(csv.DictReader(file, skipinitialspace=True), path, columns)
     except OSError as error:
-        raise WorldError(
-            f"{path}: cannot be read ({error.strerror}); give the path of a CSV file."
-        ) from error
+        raise WorldError(f"{path}: cannot be read ({error.strerror}); give the path of a CSV file.") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise WorldError(f"{path}: is not a CSV text file ({error}).") from error
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from espalier.world.capability import Capability, Everyone
 from espalier.world.churn import Churn, NoChurn
@@ -20,12 +23,21 @@ from espalier.world.protocols import (
     BoundMobility,
     Shape,
 )
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True)
 class World(Spec, family="world"):
-    """The seven parts of a world. The default is ideal: no delay, nobody moves, leaves or drifts."""
+    """The parts of a world. The default is ideal: no delay, nobody moves, leaves or drifts.
+
+    ``notice`` is the time in seconds after which the others notice that a host is silently gone.
+
+    A table may begin with a preset and change parts of it::
+
+        [world]
+        preset = "csahfl"                          # or {name = "csahfl", stay = 0.5}
+        churn = {kind = "two_state", silent = 0.1}
+    """
 
     compute: Compute = field(default_factory=Constant)
     links: Links = field(default_factory=Uniform)
@@ -34,6 +46,24 @@ class World(Spec, family="world"):
     drift: Drift = field(default_factory=NoDrift)
     capability: Capability = field(default_factory=Everyone)
     faults: Faults = field(default_factory=NoFaults)
+    notice: float = 10.0
+
+    def check(self) -> None:
+        """Refuse a time that is none."""
+        self.require(0 <= self.notice < math.inf, "notice", "a finite number of seconds ≥ 0")
+
+    @classmethod
+    def build(cls, value: object, where: str = "") -> Self:
+        """Build a world from a table of its parts, or from a preset's name."""
+        if isinstance(value, str):
+            value = {"preset": value}
+        if isinstance(value, Mapping) and "preset" in value:
+            # Presets are made of worlds: imported here, or the two modules would import each other.
+            from espalier.world.presets import preset
+
+            parts = {name: part for name, part in value.items() if name != "preset"}
+            value = {**preset(value["preset"]).to_plain(), **parts}
+        return super().build(value, where)
 
     def bind(self, shape: Shape) -> BoundWorld:
         """Return this world for one fleet under one seed: the same for every method."""
@@ -46,6 +76,7 @@ class World(Spec, family="world"):
             drift=self.drift.bind(shape),
             capability=self.capability.bind(shape),
             faults=self.faults.bind(shape),
+            notice=self.notice,
         )
 
 
@@ -61,6 +92,7 @@ class BoundWorld:
     drift: BoundDrift
     capability: BoundCapability
     faults: BoundFaults
+    notice: float
 
     @property
     def changes_in_time(self) -> bool:

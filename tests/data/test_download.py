@@ -52,7 +52,7 @@ def publisher() -> Iterator[Publisher]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     state.url = f"http://127.0.0.1:{server.server_port}"
     yield state
@@ -104,7 +104,7 @@ def test_a_part_that_is_already_whole_is_taken(publisher: Publisher, tmp_path: P
 
 
 def test_a_wrong_checksum_is_refused_and_removed(publisher: Publisher, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has the checksum sha256:.*, expected sha256:"):
+    with pytest.raises(DataError, match=r"has the checksum sha256:.*, expected sha256:"):
         download(publisher.source(b"something else"), tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -24,7 +24,7 @@ def check(p: Partition, data: Dataset = DIGITS) -> None:
     """The invariants of every partition."""
     n = p.n_devices
     assert p.offsets[0] == 0 and p.offsets[-1] == len(p.indices) and (p.sizes > 0).all()
-    assert 0 <= p.indices.min() and p.indices.max() < len(data.cell_train)
+    assert p.indices.min() >= 0 and p.indices.max() < len(data.cell_train)
     assert p.edge.dtype == np.int32 and p.edge.shape == (n,) and set(p.edge) == set(range(p.n_edges))
     assert (p.histogram.sum(1) == p.sizes).all()
     for device in (0, n - 1):

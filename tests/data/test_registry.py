@@ -67,7 +67,7 @@ def test_names_are_forgiving(said: str, meant: str) -> None:
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
-    with pytest.raises(DataError, match="no dataset 'mnits'.*Did you mean 'mnist'"):
+    with pytest.raises(DataError, match=r"no dataset 'mnits'.*Did you mean 'mnist'"):
         load("mnits")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,7 @@ def test_the_default_world_is_ideal() -> None:
     assert bound.compute.duration(0, 1000, 0.0, 0) == 0
     assert bound.links.time(0, bound.shape.cloud, 10**9, 0.0) == 0
     assert not bound.changes_in_time and bound.mobility.when == "never"
+    assert bound.notice == 10.0 and not bound.links.relays
 
 
 class TestPresets:
@@ -106,7 +108,7 @@ class TestPresets:
         bound = presets.easf().bind(Shape(100, 0, 0, model_bytes=10**6))
         assert isinstance(bound.links, BoundGraph)
         assert bound.churn.initial().mean() == pytest.approx(0.7, abs=0.12)
-        assert bound.changes_in_time and bound.capability.may_aggregate().all()
+        assert bound.changes_in_time and bound.links.relays and bound.capability.may_aggregate().all()
         case = presets.easf(case_study=True).bind(Shape(100, 0, 0, model_bytes=10**6))
         assert case.capability.may_aggregate().sum() == 50
         assert case.links.matrix(np.arange(9), 10**6).sum() > bound.links.matrix(np.arange(9), 10**6).sum()
@@ -129,10 +131,29 @@ class TestPresets:
         with pytest.raises(ConfigError, match="Did you mean 'labels'"):
             presets.cflhkd("label")  # type: ignore[arg-type]
 
-    def test_by_name(self) -> None:
-        assert presets.preset("demo") == presets.demo()
-        with pytest.raises(ConfigError, match="Did you mean 'csahfl'"):
-            presets.preset("csahf")
+    def test_from_a_table(self) -> None:
+        assert World.build("demo") == World.build({"preset": "demo"}) == presets.demo()
+        table = {"preset": {"name": "csahfl", "stay": 0.5}, "churn": "two_state", "notice": 3}
+        expected = replace(presets.csahfl(stay=0.5), churn=TwoState(), notice=3.0)
+        assert World.build(table) == expected
+        assert World.build(expected.to_plain()) == expected
+
+    @pytest.mark.parametrize(
+        ("value", "says"),
+        [
+            ("csahf", "Did you mean 'csahfl'?"),
+            (3, "world.preset = 3"),
+            ({"stay": 1}, "world.preset = None"),
+            ({"name": "csahfl", "sty": 1}, "Did you mean 'stay'?"),
+            ({"name": "csahfl", "stay": "x"}, "world.preset.stay = 'x': must be a number"),
+            ({"name": "d2d", "experiment": "4"}, "world.preset.experiment = '4'"),
+            ({"name": "ideal", "x": 1}, "none besides name"),
+        ],
+    )
+    def test_unknown_presets(self, value: object, says: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            World.build({"preset": value})
+        assert says in str(error.value)
 
 
 def test_shape_refusals() -> None:

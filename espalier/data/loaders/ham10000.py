@@ -44,8 +44,7 @@ def read_ham10000(folder: Path, *, size: int = 64) -> Dataset:
     if missing:
         raise DataError(
             f"{folder}: {len(missing)} of {len(table)} images of the table are missing, the first is "
-            f"{missing[0]}.jpg; "
-            "extract both image archives into the folder."
+            f"{missing[0]}.jpg; extract both image archives into the folder."
         )
     x = decode_all([files[row["image_id"]] for row in table], (size, size), crop=False)
     return Dataset.from_arrays(

@@ -40,8 +40,7 @@ def _part(folder: Path, part: str) -> tuple[NDArray[np.float32], IntArray, IntAr
     shapes = {s.shape for s in signals}
     if len(shapes) > 1 or len(labels) != len(signals[0]) or len(subjects) != len(labels):
         raise DataError(
-            f"Folder {folder / part}: the signals have shapes {sorted(shapes)}, there are {len(labels)} "
-            "labels and "
+            f"Folder {folder / part}: the signals have shapes {sorted(shapes)}, there are {len(labels)} labels and "
             f"{len(subjects)} subjects; all must have one line per window. Extract the archive again."
         )
     return np.stack(signals, 1).astype(np.float32), labels, subjects

@@ -88,8 +88,7 @@ def prepared(name: str, kind: Kind, n_classes: int, *, sized: bool = False) -> L
         dataset = read(folder)
         if size is not None and size != dataset.input_shape[-1]:
             raise DataError(
-                f"The prepared file in {folder} has images of {dataset.input_shape[-1]} pixels, size={size} "
-                "was "
+                f"The prepared file in {folder} has images of {dataset.input_shape[-1]} pixels, size={size} was "
                 "asked for; leave the option out, or put the original images there."
             )
         return dataset

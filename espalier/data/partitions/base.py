@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +24,16 @@ class EdgeTest:
 
     personal: Rows
     evaluation: Rows
+
+    @staticmethod
+    def split(rows: Sequence[IntArray], personal: float, rngs: Iterable[np.random.Generator]) -> EdgeTest:
+        """Draw the share ``personal`` (rounded down) of each edge's rows; the others are for evaluation."""
+        mixed = [rng.permutation(r) for r, rng in zip(rows, rngs, strict=True)]
+        cut = [int(personal * len(r)) for r in mixed]
+        return EdgeTest(
+            personal=Rows.of([np.sort(r[:n]) for r, n in zip(mixed, cut, strict=True)]),
+            evaluation=Rows.of([np.sort(r[n:]) for r, n in zip(mixed, cut, strict=True)]),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +99,8 @@ class Request:
         if len(self.rows) < per_device * self.n_devices:
             raise PartitionError(
                 f"{self.n_devices} devices with at least {per_device} samples each need "
-                f"{per_device * self.n_devices} samples, the data has {len(self.rows)}. Use fewer devices, "
-                "more data, "
-                "or the kind 'pool', whose devices share samples."
+                f"{per_device * self.n_devices} samples, the data has {len(self.rows)}. Use fewer devices, more "
+                "data, or the kind 'pool', whose devices share samples."
             )
 
 

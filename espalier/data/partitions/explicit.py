@@ -66,9 +66,8 @@ class Explicit(PartitionSpec, kind="explicit"):
         edge = np.asarray(given, dtype=np.int32)
         if edge.shape != (request.n_devices,) or edge.min() < 0 or edge.max() >= request.n_edges:
             raise PartitionError(
-                f"The given edge column has shape {edge.shape} and values {edge.min()}…{edge.max()}; "
-                "accepted is "
-                f"one of 0…{request.n_edges - 1} for each of {request.n_devices} devices."
+                f"The given edge column has shape {edge.shape} and values {edge.min()}…{edge.max()}; accepted is one "
+                f"of 0…{request.n_edges - 1} for each of {request.n_devices} devices."
             )
         return Assignment(rows, edge)
 

@@ -30,8 +30,7 @@ def draw_cells(
         raise PartitionError(f"{k} of {len(allowed)} cells were asked for; accepted are 1 to {len(allowed)}.")
     if cover and n_sets * k < len(allowed):
         raise PartitionError(
-            f"{n_sets} holders with {k} cells each cannot cover {len(allowed)} cells; give each more cells, "
-            "use more "
+            f"{n_sets} holders with {k} cells each cannot cover {len(allowed)} cells; give each more cells, use more "
             "holders, or set coverage to false."
         )
     keys = rng.random((n_sets, len(allowed)))
@@ -81,8 +80,7 @@ def share(held: NDArray[np.bool_], sizes: FloatArray, totals: IntArray) -> IntAr
     holders = held.sum(0)
     for cell in np.flatnonzero(holders > totals):
         raise PartitionError(
-            f"Cell {cell} has {totals[cell]} samples for {holders[cell]} devices; use fewer devices, more "
-            "data, or "
+            f"Cell {cell} has {totals[cell]} samples for {holders[cell]} devices; use fewer devices, more data, or "
             "fewer cells per device."
         )
     shares = rake(held, sizes, totals)

@@ -47,26 +47,22 @@ class Owner(PartitionSpec, kind="owner"):
         column = request.dataset.owner_train
         if column is None:
             raise PartitionError(
-                f"Dataset {request.dataset.name!r} does not say who made its samples; choose another "
-                "partition "
-                "kind, or give an owner column (owner_train)."
+                f"Dataset {request.dataset.name!r} does not say who made its samples; choose another partition kind, "
+                "or give an owner column (owner_train)."
             )
         owners = column[request.rows]
         counts = np.bincount(owners)
         able = np.flatnonzero(counts >= self.min_samples)
-        by_owner = {int(o): request.rows[owners == o] for o in able} if self.level == "edge" else {}
         if self.level == "edge":
-            return self._by_edge(request, by_owner)
+            return self._by_edge(request, {int(o): request.rows[owners == o] for o in able})
         return self._by_device(request, owners, able)
 
     def _by_device(self, request: Request, owners: IntArray, able: IntArray) -> Assignment:
         wanted = request.n_devices * self.owners_per_device
         if wanted > len(able):
             raise PartitionError(
-                f"{request.n_devices} devices with {self.owners_per_device} owners each need {wanted} "
-                "owners; "
-                f"{len(able)} have at least {self.min_samples} samples. Use fewer devices or a lower "
-                "min_samples."
+                f"{request.n_devices} devices with {self.owners_per_device} owners each need {wanted} owners; "
+                f"{len(able)} have at least {self.min_samples} samples. Use fewer devices or a lower min_samples."
             )
         device_of = np.full(int(owners.max()) + 1, -1, np.int64)
         chosen = request.rng("owners").permutation(able)[:wanted]
@@ -104,13 +100,8 @@ class Owner(PartitionSpec, kind="owner"):
         rows = [np.flatnonzero(np.isin(column, group)) for group in edge_of]
         if min(len(r) for r in rows) == 0:
             return None
-        mixed = [request.rng("test", e).permutation(r) for e, r in enumerate(rows)]
-        cut = [int(self.personal * len(r)) for r in mixed]
-        own = EdgeTest(
-            personal=Rows.of([np.sort(r[:n]) for r, n in zip(mixed, cut, strict=True)]),
-            evaluation=Rows.of([np.sort(r[n:]) for r, n in zip(mixed, cut, strict=True)]),
-        )
-        return EdgeTests("own", {"own": own})
+        rngs = [request.rng("test", e) for e in range(len(rows))]
+        return EdgeTests("own", {"own": EdgeTest.split(rows, self.personal, rngs)})
 
 
 def _even_groups(sizes: dict[int, int], n_groups: int) -> list[list[int]]:

@@ -10,7 +10,7 @@ import numpy as np
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
-from espalier.data.rows import Rows, apportion, by_cell, deal
+from espalier.data.rows import apportion, by_cell, deal
 
 LABELS = 10
 LAYOUTS: dict[str, tuple[int, ...]] = {
@@ -63,8 +63,7 @@ class PheFl(PartitionSpec, kind="phefl"):
             )
         if request.n_devices % request.n_edges or (LABELS % per_edge and per_edge % LABELS):
             raise PartitionError(
-                f"{request.n_devices} devices at {request.n_edges} edges: accepted are 1, 2, 5, 10, 20, 30, "
-                "… "
+                f"{request.n_devices} devices at {request.n_edges} edges: accepted are 1, 2, 5, 10, 20, 30, … "
                 "devices per edge, so that a device has whole units or an equal part of one."
             )
         pools = request.pools()
@@ -74,8 +73,8 @@ class PheFl(PartitionSpec, kind="phefl"):
         for label, pool in enumerate(pools):
             if len(pool) < LABELS * parts:
                 raise PartitionError(
-                    f"Label {label} has {len(pool)} samples for {LABELS * parts} equal parts; "
-                    "use more data or fewer devices."
+                    f"Label {label} has {len(pool)} samples for {LABELS * parts} equal parts; use more data or fewer "
+                    "devices."
                 )
             shares = (units == label).sum(1)
             counts[:, label] = apportion(len(pool), shares.astype(np.float64))
@@ -99,12 +98,7 @@ class PheFl(PartitionSpec, kind="phefl"):
         return EdgeTests(self.test, sets)
 
     def _split(self, request: Request, name: str, rows: list[IntArray]) -> EdgeTest:
-        mixed = [request.rng("test", name, e).permutation(r) for e, r in enumerate(rows)]
-        cut = [int(self.personal * len(r)) for r in mixed]
-        return EdgeTest(
-            personal=Rows.of([np.sort(r[:n]) for r, n in zip(mixed, cut, strict=True)]),
-            evaluation=Rows.of([np.sort(r[n:]) for r, n in zip(mixed, cut, strict=True)]),
-        )
+        return EdgeTest.split(rows, self.personal, [request.rng("test", name, e) for e in range(LABELS)])
 
 
 def _pattern(layout: tuple[int, ...]) -> IntArray:

@@ -67,8 +67,8 @@ def draw(rng: np.random.Generator, pools: Rows, which: NDArray[np.int32], sizes:
     widths = pools.sizes[which]
     for owner in np.flatnonzero(sizes > widths):
         raise PartitionError(
-            f"Device {owner} shall draw {sizes[owner]} different samples from a pool of {widths[owner]}; "
-            "lower samples or imbalance, or use more data or cells."
+            f"Device {owner} shall draw {sizes[owner]} different samples from a pool of {widths[owner]}; lower "
+            "samples or imbalance, or use more data or cells."
         )
     offsets = offsets_of(sizes)
     picks = np.empty(offsets[-1], np.int64)

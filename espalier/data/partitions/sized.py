@@ -73,8 +73,7 @@ class Sized(PartitionSpec, kind="sized"):
             if counts is not None:
                 return Assignment(deal(counts, pools), request.edge)
         raise PartitionError(
-            f"In {ATTEMPTS} draws of {self.classes} cells per device none could use up every cell with "
-            "sizes of "
+            f"In {ATTEMPTS} draws of {self.classes} cells per device none could use up every cell with sizes of "
             f"{sizes.min()}…{sizes.max()} samples; raise classes, lower sigma, or use more devices."
         )
 
@@ -104,8 +103,8 @@ def spread_sizes(total: int, sigma: float, least: int, normal: FloatArray) -> In
     widest = (total - n * least) / max(float(gap[-1] - gap[-2]), 1e-9) + 1.0
     if float(at(widest).std()) < sigma:
         raise PartitionError(
-            f"Sizes of {total} samples over {n} devices with at least {least} each cannot have a standard "
-            f"deviation of {sigma:g}; the most is {at(widest).std():.0f}. Lower sigma or min_samples."
+            f"Sizes of {total} samples over {n} devices with at least {least} each cannot have a standard deviation "
+            f"of {sigma:g}; the most is {at(widest).std():.0f}. Lower sigma or min_samples."
         )
     b = brentq(lambda b: float(at(b).std()) - sigma, 0.0, widest, xtol=1e-9)
     extra = at(float(b)) - least
@@ -148,13 +147,19 @@ def fill(held: NDArray[np.bool_], sizes: IntArray, totals: IntArray) -> IntArray
     if best.status != 0 or best.x is None:
         return None
     t = min(1.0, float(best.x[-1]))
-    # The solver's t may lie above the true optimum by its tolerance, so the bounds are rounded down
-    # with a margin.
-    low = np.maximum(1.0, np.floor(t * even - 1e-6))
-    whole = linprog(np.zeros(n_vars), A_eq=margins, b_eq=wanted, bounds=[(v, None) for v in low])
-    if whole.status != 0 or whole.x is None:
-        return None
+    # The solver's t is off by its tolerance, either way: a bound just below a whole number is taken for that
+    # number first, and for the number below if that is too much.
+    for nudge in (1e-6, -1e-6):
+        low = np.maximum(1.0, np.floor(t * even + nudge))
+        whole = linprog(np.zeros(n_vars), A_eq=margins, b_eq=wanted, bounds=[(v, None) for v in low])
+        if whole.status == 0 and whole.x is not None:
+            return _exact(whole.x, held, sizes, totals)
+    return None
+
+
+def _exact(solution: FloatArray, held: NDArray[np.bool_], sizes: IntArray, totals: IntArray) -> IntArray | None:
+    """The solution as whole numbers, if they meet sizes and totals."""
     counts = np.zeros(held.shape, np.int64)
-    counts[device, cell] = np.rint(whole.x).astype(np.int64)
-    exact = bool((counts.sum(1) == sizes).all() and (counts.sum(0) == totals).all())
-    return counts if exact else None
+    counts[held] = np.rint(solution).astype(np.int64)
+    met = bool((counts.sum(1) == sizes).all() and (counts.sum(0) == totals).all())
+    return counts if met else None

@@ -46,10 +46,8 @@ class TwoLevel(PartitionSpec, kind="two_level"):
         per_device = max(1, round(self.device_fraction * n_cells))
         if per_device > per_edge:
             raise PartitionError(
-                f"A device shall hold {per_device} cells (device_fraction={self.device_fraction}), its edge "
-                "knows only "
-                f"{per_edge} (edge_fraction={self.edge_fraction}); lower device_fraction or raise "
-                "edge_fraction."
+                f"A device shall hold {per_device} cells (device_fraction={self.device_fraction}), its edge knows "
+                f"only {per_edge} (edge_fraction={self.edge_fraction}); lower device_fraction or raise edge_fraction."
             )
         everything = np.arange(n_cells)
         edges = draw_cells(request.rng("edges"), request.n_edges, per_edge, everything, n_cells, cover=self.coverage)

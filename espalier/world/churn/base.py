@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 class Churn(Spec, ABC, family="churn"):
@@ -47,7 +47,6 @@ def between(found: Transitions, t0: float, t1: float) -> Transitions:
 class Still:
     """Everybody is there, always."""
 
-    notice = 0.0
     still = True
 
     def __init__(self, shape: Shape) -> None:

@@ -32,7 +32,7 @@ class Combined(Churn, kind="combined"):
 class _Combined(Followed):
     def __init__(self, shape: Shape, parts: list[BoundChurn]) -> None:
         super().__init__(_SPAN)
-        self.notice, self.still = max(part.notice for part in parts), all(part.still for part in parts)
+        self.still = all(part.still for part in parts)
         self._shape, self._parts = shape, parts
 
     def initial(self) -> NDArray[np.bool_]:

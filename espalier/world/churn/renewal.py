@@ -15,8 +15,9 @@ from espalier.world.churn.windows import Followed
 from espalier.world.draws import Field, exponential
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 
-#: Transitions aimed at in one span: enough to be worth a vectorised pass, few enough to hold.
-_SPAN_TRANSITIONS = 200_000
+#: The most transitions aimed at in one span, over all hosts and of one host: many hosts are followed in
+#: few vectorised passes, and a small fleet is not followed far beyond what is asked for.
+_SPAN_TRANSITIONS, _HOST_TRANSITIONS = 200_000, 4
 
 
 class Renewal(Followed):
@@ -24,11 +25,10 @@ class Renewal(Followed):
 
     still = False
 
-    def __init__(
-        self, shape: Shape, hosts: NDArray[np.int64], mean_cycle: float, name: str, notice: float
-    ) -> None:
-        super().__init__(_SPAN_TRANSITIONS * mean_cycle / (2 * max(1, len(hosts))))
-        self.shape, self.hosts, self.notice = shape, hosts, notice
+    def __init__(self, shape: Shape, hosts: NDArray[np.int64], mean_cycle: float, name: str) -> None:
+        each = min(_HOST_TRANSITIONS, _SPAN_TRANSITIONS / max(1, len(hosts)))
+        super().__init__(each * mean_cycle / 2)
+        self.shape, self.hosts = shape, hosts
         self._draws = Field.of(shape.seed, "churn", name)
         self._silent = Field.of(shape.seed, "churn", name, "silent")
         self.restart()
@@ -108,20 +108,17 @@ class TwoState(Churn, kind="two_state"):
         mean_stay: Mean seconds that a device is there at a time; it is away for
             ``mean_stay · (1 - working) / working`` seconds on average.
         silent: Probability that a device leaves without a word.
-        notice: Seconds after which the others notice such a leave.
     """
 
     working: float = 0.7
     mean_stay: float = 60.0
     silent: float = 0.0
-    notice: float = 10.0
 
     def check(self) -> None:
         """Refuse what is no probability and stays that take no time."""
         self.require(0 < self.working <= 1, "working", "a share in (0, 1]")
         self.require(0 < self.mean_stay < math.inf, "mean_stay", "a finite number of seconds > 0")
         self.require(0 <= self.silent <= 1, "silent", "a probability in [0, 1]")
-        self.require(0 <= self.notice < math.inf, "notice", "a finite number of seconds ≥ 0")
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Return the churn of one fleet."""
@@ -135,7 +132,7 @@ class _TwoState(Renewal):
         start = Field.of(shape.seed, "churn", "two_state", "start")
         self._start = start.many(np.arange(shape.n_devices)) < spec.working
         cycle = spec.mean_stay + self._away
-        super().__init__(shape, np.arange(shape.n_devices), cycle, "two_state", spec.notice)
+        super().__init__(shape, np.arange(shape.n_devices), cycle, "two_state")
 
     def first(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         return self._start[rows]
@@ -157,7 +154,6 @@ class Failures(Churn, kind="failures"):
         restart: Seconds until a host is back; None: never.
         keep_state: Whether it comes back with its state.
         silent: Whether nobody is told of a failure.
-        notice: Seconds after which the others notice it all the same.
     """
 
     rate: float
@@ -165,7 +161,6 @@ class Failures(Churn, kind="failures"):
     restart: float | None = None
     keep_state: bool = True
     silent: bool = True
-    notice: float = 10.0
 
     def check(self) -> None:
         """Refuse rates and times that mean nothing."""
@@ -173,7 +168,6 @@ class Failures(Churn, kind="failures"):
         self.require(len(self.hosts) > 0, "hosts", "a list of devices, edges, cloud")
         if self.restart is not None:
             self.require(0 < self.restart < math.inf, "restart", "a finite number of seconds > 0")
-        self.require(0 <= self.notice < math.inf, "notice", "a finite number of seconds ≥ 0")
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Return the failures of one fleet."""
@@ -188,10 +182,8 @@ class _Failures(Renewal):
             "edges": range(shape.n_devices, shape.cloud),
             "cloud": range(shape.cloud, shape.n_hosts),
         }
-        hosts = np.concatenate(
-            [np.asarray(ranges[name], dtype=np.int64) for name in ranges if name in spec.hosts]
-        )
-        super().__init__(shape, hosts, 1 / spec.rate + (spec.restart or 0.0), "failures", spec.notice)
+        hosts = np.concatenate([np.asarray(ranges[name], dtype=np.int64) for name in ranges if name in spec.hosts])
+        super().__init__(shape, hosts, 1 / spec.rate + (spec.restart or 0.0), "failures")
 
     def first(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.ones(len(rows), dtype=np.bool_)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from espalier.core.errors import WorldError
 from espalier.world.churn.base import Churn, between, gather
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 from espalier.world.traces import clock, read, word
 
 #: What can happen: a host joins (or is back), is back without its state, leaves with a word, dies.
@@ -41,35 +41,31 @@ class Happening(Spec, family="churn.events"):
 class Scheduled(Churn, kind="scheduled"):
     """A script: ``events``, or a CSV ``file`` with the columns ``time,device,event``.
 
-    A device whose first event is ``join`` is not there at the start; all others are. ``notice`` is the
-    time in seconds after which the others notice that a host has died.
+    A device whose first event is ``join`` is not there at the start; all others are.
     """
 
     events: tuple[Happening, ...] = ()
     file: Path | None = None
-    notice: float = 10.0
 
     def check(self) -> None:
         """Refuse a script in two places, or in none."""
         one = (self.file is None) == bool(self.events)
         self.require(one, "events", "given, or else file, but not both")
-        self.require(0 <= self.notice < math.inf, "notice", "a finite number of seconds ≥ 0")
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Read the script and return the churn of one fleet."""
         events = list(self.events)
         if self.file is not None:
-            rows = read(self.file, {"time": clock, "device": str, "event": word(*_WORDS)})
+            rows = read(self.file, {"time": clock, "device": _name, "event": word(*_WORDS)})
             columns = zip(rows["time"], rows["device"], rows["event"], strict=True)
-            events = [Happening(t, int(d) if d.isdecimal() else d, e) for t, d, e in columns]
-        return _Scheduled(shape, events, self.notice, str(self.file or "churn.events"))
+            events = [Happening(t, d, e) for t, d, e in columns]
+        return _Scheduled(shape, events, str(self.file or "churn.events"))
 
 
 class _Scheduled:
     still = False
 
-    def __init__(self, shape: Shape, events: list[Happening], notice: float, where: str) -> None:
-        self.notice = notice
+    def __init__(self, shape: Shape, events: list[Happening], where: str) -> None:
         hosts = np.array([_host(shape, e.host, where) for e in events], dtype=np.int64)
         found = Transitions(
             np.array([e.time for e in events], dtype=np.float64),
@@ -114,6 +110,10 @@ class _Scheduled:
 
     def window(self, t0: float, t1: float) -> Transitions:
         return between(self._all, t0, t1)
+
+
+def _name(cell: str) -> int | str:
+    return int(cell) if cell.isdecimal() else cell
 
 
 def _host(shape: Shape, name: int | str, where: str) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from espalier.world import piecewise
 from espalier.world.protocols import BoundCompute, Shape
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 class Compute(Spec, ABC, family="compute"):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.world.protocols import Shape
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,7 @@ class Gradual(Drift, kind="gradual"):
 
     def check(self) -> None:
         """Refuse an empty interval and amounts that mean nothing."""
-        self.require(
-            0 <= self.start < self.end < math.inf, "end", f"finite and later than start = {self.start!r}"
-        )
+        self.require(0 <= self.start < self.end < math.inf, "end", f"finite and later than start = {self.start!r}")
         self.require(math.isfinite(self.amount), "amount", "a finite number")
         self.require(self.feature != "noise" or self.amount >= 0, "amount", "≥ 0 for noise")
         self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")

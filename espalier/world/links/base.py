@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.world.protocols import BoundLinks, Hop, Shape, Tier, Uplink
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 class Links(Spec, ABC, family="links"):
@@ -24,6 +24,7 @@ class Routed(ABC):
     """Bound links from the time of a single hop: a message is stored and forwarded at each host."""
 
     uplink: Uplink = "private"
+    relays = False
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape

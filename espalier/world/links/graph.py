@@ -54,9 +54,7 @@ class Graph(Links, kind="graph"):
     def check(self) -> None:
         """Refuse what is no link."""
         self.require(0 < self.degree < math.inf, "degree", "a finite number > 0")
-        self.require(
-            ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]"
-        )
+        self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
         self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
 
     def bind(self, shape: Shape) -> BoundLinks:
@@ -113,6 +111,8 @@ class MeasuredGraph(Links, kind="graph_trace"):
 class BoundGraph(Routed):
     """The graph among the devices present. Local knowledge is :meth:`neighbours` and :meth:`link`."""
 
+    relays = True
+
     def __init__(
         self,
         shape: Shape,
@@ -132,9 +132,7 @@ class BoundGraph(Routed):
         """Return the graph when exactly these devices are gone."""
         if absent == self.absent:
             return self
-        found = self._views.pop(absent, None) or BoundGraph(
-            self.shape, self._access, self._build, absent, self._views
-        )
+        found = self._views.pop(absent, None) or BoundGraph(self.shape, self._access, self._build, absent, self._views)
         self._views[absent] = found
         while len(self._views) > _KEPT_VIEWS:
             self._views.popitem(last=False)

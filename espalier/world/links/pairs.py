@@ -58,9 +58,7 @@ class Pairs(Links, kind="pairs"):
             "units per second ≥ 0, or [low, high]",
         )
         if self.whole:
-            self.require(
-                all(e.is_integer() for e in ends(self.throughput)), "throughput", "whole when whole = true"
-            )
+            self.require(all(e.is_integer() for e in ends(self.throughput)), "throughput", "whole when whole = true")
         self.require(0 <= self.absent <= 1, "absent", "a probability in [0, 1]")
         self.require(0 < self.model_units < math.inf, "model_units", "a finite number > 0")
         self.require(self.model_bytes is None or self.model_bytes > 0, "model_bytes", "a whole number > 0")
@@ -114,7 +112,7 @@ class _Pairs(Routed):
         # The upper half in blocks of rows that stay in the processor's cache; the lower half mirrors it.
         for top in range(0, len(devices), _ROWS):
             rate = self.throughput(devices[top : top + _ROWS, None], devices[None, top:])
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore"):
                 block = np.where(rate > 0, nbytes * self._units / rate, math.inf)
             times[top : top + _ROWS, top:] = block
             times[top:, top : top + _ROWS] = block.T
@@ -140,20 +138,21 @@ class _Table:
 
 def _read(file: Path, n_devices: int) -> _Table:
     device = index(n_devices, "device")
-    rows = read(
-        file, {"round": index(1 << 31, "round"), "a": device, "b": device, "throughput": number(0, 1e15)}
-    )
+    rows = read(file, {"round": index(1 << 31, "round"), "a": device, "b": device, "throughput": number(0, 1e15)})
     number_of, a, b = (np.asarray(rows[name], dtype=np.int64) for name in ("round", "a", "b"))
     codes, values = (
         np.minimum(a, b) * n_devices + np.maximum(a, b),
         np.asarray(rows["throughput"], dtype=float),
     )
+    order = np.argsort(number_of, kind="stable")
+    found, starts = np.unique(number_of[order], return_index=True)
+    if not np.array_equal(found, np.arange(len(found))):
+        missing = int(np.argmax(found != np.arange(len(found))))
+        raise WorldError(f"{file}: round {missing} has no rows; give every round from 0 on.")
     rounds = []
-    for r in range(int(number_of.max()) + 1):
-        mine = np.flatnonzero(number_of == r)
+    for r, mine in enumerate(np.split(order, starts[1:])):
         known, first = np.unique(codes[mine], return_index=True)
-        if len(known) != len(mine) or not len(mine):
-            what = "lists a pair twice (a link is the same both ways)" if len(mine) else "has no rows"
-            raise WorldError(f"{file}: round {r} {what}; give each pair once, and every round from 0 on.")
+        if len(known) != len(mine):
+            raise WorldError(f"{file}: round {r} lists a pair twice; a link is the same both ways, give it once.")
         rounds.append((known, values[mine[first]]))
     return _Table(rounds)

@@ -72,6 +72,7 @@ class _Shared:
     def __init__(self, spec: Shared, inner: BoundLinks, shape: Shape) -> None:
         self._spec, self._inner, self._shape = spec, inner, shape
         self.uplink: Uplink = spec.discipline
+        self.relays = inner.relays
 
     @cached_property
     def _rates(self) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,7 @@ class Signal(Spec, family="signal"):
         self.require(0 < self.exponent < math.inf, "exponent", "a finite number > 0")
         self.require(0 <= self.shadowing_db < math.inf, "shadowing_db", "a finite number ≥ 0")
 
-    def share(
-        self, distance: NDArray[np.float64], reach: float, shadow: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def share(self, distance: NDArray[np.float64], reach: float, shadow: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of the bandwidth, in (0, 1].
 
         Args:

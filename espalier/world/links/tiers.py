@@ -14,7 +14,7 @@ from espalier.world.links.base import Links, Routed
 from espalier.world.links.signal import Signal
 from espalier.world.protocols import BoundLinks, Shape, Tier
 from espalier.world.ranges import Range, ends, ordered
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class TierLink(Spec, family="links.tier"):
 
     def check(self) -> None:
         """Refuse bandwidths and latencies that are no link."""
-        self.require(
-            ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]"
-        )
+        self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
         self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
         self.require(0 < self.up < math.inf, "up", "a finite number > 0")
 

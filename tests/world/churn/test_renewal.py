@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError, WorldError
-from espalier.world import BoundChurn, Shape, Transitions
+from espalier.world import Shape, Transitions
 from espalier.world.churn import Churn, Failures, NoChurn, TwoState
 from espalier.world.churn.renewal import Renewal
 
@@ -49,9 +50,7 @@ def test_stays_have_their_means() -> None:
     devices, there = np.arange(2000), bound.initial()
     # Sojourn 0 of a device that is there at first and sojourn 1 of one that is not are stays of mean
     # 60 s; away it is for 60·.3/.7 = 25.7 s.
-    stays = np.concatenate(
-        [bound.sojourns(devices[there], np.zeros(there.sum(), int)), bound.sojourns(devices[~there], np.ones((~there).sum(), int))]
-    )  # fmt: skip
+    stays = bound.sojourns(devices, np.where(there, 0, 1))
     away = bound.sojourns(devices, np.where(there, 1, 0))
     assert stays.mean() == pytest.approx(60, rel=0.08)
     assert away.mean() == pytest.approx(25.7, rel=0.08)
@@ -64,7 +63,7 @@ def test_any_windows_in_any_order_give_the_same(cuts: list[float], seed: int) ->
     whole = TwoState(mean_stay=20).bind(shape).window(0, 900)
     bound = TwoState(mean_stay=20).bind(shape)
     bounds = sorted({0.0, 900.0, *cuts})
-    parts = {i: bound.window(a, b) for i, (a, b) in reversed(list(enumerate(zip(bounds, bounds[1:], strict=False))))}
+    parts = {i: bound.window(a, b) for i, (a, b) in reversed(list(enumerate(pairwise(bounds))))}
     joined = Transitions(*(np.concatenate([parts[i][c] for i in sorted(parts)]) for c in range(5)))
     assert same(joined, whole)
     assert (np.diff(whole.time) >= 0).all()
@@ -139,7 +138,6 @@ class TestFailures:
         {"kind": "two_state", "working": 0},
         {"kind": "two_state", "mean_stay": 0},
         {"kind": "two_state", "silent": 1.5},
-        {"kind": "two_state", "notice": -1},
         {"kind": "failures", "rate": 0},
         {"kind": "failures", "rate": 1, "restart": 0},
         {"kind": "failures", "rate": 1, "hosts": []},
@@ -149,8 +147,3 @@ class TestFailures:
 def test_refusals(table: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"churn\.\w+"):
         Churn.build(table)
-
-
-def test_notice_is_the_spec_s() -> None:
-    churns: list[BoundChurn] = [TwoState(notice=3).bind(SHAPE), Failures(1, notice=3).bind(SHAPE)]
-    assert [c.notice for c in churns] == [3, 3]

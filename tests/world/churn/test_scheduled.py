@@ -88,7 +88,11 @@ class TestCombined:
         part = bound.window(0, 50)
         assert part.time.tolist() == [2, 9] and part.alive.tolist() == [False, True]
         assert part.silent.tolist() == [False, False]
-        assert [bound.next(0, k, 0.0) for k in range(3)] == [(2.0, False, False, False), (9.0, True, False, False), None]
+        assert [bound.next(0, k, 0.0) for k in range(3)] == [
+            (2.0, False, False, False),
+            (9.0, True, False, False),
+            None,
+        ]
         # A window that begins in the middle knows what went before.
         assert bound.window(5, 50).time.tolist() == [9]
 
@@ -114,9 +118,7 @@ class TestCombined:
         # The plain way: replay all transitions of all causes one by one.
         apart = [part.bind(shape) for part in parts]
         states = [np.append(b.initial(), [True, True]) for b in apart]
-        every = sorted(
-            (t, d, i, a) for i, b in enumerate(apart) for t, d, a in zip(*b.window(0, 200)[:3], strict=True)
-        )
+        every = sorted((t, d, i, a) for i, b in enumerate(apart) for t, d, a in zip(*b.window(0, 200)[:3], strict=True))
         expected = []
         for t, d, i, a in every:
             was = all(s[d] for s in states)
@@ -131,6 +133,3 @@ class TestCombined:
     def test_needs_two(self) -> None:
         with pytest.raises(ConfigError, match="at least two"):
             Combined((TwoState(),))
-
-    def test_notice(self) -> None:
-        assert Combined((TwoState(notice=2), Failures(1, notice=7))).bind(SHAPE).notice == 7

@@ -67,5 +67,5 @@ def test_no_file_and_no_text(tmp_path: Path) -> None:
         Trace(tmp_path / "none.csv").bind(Shape(2, 1, 0))
     binary = tmp_path / "b.csv"
     binary.write_bytes(b"\xff\xfe\x00\x81device")
-    with pytest.raises(WorldError, match="not a CSV text file|has no column"):
+    with pytest.raises(WorldError, match=r"not a CSV text file|has no column"):
         Trace(binary).bind(Shape(2, 1, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ def test_each_device_has_its_own_link_drawn_once() -> None:
     bound = PerTier(TierLink((1e6, 1e7), (0.01, 0.05))).bind(shape)
     latency = np.array([bound.time(5000, d, 0, 0.0) for d in range(5000)])
     bandwidth = np.array([1e6 / (bound.time(5000, d, 10**6, 0.0) - latency[d]) for d in range(5000)])
-    assert 0.01 <= latency.min() and latency.max() <= 0.05
+    assert latency.min() >= 0.01 and latency.max() <= 0.05
     assert latency.mean() == pytest.approx(0.03, abs=0.001)
     assert bandwidth.mean() == pytest.approx(5.5e6, rel=0.03)
     assert bound.time(5000, 7, 0, 0.0) == bound.time(5001, 7, 0, 99.0)
@@ -153,10 +154,12 @@ def test_what_all_links_promise(links: BoundLinks, src: int, dst: int, small: in
     elif hops:
         assert math.isfinite(time)
         assert hops[0][1] == src and hops[-1][2] == dst
-        assert all(a[2] == b[1] for a, b in zip(hops, hops[1:], strict=False))
+        assert all(a[2] == b[1] for a, b in pairwise(hops))
     else:
         assert time == math.inf
     if src < 6 and dst < 6:
         matrix = links.matrix(np.array([src, dst]), small) if src != dst else np.zeros((2, 2))
         assert matrix[0, 1] == pytest.approx(time)
-        assert (dst in links.neighbours(src)) == (len(hops) == 1)
+        # A neighbour is always reached, though maybe faster over another; who is reached at once is one.
+        near = dst in links.neighbours(src)
+        assert (near or len(hops) != 1) and (hops or not near)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.world import Churn, Compute, Drift, Faults, Links, Mobility, World
 from espalier.world.capability import Capability
-from espalier.world.coerce import coerce
+from espalier.core.coerce import coerce
 from espalier.world.compute import Constant, Noise, TruncatedNormal
-from espalier.world.spec import Spec
+from espalier.core.spec import Spec
 
 
 def test_a_table_and_python_give_the_same_object() -> None:
@@ -60,7 +60,7 @@ def test_mistakes_are_named(table: Any, says: str) -> None:
 
 
 def test_python_meets_the_same_checks() -> None:
-    with pytest.raises(ConfigError, match="compute.std = 0.0"):
+    with pytest.raises(ConfigError, match=r"compute\.std = 0\.0"):
         TruncatedNormal(1, 0, 0, 2)
 
 

@@ -1,0 +1,133 @@
+"""``espalier reproduce``: run a paper's table and put it beside the published one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from espalier.cli.pool import Errand, News, run_all
+from espalier.core.errors import RunError
+from espalier.experiment import Experiment
+from espalier.record.run import Run
+from espalier.reproduce import tables
+from espalier.reproduce.base import (
+    SCALES,
+    Cell,
+    Scale,
+    Study,
+    cell_directory,
+    final_time,
+    read_results,
+    studies,
+    study,
+    with_time,
+)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--scale", type=click.Choice(SCALES), default="smoke", show_default=True, help="How much of the paper's setting."
+)
+@click.option(
+    "--out", "-o", type=click.Path(path_type=Path), help="Where runs are kept and reused [default: runs/NAME-SCALE]."
+)
+@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
+@click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+def reproduce(
+    name: str | None,
+    scale: Scale,
+    out: Path | None,
+    jobs: int,
+    data_dir: Path | None,
+    markdown: Path | None,
+    report_path: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run study NAME (such as csahfl/table1) and print our figures beside the published ones.
+
+    Without a name, list the studies. Runs that are already there are reused; unfinished ones go on.
+    """
+    if name is None:
+        for found in studies().values():
+            click.echo(f"{found.name:20} {found.title}")
+        return
+    wanted = study(name)
+    where = out or Path("runs") / f"{name.replace('/', '-')}-{scale}"
+    run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
+    results = read_results(wanted, scale, where)
+    command = f"espalier reproduce {name} --scale {scale}"
+    text = tables.markdown(results, command)
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(text, encoding="utf-8")
+    if wanted.curves:
+        (where / "curves.csv").write_text(tables.curves_csv(results), encoding="utf-8")
+    if report_path is not None:
+        from espalier.report.page import write_report
+
+        write_report([where], report_path)
+    if as_json:
+        click.echo(tables.as_json(results))
+    elif not quiet:
+        console = Console()
+        console.print(tables.terminal(results))
+        for line in [*results.words(), *wanted.notes]:
+            click.echo(f"- {line}")
+
+
+def run_study(
+    wanted: Study, scale: Scale, where: Path, jobs: int, data_dir: Path | None, *, quiet: bool = False
+) -> None:
+    """Do the runs of a study that are not there yet; those that depend on another's time come second."""
+    cells = list(wanted.cells(scale))
+    first = [c for c in cells if c.until is None]
+    second = [c for c in cells if c.until is not None]
+    _run_cells([(c, c.experiment) for c in first], where, jobs, data_dir, quiet)
+    timed = []
+    for cell in second:
+        reference = next((c for c in first if (c.row, c.column) == cell.until), None)
+        if reference is None:
+            raise RunError(f"{wanted.name}: {cell.row} waits for {cell.until}, which is not in the study.")
+        for seed in cell.experiment.seeds:
+            seconds = final_time(Run(cell_directory(where, reference, seed)))
+            timed.append((cell, with_time(replace(cell.experiment, seeds=(seed,)), seconds)))
+    _run_cells(timed, where, jobs, data_dir, quiet)
+
+
+def _run_cells(
+    cells: list[tuple[Cell, Experiment]], where: Path, jobs: int, data_dir: Path | None, quiet: bool
+) -> None:
+    todo: list[Errand] = []
+    for cell, experiment in cells:
+        for seed in experiment.seeds:
+            directory = cell_directory(where, cell, seed)
+            if (directory / "run.sqlite").is_file() and Run(directory).status["state"] == "finished":
+                continue
+            entry = experiment.methods[0]
+            plain = experiment.only(entry, seed).to_plain()
+            title = f"{cell.row} · {cell.column} · seed {seed}"
+            todo.append(Errand(plain, directory, data_dir, 1, title))
+    if not todo:
+        return
+
+    def tell(news: News) -> None:
+        if not quiet and news.state != "running":
+            click.echo(
+                f"{todo[news.number].title}: {news.state} {news.text.splitlines()[-1] if news.text else ''}", err=True
+            )
+
+    ends = run_all(todo, jobs, tell)
+    if any(e.state == "stopped" for e in ends):
+        raise SystemExit(130)
+    for errand, end in zip(todo, ends, strict=True):
+        if end.state not in ("finished", "stopped"):
+            raise RunError(f"{errand.title}: {end.text}")

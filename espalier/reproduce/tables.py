@@ -1,0 +1,119 @@
+"""A study's results as text: for the terminal, for Markdown documents, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+from rich.table import Table
+
+from espalier.reproduce.base import Results
+
+
+def _ours(results: Results, row: str, column: str, measure: str) -> str:
+    digits = results.study.measures[measure].digits
+    mean = results.mean(row, column, measure)
+    if mean != mean:
+        return "–"
+    many = len(results.values(row, column, measure)) > 1
+    return f"{mean:.{digits}f}" + (f" ± {results.std(row, column, measure):.{digits}f}" if many else "")
+
+
+def _theirs(results: Results, row: str, column: str, measure: str) -> str:
+    value = results.published(row, column, measure)
+    return "–" if value != value else f"{value:.{results.study.measures[measure].digits}f}"
+
+
+def _heads(results: Results) -> list[tuple[str, str]]:
+    return [(c, m) for c in results.columns for m in results.study.measures]
+
+
+def _seeds(results: Results) -> str:
+    counts = {len(r) for r in results.runs.values()}
+    return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)}–{max(counts)}"
+
+
+def terminal(results: Results) -> Table:
+    """Return ours beside the published figures, best of ours in bold."""
+    study = results.study
+    out = Table(
+        title=f"{study.name} at scale {results.scale}: {study.title}; ours (published), {_seeds(results)} seeds"
+    )
+    out.add_column("")
+    for column, measure in _heads(results):
+        out.add_column(f"{column}\n{study.measures[measure].title}", justify="right")
+    for row in results.rows:
+        cells = [row]
+        for column, measure in _heads(results):
+            text = f"{_ours(results, row, column, measure)} ({_theirs(results, row, column, measure)})"
+            cells.append(f"[bold]{text}[/bold]" if results.best(column, measure) == row else text)
+        out.add_row(*cells)
+    return out
+
+
+def markdown(results: Results, command: str) -> str:
+    """Return the result as a section of a Markdown document."""
+    study = results.study
+    lines = [f"### {study.name}: {study.title}", ""]
+    lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s) · ours, published in brackets", ""]
+    heads = _heads(results)
+    one = len(study.measures) == 1
+    titles = [c if one else f"{c}: {study.measures[m].title}" for c, m in heads]
+    lines += ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
+    for row in results.rows:
+        cells = []
+        for column, measure in heads:
+            mine = _ours(results, row, column, measure)
+            mine = f"**{mine}**" if results.best(column, measure) == row else mine
+            cells.append(f"{mine} ({_theirs(results, row, column, measure)})")
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    agreement = [results.agreement(c, m) for c, m in heads]
+    if any(a == a for a in agreement):
+        lines.append("| *order, Kendall τ* | " + " | ".join("–" if a != a else f"{a:+.2f}" for a in agreement) + " |")
+    if one:
+        lines += ["", f"Figures: {next(iter(study.measures.values())).title}."]
+    lines += ["", *(f"- {w}" for w in results.words())]
+    if study.notes:
+        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def plain(results: Results) -> dict[str, Any]:
+    """Return the result as plain data."""
+    return {
+        "study": results.study.name,
+        "scale": results.scale,
+        "cells": [
+            {
+                "row": row,
+                "column": column,
+                "measure": measure,
+                "values": [None if v != v else float(v) for v in results.values(row, column, measure)],
+                "published": None if (p := results.published(row, column, measure)) != p else p,
+            }
+            for row in results.rows
+            for column, measure in _heads(results)
+        ],
+        "words": results.words(),
+    }
+
+
+def as_json(results: Results) -> str:
+    """Return the result as JSON."""
+    return json.dumps(plain(results), indent=2)
+
+
+def curves_csv(results: Results) -> str:
+    """Return every run's curves as CSV: row, column, seed, time, round, and the study's metrics."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["row", "column", "seed", "time", "round", *results.study.curves])
+    for (row, column), runs in results.runs.items():
+        for run in runs:
+            frame = run.frame()
+            for _, line in frame.iterrows():
+                figures = [line.get(name, float("nan")) for name in results.study.curves]
+                writer.writerow([row, column, run.seed, line["time"], int(line["round"]), *figures])
+    return out.getvalue()

@@ -1,0 +1,75 @@
+"""Which jobs run together: a job's result does not depend on it, the time it takes does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from espalier.core.errors import TrainingError
+from espalier.core.params import ParamSpec
+from espalier.training.schedule import width
+from espalier.training.updates import memory_size
+from espalier.training.work import Job
+
+_STACK_BYTES = 8 << 20
+"""Parameters of a chunk: about what stays in the last-level cache from one step to the next."""
+
+_MOST, _LEAST = 32, 2
+_AHEAD = 4
+"""Chunks per worker that are arranged together: more gives evener chunks, and holds more results."""
+
+
+def size_for(spec: ParamSpec) -> int:
+    """Clients per chunk: as many as the cache holds, at least two to share the cost of every call."""
+    return min(_MOST, max(_LEAST, _STACK_BYTES // max(1, 4 * spec.n_params)))
+
+
+def arranged(jobs: Sequence[Job], size: int, workers: int) -> Iterator[list[int]]:
+    """Yield chunks of job indices: alike in shape, near in length, never far from the jobs' own order."""
+    window = size * workers * _AHEAD
+    for first in range(0, len(jobs), window):
+        groups: dict[Hashable, list[int]] = {}
+        for index in range(first, min(first + window, len(jobs))):
+            groups.setdefault(_kind(jobs[index]), []).append(index)
+        for group in groups.values():
+            # Equal lengths keep their order (the sort is stable), so results can stream out early.
+            group.sort(key=lambda i: -jobs[i].n_steps)
+            for at in range(0, len(group), size):
+                yield group[at : at + size]
+
+
+def _kind(job: Job) -> Hashable:
+    return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), job.proximal
+
+
+def check(jobs: Sequence[Job], spec: ParamSpec) -> None:
+    """Refuse jobs that cannot be computed, saying which."""
+    for index, job in enumerate(jobs):
+        wrong = _wrong(job, spec)
+        if wrong:
+            raise TrainingError(f"Job {index} of {len(jobs)}: {wrong}")
+
+
+def _wrong(job: Job, spec: ParamSpec) -> str | None:
+    if len(job.rows) == 0:
+        return "rows is empty; a device needs at least one sample to train."
+    if job.batch_size < 1:
+        return f"batch_size is {job.batch_size}; a positive number is accepted."
+    if job.n_steps < 1:
+        asked = f"steps is {job.steps}" if job.steps is not None else f"epochs is {job.epochs}"
+        return f"{asked}; a positive number is accepted."
+    if not job.start.is_floating_point():
+        return f"start has type {job.start.dtype}; float32 (or float64) is accepted."
+    sizes = {"start": job.start, "anchor": job.anchor}
+    for name, vector in sizes.items():
+        if vector is not None and vector.shape != (spec.size,):
+            return f"{name} has shape {tuple(vector.shape)}; ({spec.size},) is accepted for this model."
+    if job.mu and job.anchor is None:
+        return f"mu is {job.mu} but there is no anchor; give the vector to stay near to."
+    expected = memory_size(job, spec.n_params)
+    if job.memory is not None and expected and job.memory.shape != (expected,):
+        return (
+            f"memory has shape {tuple(job.memory.shape)}; ({expected},) is accepted for {job.optimizer.name}: "
+            "it must come from a result of the same model and optimizer."
+        )
+    return None

@@ -1,0 +1,252 @@
+"""Evaluation: several models on the same rows, counted per cell.
+
+A *cell* is the label a test distribution goes by: the class, a region, a city. Counts per cell serve
+every edge's and device's own test distribution, so each distinct model is evaluated once.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.params import ParamSpec
+from espalier.training import chunks
+from espalier.training.host import keep_pages, one_thread
+from espalier.training.losses import IGNORED, Loss, LossName, resolve
+from espalier.training.merged.probe import Plan, example, probe
+from espalier.training.merged.replica import Replica
+from espalier.training.merged.slots import Stack
+from espalier.training.merged.standin import Unsupported
+from espalier.training.trainer import FallbackWarning
+from espalier.training.work import Pool
+
+Kind = Literal["classification", "regression", "segmentation"]
+Metric = Callable[[Tensor, Tensor], Tensor]
+
+_LOSSES: dict[str, LossName] = {
+    "classification": "cross_entropy",
+    "regression": "mse",
+    "segmentation": "pixel_cross_entropy",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One model's counts.
+
+    Attributes:
+        count: Samples per cell, int64 ``[n_cells]``.
+        loss_sum: Summed loss per cell, float64 ``[n_cells]``.
+        correct: Classification: right answers per cell, int64 ``[n_cells]``.
+        confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
+            per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``.
+        sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``.
+    """
+
+    count: NDArray[np.int64]
+    loss_sum: NDArray[np.float64]
+    correct: NDArray[np.int64] | None = None
+    confusion: NDArray[np.int64] | None = None
+    sums: NDArray[np.float64] | None = None
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over all samples."""
+        return float(self.loss_sum.sum() / self.count.sum())
+
+
+class Evaluator:
+    """Evaluates flat vectors of one model.
+
+    Attributes:
+        batched: Whether several models run merged; False once the model turned out not to allow it.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        kind: Kind,
+        n_cells: int,
+        *,
+        batch: int = 256,
+        metric: Metric | None = None,
+        loss: Loss | None = None,
+    ) -> None:
+        """Prepare to evaluate a module, which is copied and never changed.
+
+        Args:
+            module: The model.
+            kind: What its outputs are.
+            n_cells: Number of cells.
+            batch: Rows computed at once, for every model of a chunk.
+            metric: Regression: ``(outputs, y) -> per-sample metrics [n, m]``; the squared error by default.
+            loss: The loss that is summed; by default the kind's own.
+        """
+        if kind not in _LOSSES:
+            raise ConfigError(f"kind is {kind!r}; accepted: {', '.join(repr(k) for k in _LOSSES)}.")
+        if n_cells < 1 or batch < 1:
+            raise ConfigError(f"n_cells is {n_cells} and batch is {batch}; positive numbers are accepted.")
+        self._module = copy.deepcopy(module).eval()
+        self._spec = ParamSpec.of(self._module)
+        self._kind, self._cells, self._batch = kind, n_cells, batch
+        self._metric = metric or (lambda outputs, y: (outputs - y).square().flatten(1).mean(1, keepdim=True))
+        self._loss = resolve(loss or _LOSSES[kind])
+        self._replicas: dict[torch.dtype, Replica] = {}
+        self.batched = True
+        keep_pages()
+
+    def run(
+        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64], cells: NDArray[np.int64]
+    ) -> list[Evaluation]:
+        """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
+
+        A vector given several times (the same object) is computed once.
+        """
+        if len(cells) != len(rows):
+            raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
+        if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
+            raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
+        distinct = {id(v): v for v in vectors}
+        tallies: dict[int, _Tally] = {key: _Tally(self._kind, self._cells, self._metric) for key in distinct}
+        keys = list(distinct)
+        for models, cut, outputs, y in self._outputs(list(distinct.values()), pool, rows):
+            here = torch.from_numpy(np.asarray(cells[cut], dtype=np.int64))
+            losses = self._losses(outputs, y)
+            for place, model in enumerate(models):
+                tallies[keys[model]].add(outputs[place], y, here, losses[place])
+        done = {key: tally.done() for key, tally in tallies.items()}
+        return [done[id(v)] for v in vectors]
+
+    def mean_loss(self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Mean loss of every vector over the rows, ``[len(vectors)]``."""
+        sums = np.zeros(len(vectors))
+        for models, _, outputs, y in self._outputs(vectors, pool, rows):
+            sums[models] += self._losses(outputs, y).double().sum(1).numpy()
+        return sums / len(rows)
+
+    def logits(self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]) -> Tensor:
+        """Outputs of every vector on the rows, ``[len(vectors), len(rows), ...]``."""
+        parts: dict[int, list[Tensor]] = {i: [] for i in range(len(vectors))}
+        for models, _, outputs, _ in self._outputs(vectors, pool, rows):
+            for place, model in enumerate(models):
+                parts[model].append(outputs[place])
+        return torch.stack([torch.cat(p) for p in parts.values()])
+
+    def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Loss per model and sample ``[K, n]`` of outputs ``[K, n, ...]``."""
+        return torch.stack([self._loss(one, y) for one in outputs])
+
+    def _outputs(
+        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], slice, Tensor, Tensor]]:
+        """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
+        if len(rows) == 0:
+            raise TrainingError("rows is empty; an evaluation needs at least one row.")
+        for index, vector in enumerate(vectors):
+            if vector.shape != (self._spec.size,):
+                raise TrainingError(
+                    f"Vector {index} has shape {tuple(vector.shape)}; ({self._spec.size},) is accepted for this model."
+                )
+        index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
+        size = min(_MOST_MODELS, chunks.size_for(self._spec))
+        for first in range(0, len(vectors), size):
+            models = list(range(first, min(first + size, len(vectors))))
+            chosen = [vectors[m] for m in models]
+            forward = self._forward(chosen, pool, index)
+            for at in range(0, len(rows), self._batch):
+                cut = slice(at, min(at + self._batch, len(rows)))
+                x, y = example(*pool.gather(index[cut]), chosen[0].dtype)
+                with torch.no_grad(), one_thread():
+                    outputs = forward(x)
+                yield models, cut, outputs, y
+
+    def _forward(self, vectors: list[Tensor], pool: Pool, rows: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function from inputs ``[n, ...]`` to the models' outputs ``[K, n, ...]``."""
+        replica = self._replica(vectors[0].dtype, pool, rows)
+        if replica is None:
+            return lambda x: torch.stack([self._alone(v, x) for v in vectors])
+        stack = Stack(self._spec, vectors).views(len(vectors))
+        replica.bind(stack, {})
+
+        def forward(x: Tensor) -> Tensor:
+            merged = x.unsqueeze(0).expand(len(vectors), *x.shape).flatten(0, 1)
+            return replica.forward(merged, len(vectors)).unflatten(0, (len(vectors), -1))
+
+        return forward
+
+    def _alone(self, vector: Tensor, x: Tensor) -> Tensor:
+        module = self._module.to(vector.dtype)
+        self._spec.load(module, vector)
+        out: Tensor = module(x)
+        return out
+
+    def _replica(self, dtype: torch.dtype, pool: Pool, rows: Tensor) -> Replica | None:
+        if self.batched and dtype not in self._replicas:
+            x, y = example(*pool.gather(rows[:16]), dtype)
+            try:
+                with one_thread():
+                    plan: Plan = probe(self._module, self._spec, None, x, y, dtype)
+            except Unsupported as refusal:
+                self.batched = False
+                warnings.warn(
+                    f"{type(self._module).__name__} is evaluated one model at a time: {refusal}. "
+                    "The results are the same.",
+                    FallbackWarning,
+                    stacklevel=2,
+                )
+            else:
+                self._replicas[dtype] = Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
+        return self._replicas.get(dtype) if self.batched else None
+
+
+_MOST_MODELS = 8
+
+
+class _Tally:
+    """Counts of one model, batch by batch."""
+
+    def __init__(self, kind: Kind, cells: int, metric: Metric) -> None:
+        self._kind, self._cells, self._metric = kind, cells, metric
+        self._count = torch.zeros(cells, dtype=torch.int64)
+        self._loss = torch.zeros(cells, dtype=torch.float64)
+        self._correct = torch.zeros(cells, dtype=torch.int64)
+        self._confusion: Tensor | None = None
+        self._sums: Tensor | None = None
+
+    def add(self, outputs: Tensor, y: Tensor, cells: Tensor, losses: Tensor) -> None:
+        """Count a batch: outputs and targets ``[n, ...]``, cells and losses ``[n]``."""
+        self._count += torch.bincount(cells, minlength=self._cells)
+        self._loss.index_add_(0, cells, losses.double())
+        if self._kind == "regression":
+            values = self._metric(outputs, y).double()
+            if self._sums is None:
+                self._sums = torch.zeros(self._cells, values.shape[1], dtype=torch.float64)
+            self._sums.index_add_(0, cells, values)
+            return
+        classes = outputs.shape[1]
+        answers = outputs.argmax(1)
+        if self._kind == "classification":
+            self._correct += torch.bincount(cells[answers == y], minlength=self._cells)
+            shape, places = (self._cells, classes), cells * classes + answers
+        else:
+            valid = y != IGNORED
+            pixels = cells.view(-1, 1, 1) * classes * classes + y * classes + answers
+            shape, places = (self._cells, classes, classes), pixels[valid]
+        counted = torch.bincount(places, minlength=int(np.prod(shape))).view(shape)
+        self._confusion = counted if self._confusion is None else self._confusion + counted
+
+    def done(self) -> Evaluation:
+        """What was counted."""
+        confusion = None if self._confusion is None else self._confusion.numpy()
+        sums = None if self._sums is None else self._sums.numpy()
+        correct = self._correct.numpy() if self._kind == "classification" else None
+        return Evaluation(self._count.numpy(), self._loss.numpy(), correct, confusion, sums)

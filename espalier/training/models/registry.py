@@ -1,0 +1,88 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from espalier.core.errors import ConfigError, nearest
+from espalier.training.models import cnn, mlp, resnet, squeezenet, text, unet
+
+Factory = Callable[..., nn.Module]
+
+_MODELS: dict[str, Factory] = {
+    "logistic": mlp.logistic,
+    "mlp": mlp.mlp,
+    "mlp_easf": mlp.mlp_easf,
+    "mlp_d2d": mlp.mlp_d2d,
+    "lenet": cnn.lenet,
+    "fedavg_cnn": cnn.fedavg_cnn,
+    "d2d_cnn": cnn.d2d_cnn,
+    "lstm": text.lstm,
+    "transformer": text.transformer,
+    "resnet18": resnet.resnet18,
+    "resnet_small": resnet.resnet_small,
+    "squeezenet": squeezenet.squeezenet,
+    "unet": unet.unet,
+}
+
+
+def names() -> list[str]:
+    """Names of the bundled models."""
+    return sorted(_MODELS)
+
+
+def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options: Any) -> nn.Module:
+    """Build a model.
+
+    Args:
+        name: A bundled model's name, or ``package.module:Factory`` for a callable of the user's. That is
+            called with ``options`` and with those of ``input_shape`` and ``n_classes`` that it takes.
+        input_shape: Shape of one input, without the batch axis; ``(length,)`` for token ids.
+        n_classes: Outputs: classes of a classifier, values of a regression, classes per pixel.
+        options: The model's own options.
+    """
+    given = {"input_shape": tuple(input_shape), "n_classes": n_classes}
+    if ":" in name:
+        factory = _imported(name)
+        taken = inspect.signature(factory).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
+        options = {k: v for k, v in given.items() if takes_any or k in taken} | options
+    elif name in _MODELS:
+        factory = _MODELS[name]
+        known = [p for p in inspect.signature(factory).parameters if p not in given]
+        for key in options:
+            if key not in known:
+                raise ConfigError(
+                    f"model option {key!r} is not known to {name!r}; accepted: {', '.join(known) or 'none'}."
+                    f"{nearest(key, known)}"
+                )
+        options = given | options
+    else:
+        raise ConfigError(
+            f"model is {name!r}; accepted: {', '.join(names())}, or 'package.module:Factory'.{nearest(name, _MODELS)}"
+        )
+    model = factory(**options)
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model {name!r} gave a {type(model).__name__}; a torch.nn.Module is accepted.")
+    return model
+
+
+def _imported(path: str) -> Factory:
+    module, _, attribute = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"model {path!r} cannot be imported ({error}); give 'package.module:Factory' of something importable."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"model {path!r} is a {type(found).__name__}; a callable that returns a module is accepted.")
+    factory: Factory = found
+    return factory

@@ -1,0 +1,48 @@
+"""The documents' code runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def blocks(document: str) -> list[str]:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    path = folder / "example.py"
+    path.write_text(code, encoding="utf-8")
+    return subprocess.run([sys.executable, str(path)], cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_a_new_method_from_the_document_alone(tmp_path: Path) -> None:
+    method, comparison, conformance = blocks("docs/adding-a-method.md")
+    assert len(method.strip().splitlines()) <= 60
+    (tmp_path / "momentum.py").write_text(method, encoding="utf-8")
+    done = run(comparison + conformance, tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().splitlines()
+    assert len(lines) == 4
+    assert all(0.1 < float(line.split()[-1]) <= 1 for line in lines)
+
+
+def test_the_readme_example(tmp_path: Path) -> None:
+    (example,) = blocks("README.md")
+    assert len(example.strip().splitlines()) <= 15
+    done = run(example, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")))
+def test_links_between_documents_lead_somewhere(path: str) -> None:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert ((ROOT / path).parent / target).exists(), f"{path} links to {target}"
