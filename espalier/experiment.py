@@ -107,7 +107,7 @@ class Entry:
             raise ConfigError(f"methods: {value!r} must be a method's name or a table with a name.")
         table = dict(value)
         name, label = table.pop("name"), table.pop("label", None)
-        overrides = {k: table.pop(k) for k in ("root", "edge", "local") if isinstance(table.get(k), Mapping)}
+        overrides = {k: table.pop(k) for k in ("root", "edge", "middle", "local") if isinstance(table.get(k), Mapping)}
         method = make(name, **table)
         return Entry(method, label or method.title or name, overrides)
 

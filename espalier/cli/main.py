@@ -135,7 +135,7 @@ def _carry_out(todo: list[Errand], where: Path, jobs: int, quiet: bool, as_json:
         if as_json:
             click.echo(json.dumps(show.plain(runs), indent=2))
         else:
-            Console().print(show.table(runs))
+            Console(width=None if sys.stdout.isatty() else 160).print(show.table(runs))
             click.echo(f"runs: {where}")
 
 

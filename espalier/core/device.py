@@ -1,6 +1,7 @@
 """The device: takes an order, trains on its own data, reports to whoever is its parent then.
 
-A newer order supersedes an older one. A device that moves while it trains reports where it has arrived.
+A newer order supersedes an older one; a question waits until the device is free, and so does an order that
+comes while a question is being answered. A device that moves while it trains reports where it has arrived.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from espalier.core.store import Ref
 @register
 @dataclass(slots=True)
 class DeviceState:
-    """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders."""
+    """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders.
+
+    ``waiting`` holds what cannot be begun yet; ``superseded`` says that a training whose order was replaced may
+    still end, so that tokens must not begin anew.
+    """
 
     order: Order | None = None
     order_at: float = 0.0
@@ -36,6 +41,8 @@ class DeviceState:
     spent: float = 0.0
     token: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
+    waiting: list[Order] = field(default_factory=list)
+    superseded: bool = False
 
 
 class Device:
@@ -53,7 +60,7 @@ class Device:
     @property
     def idle(self) -> bool:
         """Whether the node may be forgotten: it has neither work nor memories."""
-        return self.state.order is None and not self.state.memory
+        return self.state.order is None and not self.state.memory and not self.state.superseded
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
@@ -69,6 +76,12 @@ class Device:
 
     def _ordered(self, order: Order, now: float) -> list[Action]:
         state = self.state
+        if state.order is not None:
+            if order.ask is not None or state.order.ask is not None:
+                # Neither may be lost: whoever asked and whoever ordered would wait for ever.
+                state.waiting.append(order)
+                return []
+            state.superseded = True
         state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
         state.token += 1
         if order.ask is not None:
@@ -120,7 +133,7 @@ class Device:
             order.id, order.sender, self.me, to, models, dict.fromkeys(models, samples), state.done, order.round, now,
             download=state.order_at - order.sent, compute=state.spent, stats=stats,
         )  # fmt: skip
-        return [Send(report)]
+        return [Send(report), *(self._ordered(state.waiting.pop(0), now) if state.waiting else [])]
 
     def _view(self, now: float) -> LocalView:
         return LocalView(now, self.me, self.state.memory, self.env)

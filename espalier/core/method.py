@@ -75,7 +75,8 @@ class Plan:
 
     Attributes:
         root: Of the root.
-        edge: Of every aggregator below it.
+        edge: Of every aggregator over devices.
+        middle: Of every server between the edges and the root, if the tree is that deep.
         local: Of every device.
         child: The pace by which a device decides whether it has done enough.
         serves: Whose model a device uses: the root's, its edge's, or its own.
@@ -86,6 +87,7 @@ class Plan:
 
     root: Rules = field(default_factory=Rules)
     edge: Rules = field(default_factory=Rules)
+    middle: Rules = field(default_factory=Rules)
     local: Local = field(default_factory=Local)
     child: Pace = field(default_factory=Pace)
     serves: Level = "root"
@@ -124,8 +126,8 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
         if part == "local":
             plan = replace(plan, local=Local.build(table, "local"))
             continue
-        if part not in ("root", "edge"):
-            raise ConfigError(f"{part}: unknown part of a method; accepted: root, edge, local.")
+        if part not in ("root", "edge", "middle"):
+            raise ConfigError(f"{part}: unknown part of a method; accepted: root, edge, middle, local.")
         rules: Rules = getattr(plan, part)
         for name, value in table.items():
             if name not in _POLICIES:

@@ -43,23 +43,27 @@ class LocalData(Protocol):
 
 @dataclass(frozen=True)
 class Statistic:
-    """A named function of local data; ``batches(n_batches, n_models)`` is its cost in mini-batches."""
+    """A named function of local data; ``batches(n_batches, n_models)`` is its cost in mini-batches.
+
+    ``models`` says whether it looks at the models that came with the question: if not, they are not computed.
+    """
 
     name: str
     compute: Callable[..., dict[str, Any]]
     batches: Callable[[int, int], float]
+    models: bool = True
 
 
 _REGISTRY: dict[str, Statistic] = {}
 
 
 def register_statistic(
-    name: str, batches: Callable[[int, int], float] = lambda n_batches, n_models: 0.0
+    name: str, batches: Callable[[int, int], float] = lambda n_batches, n_models: 0.0, *, models: bool = True
 ) -> Callable[[Callable[..., dict[str, Any]]], Callable[..., dict[str, Any]]]:
     """Register ``f(local, vectors, **args) -> dict`` under a name."""
 
     def add(function: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        _REGISTRY[name] = Statistic(name, function, batches)
+        _REGISTRY[name] = Statistic(name, function, batches, models)
         return function
 
     return add
@@ -73,7 +77,7 @@ def statistic(name: str) -> Statistic:
     return _REGISTRY[name]
 
 
-@register_statistic("label_histogram")
+@register_statistic("label_histogram", models=False)
 def label_histogram(local: LocalData, vectors: Sequence[Tensor]) -> dict[str, Any]:
     """Return how many samples of each label the device holds, ``histogram [n_cells]``."""
     return {"histogram": np.bincount(local.cells(), minlength=local.n_cells).astype(np.float32)}

@@ -41,6 +41,8 @@ class Fleet:
         self.tree = Tree(partition.sizes.astype(np.int64), self.cloud)
         self.capable = world.capability.may_aggregate()
         self.tiers = tuple(tiers)
+        #: mini-batches of one update on a device; set by the simulation
+        self.batches: Callable[[int], int] = lambda device: 1
         #: evaluates models on a node's own set; set by the simulation
         self.judge: Callable[[Sequence[Ref], str, Address, str], list[float]] = _no_judge
 
@@ -49,7 +51,7 @@ class Fleet:
         tree, cloud = self.tree, self.cloud
         if not flat:
             below = [self.edge_host(e) for e in range(self.shape.n_edges)]
-            above = cloud + 1
+            above = self.n_devices + self.shape.n_edges
             for width in self.tiers:
                 servers = [above + i for i in range(width)]
                 for i, node in enumerate(below):
@@ -127,6 +129,11 @@ class Fleet:
             case "nominal":
                 batches = args["batches"]
                 return self.world.compute.nominal(args["device"], batches, args["now"])
+            case "update_time":
+                device = args["device"]
+                return self.world.compute.nominal(device, self.batches(device), args["now"])
+            case "uplink":
+                return self.world.links.uplink
             case "model_time":
                 src, dst = host_of(args["src"]), host_of(args["dst"])
                 via = self.via(min(src, dst)) if min(src, dst) < self.n_devices else None

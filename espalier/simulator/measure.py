@@ -30,7 +30,7 @@ class Meter:
 
     def __init__(self, simulation: Simulation) -> None:
         self.sim = simulation
-        hosts = simulation.fleet.shape.n_hosts + sum(simulation.fleet.tiers)
+        hosts = simulation.fleet.shape.n_hosts
         self._seconds = {kind: np.zeros(hosts) for kind in ("train", "measure", "send", "receive")}
         self._bytes: dict[tuple[str, str, str], int] = {}
         self.scores = Scores(simulation)

@@ -56,6 +56,9 @@ from espalier.simulator.weather import Weather
 from espalier.world.protocols import Shape
 from espalier.world.world import World
 
+#: run-time noise is drawn by the number of a job; questions have numbers of their own, from here on
+ASKED = 1 << 32
+
 
 @dataclass(frozen=True)
 class Limits(Spec, family="stop"):
@@ -107,10 +110,11 @@ class Simulation:
         batches = -(-partition.sizes // task.training.batch_size)
         shape = Shape(
             partition.n_devices, partition.n_edges, seed, batches.astype(np.int64), task.spec.model_bytes,
-            partition.edge,
+            partition.edge, sum(tiers),
         )  # fmt: skip
         self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)
+        self.fleet.batches = lambda device: task.training.batches(self.fleet.samples(device), 1)
         self.views = Views(task.dataset, partition, seed)
         self.ledger = Ledger(
             task.spec,
@@ -128,6 +132,7 @@ class Simulation:
         self.served: dict[Address, dict[str, Ref]] = {}
         self.closed: dict[Address, int] = {}
         self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
+        self.asked = np.zeros(shape.n_devices, dtype=np.int64)
         self.messages = 0
         self._event: Any = None
         self._held: list[ToNode] = []
@@ -189,7 +194,7 @@ class Simulation:
         for address in [a for a in self.nodes if host_of(a) == host]:
             node = self.nodes[address]
             if isinstance(node, Device):
-                node.state.order = None
+                node.state.order, node.state.waiting = None, []
             if forgets or (host < self.fleet.n_devices and node.idle):
                 del self.nodes[address]
                 self.served.pop(address, None)
@@ -236,7 +241,10 @@ class Simulation:
         return node
 
     def _rules(self, address: Address) -> Rules:
-        return self.plan.root if address == self.fleet.tree.root else self.plan.edge
+        if address == self.fleet.tree.root:
+            return self.plan.root
+        between = self.fleet.n_devices + self.fleet.shape.n_edges <= address < self.fleet.cloud
+        return self.plan.middle if between else self.plan.edge
 
     def tell(self, address: Address, event: Any) -> None:
         """Give a node an event and do what it says."""
@@ -291,17 +299,18 @@ class Simulation:
         self.queue.push(self.now + seconds, NODE, ToNode(device, done, self.weather.life(device)))
 
     def _measure(self, device: Address, measure: Measure) -> None:
-        number = int(self.jobs[device])
-        self.jobs[device] += 1
+        # Counted apart: a method that asks questions trains on the same batches as one that does not.
+        number = int(self.asked[device])
+        self.asked[device] += 1
         found = statistic(measure.what)
         look = self.weather.look(device)
         rows = self.views.rows(device, look)
         rng = self.fleet.rng("statistic", measure.what, device, number)
         local = SimulatedData(self.task, self.views.pool(look), rows, rng)
-        vectors: list[Tensor] = list(self.ledger.vectors(measure.models)) if measure.models else []
+        vectors: list[Tensor] = list(self.ledger.vectors(measure.models)) if measure.models and found.models else []
         values = found.compute(local, vectors, **measure.args)
         batches = found.batches(-(-len(rows) // self.task.training.batch_size), len(vectors))
-        seconds = self.weather.compute().duration(device, batches, self.now, number) if batches else 0.0
+        seconds = self.weather.compute().duration(device, batches, self.now, ASKED + number) if batches else 0.0
         self._busy(device, "measure", seconds)
         event = Measured(measure.token, values, seconds)
         self.queue.push(self.now + seconds, NODE, ToNode(device, event, self.weather.life(device)))
@@ -388,6 +397,7 @@ class Simulation:
             "finished": self.finished,
             "messages": self.messages,
             "jobs": self.jobs.copy(),
+            "asked": self.asked.copy(),
             "alive": self.fleet.alive.copy(),
             "working": self.fleet.working.copy(),
             "location": self.fleet.location.copy(),
@@ -409,7 +419,7 @@ class Simulation:
         """Become the simulation that :meth:`save` described."""
         self.now, self.round, self.finished = plain["now"], plain["round"], plain["finished"]
         self.messages = plain["messages"]
-        self.jobs[:] = plain["jobs"]
+        self.jobs[:], self.asked[:] = plain["jobs"], plain["asked"]
         fleet = self.fleet
         fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]
         fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]

@@ -98,7 +98,7 @@ class Weather:
         sim = self.sim
         host = host_of(node)
         n = sim.fleet.n_devices
-        if sim.world.mobility.when != "boundary" or not n <= host < sim.fleet.cloud:
+        if sim.world.mobility.when != "boundary" or not sim.fleet.shape.is_edge(host):
             return
         if sim.plan.root.structure.follows():
             devices = np.asarray(sim.fleet.children(node), dtype=np.int64)

@@ -22,10 +22,11 @@ from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
 from espalier.training.losses import IGNORED, Loss, LossName, resolve
-from espalier.training.merged.probe import Plan, example, probe
+from espalier.training.merged.probe import Plan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
 from espalier.training.merged.standin import Unsupported
+from espalier.training.modules import cast, put
 from espalier.training.trainer import FallbackWarning
 from espalier.training.work import Pool
 
@@ -164,7 +165,7 @@ class Evaluator:
             forward = self._forward(chosen, pool, index)
             for at in range(0, len(rows), self._batch):
                 cut = slice(at, min(at + self._batch, len(rows)))
-                x, y = example(*pool.gather(index[cut]), chosen[0].dtype)
+                x, y = (cast(t, chosen[0].dtype) for t in pool.gather(index[cut]))
                 with torch.no_grad(), one_thread():
                     outputs = forward(x)
                 yield models, cut, outputs, y
@@ -185,13 +186,13 @@ class Evaluator:
 
     def _alone(self, vector: Tensor, x: Tensor) -> Tensor:
         module = self._module.to(vector.dtype)
-        self._spec.load(module, vector)
+        put(module, self._spec, vector)
         out: Tensor = module(x)
         return out
 
     def _replica(self, dtype: torch.dtype, pool: Pool, rows: Tensor) -> Replica | None:
         if self.batched and dtype not in self._replicas:
-            x, y = example(*pool.gather(rows[:16]), dtype)
+            x, y = pool.gather(rows[:16])
             try:
                 with one_thread():
                     plan: Plan = probe(self._module, self._spec, None, x, y, dtype)

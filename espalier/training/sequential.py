@@ -15,6 +15,7 @@ from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import Noise
+from espalier.training.modules import cast
 from espalier.training.schedule import schedule, width
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Job, Result
@@ -87,8 +88,8 @@ class Sequential:
                     torch._foreach_zero_(update.sinks)
             mode.samples = size
             with mode:
-                outputs = self._module(_cast(x, vector.dtype))
-            losses = checked(self._loss(outputs, _cast(y, vector.dtype)), size)
+                outputs = self._module(cast(x, vector.dtype))
+            losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
             (losses.sum() / size).backward()  # type: ignore[no-untyped-call]
             total += float(losses.detach().sum())
             if update is None:
@@ -143,6 +144,3 @@ class Sequential:
             else:
                 vector[e.start : e.stop] = tensor.reshape(-1)
 
-
-def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -4,7 +4,8 @@ A *config* object (``Compute``, ``Links``, …) describes; ``bind(shape)`` gives
 answers for one fleet and one seed. Bound parts are pure functions of the seed and the address asked
 for: they keep no state that a checkpoint would have to keep, and answer in any order.
 
-Hosts are whole numbers: devices ``0 … N-1``, edges ``N … N+E-1``, the cloud ``N+E``.
+Hosts are whole numbers: devices ``0 … N-1``, edges ``N … N+E-1``, then servers between edges and cloud if
+there are any, the cloud last: who is lower in the tree has the smaller number.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class Shape:
         batches: Mini-batches per epoch of each device, [N]; for models whose delay covers a whole
             training or epoch.
         model_bytes: Bytes of one model; for models that measure messages in models.
+        n_servers: Servers between the edges and the cloud.
         home: The number (0 … E-1) of the edge at which each device starts, [N]; default: device mod E.
     """
 
@@ -59,6 +61,7 @@ class Shape:
     batches: NDArray[np.int64] | None = None
     model_bytes: int | None = None
     home: NDArray[np.int32] | NDArray[np.int64] | None = None
+    n_servers: int = 0
 
     def __post_init__(self) -> None:
         if self.n_devices < 1 or self.n_edges < 0:
@@ -74,12 +77,12 @@ class Shape:
     @property
     def cloud(self) -> int:
         """The cloud's host number."""
-        return self.n_devices + self.n_edges
+        return self.n_devices + self.n_edges + self.n_servers
 
     @property
     def n_hosts(self) -> int:
-        """Devices, edges and the cloud."""
-        return self.n_devices + self.n_edges + 1
+        """Devices, edges, servers and the cloud."""
+        return self.cloud + 1
 
     def is_device(self, host: int) -> bool:
         """Tell whether a host is a device."""
@@ -87,7 +90,7 @@ class Shape:
 
     def is_edge(self, host: int) -> bool:
         """Tell whether a host is an edge."""
-        return self.n_devices <= host < self.cloud
+        return self.n_devices <= host < self.n_devices + self.n_edges
 
     def home_host(self, device: int) -> int:
         """Return the host number of the edge at which a device starts (the cloud if there is no edge)."""

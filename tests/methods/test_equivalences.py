@@ -16,6 +16,7 @@ from espalier.testing import BASE
 def final(method: str | dict[str, Any], which: str = "global", **changes: Any) -> Tensor:
     table = {
         **BASE,
+        "partition": {"kind": "dirichlet", "alpha": 0.5, "fraction": 0.4},
         "fleet": {"devices": 12, "edges": 3},
         "training": {**BASE["training"], "precision": "float64"},
         **changes,

@@ -15,6 +15,7 @@ from espalier.training.merged.dropout import Noise
 from espalier.training.merged.probe import Plan
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
+from espalier.training.modules import cast
 from espalier.training.schedule import Schedule, schedule
 from espalier.training.updates import update_for
 from espalier.training.work import Job, Result
@@ -84,7 +85,7 @@ class Engine:
         pools = {id(j.pool): j.pool for j in jobs}
         if len(pools) == 1:
             x, y = jobs[0].pool.gather(torch.from_numpy(rows.reshape(-1)))
-            x, y = self._cast(x), self._cast(y)
+            x, y = cast(x, self._dtype), cast(y, self._dtype)
         else:
             x, y = self._gather_mixed(jobs, rows)
         return x.view(steps, clients * width, *x.shape[1:]), y.view(steps, clients * width, *y.shape[1:])
@@ -95,7 +96,7 @@ class Engine:
         owner = np.array([id(j.pool) for j in jobs])
         for pool in {id(j.pool): j.pool for j in jobs}.values():
             mine = np.broadcast_to((owner == id(pool))[None, :, None], rows.shape)
-            some_x, some_y = (self._cast(t) for t in pool.gather(torch.from_numpy(rows[mine])))
+            some_x, some_y = (cast(t, self._dtype) for t in pool.gather(torch.from_numpy(rows[mine])))
             places = torch.from_numpy(np.flatnonzero(mine))
             if x is None or y is None:
                 x, y = some_x.new_empty(rows.size, *some_x.shape[1:]), some_y.new_empty(rows.size, *some_y.shape[1:])
@@ -103,9 +104,6 @@ class Engine:
             y.index_copy_(0, places, some_y)
         assert x is not None and y is not None
         return x, y
-
-    def _cast(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     def _unify(self, stack: Stack) -> None:
         """Copy a shared parameter to the entries that name it a second time."""

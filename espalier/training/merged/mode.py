@@ -33,6 +33,15 @@ _RULES: dict[Any, Rule] = {
 _RANDOM: frozenset[Any] = dropout.FUNCTIONS
 _SHORTCUTS: dict[Any, Rule] = {F.max_pool2d: pool.shortcut, torch.max_pool2d: pool.shortcut}
 
+_UNEVEN: frozenset[Any] = frozenset(
+    [
+        *(getattr(torch, n) for n in ("sigmoid", "pow", "logit", "sinc", "erfinv")),
+        *(getattr(torch.Tensor, n) for n in ("sigmoid", "pow", "__pow__", "__rpow__", "logit", "sinc", "erfinv")),
+        *(F.sigmoid, F.logsigmoid, F.gelu, F.silu, F.mish, F.softplus, F.elu, F.selu, F.celu),
+    ]
+)
+"""Functions whose vector and scalar code round differently, so that a number's place in memory shows."""
+
 _VALUE_TO_PYTHON = "the forward pass looks at values (data-dependent control flow) in {}"
 _BATCH_STATISTICS = "{} takes statistics over the batch"
 _OWN_RANDOMNESS = "{} draws random numbers in the forward pass"
@@ -100,9 +109,19 @@ class Merge(TorchFunctionMode):
         shortcut = _SHORTCUTS.get(func)
         if shortcut is not None:
             return shortcut(func, *args, **kwargs)
+        if func in _UNEVEN and self.clients > 1:
+            return self._evenly(func, args, kwargs)
         if func is F.batch_norm and kwargs.get("training", len(args) > 5 and args[5]):
             raise Unsupported(_BATCH_STATISTICS.format("batch_norm"))
         return func(*args, **kwargs)
+
+    def _evenly(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute each client's elements by themselves, as they would be without the others."""
+        x = args[0]
+        uneven = isinstance(x, Tensor) and x.dim() and x.shape[0] % self.clients == 0 and x.numel() // self.clients % 64
+        if not uneven or any(isinstance(a, Tensor) for a in (*args[1:], *kwargs.values())):
+            return func(*args, **kwargs)
+        return torch.cat([func(part, *args[1:], **kwargs) for part in x.chunk(self.clients)])
 
     def planned(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a call that involves parameters or dropout."""
@@ -132,6 +151,8 @@ class Merge(TorchFunctionMode):
         name = _name(func)
         if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Stacked):
             raise Unsupported(f"a parameter or buffer is changed in place by {name}")
+        if func in _UNEVEN and self.clients > 1:
+            return self._evenly(func, args, kwargs)
         if func is F.batch_norm and any(a is True for a in (kwargs.get("training"), *args[5:6])):
             raise Unsupported(_BATCH_STATISTICS.format(name))
         results = [func(*a, **k) for a, k in (self._part((args, kwargs), call, c) for c in range(self.clients))]

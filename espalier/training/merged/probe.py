@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,6 +21,7 @@ from espalier.training.merged.plan import ROWS, Call, compare
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
 from espalier.training.merged.standin import Unsupported
+from espalier.training.modules import cast, put
 from espalier.training.sequential import Seeded
 
 _CLIENTS, _WIDTH = 3, 2
@@ -49,7 +49,7 @@ def probe(module: nn.Module, spec: ParamSpec, loss: PerSample | None, x: Tensor,
         module: The user's module.
         spec: Its tensors.
         loss: The training loss; None plans for evaluation, without gradients.
-        x: Real inputs ``[n, ...]``, at least one.
+        x: Real inputs ``[n, ...]``, at least one; a dozen are enough.
         y: Their targets.
         dtype: The arithmetic.
 
@@ -58,8 +58,8 @@ def probe(module: nn.Module, spec: ParamSpec, loss: PerSample | None, x: Tensor,
         TrainingError: It cannot be run on these inputs at all.
     """
     starts = _perturbed(module, spec, dtype)
-    many = torch.arange(max(*ROWS, _CLIENTS * _WIDTH)) % x.shape[0]
-    x, y = x[many], y[many]
+    many = torch.arange(max(ROWS)) % x.shape[0]
+    x, y = cast(x[many], dtype), cast(y[many], dtype)
     expected = _one_by_one(module, spec, loss, x, y, starts)
     try:
         calls, uses = _recorded(module, spec, loss, x, dtype)
@@ -124,7 +124,7 @@ def _one_by_one(
     noise = _noise()
     for client, start in enumerate(starts):
         one = copy.deepcopy(module).to(start.dtype).train(loss is not None)
-        spec.load(one, start)
+        put(one, spec, start)
         cut = slice(client * _WIDTH, (client + 1) * _WIDTH)
         try:
             with torch.set_grad_enabled(loss is not None), Seeded(noise.of(client), _WIDTH):
@@ -157,12 +157,3 @@ def _perturbed(module: nn.Module, spec: ParamSpec, dtype: torch.dtype) -> list[T
 def _noise() -> Noise:
     return Noise([key(0, "probe", client) for client in range(_CLIENTS)], _WIDTH)
 
-
-def example(x: Tensor, y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Inputs and targets in the arithmetic of a run."""
-    return (x.to(dtype) if x.is_floating_point() else x), (y.to(dtype) if y.is_floating_point() else y)
-
-
-def rows_of(rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Tensor:
-    """The first few rows of a device, enough to plan with."""
-    return torch.from_numpy(rows[: max(ROWS)].copy())

@@ -179,7 +179,7 @@ class _Failures(Renewal):
         self._spec = spec
         ranges = {
             "devices": range(shape.n_devices),
-            "edges": range(shape.n_devices, shape.cloud),
+            "edges": range(shape.n_devices, shape.n_devices + shape.n_edges),
             "cloud": range(shape.cloud, shape.n_hosts),
         }
         hosts = np.concatenate([np.asarray(ranges[name], dtype=np.int64) for name in ranges if name in spec.hosts])

@@ -80,7 +80,7 @@ class Routed(ABC):
             if middle != server:
                 up = (*up, (Tier.EDGE_CLOUD, middle, server))
             return up if device == src else _reversed(up)
-        if shape.cloud in (src, dst):
+        if not (shape.is_edge(src) and shape.is_edge(dst)):
             return ((Tier.EDGE_CLOUD, src, dst),)
         return ((Tier.EDGE_CLOUD, src, shape.cloud), (Tier.EDGE_CLOUD, shape.cloud, dst))
 

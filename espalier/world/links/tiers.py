@@ -99,7 +99,7 @@ class BoundTiers(Routed):
 
     @cached_property
     def _backhaul(self) -> _Drawn:
-        return _Drawn(self._spec.edge_cloud, self.shape.seed, Tier.EDGE_CLOUD, self.shape.n_edges)
+        return _Drawn(self._spec.edge_cloud, self.shape.seed, Tier.EDGE_CLOUD, self.shape.cloud - self.shape.n_devices)
 
     @cached_property
     def _direct(self) -> _Drawn | None:
