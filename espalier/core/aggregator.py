@@ -192,14 +192,16 @@ class Aggregator:
         groups = self.rules.pace.cohorts(self._view("", now))
         for key in [k for k in self.state.cohorts if k not in groups and k != SURVEY]:
             del self.state.cohorts[key]
-        for key in groups:
-            cohort = self.state.cohorts.setdefault(key, Cohort())
-            if not cohort.open:
+        cohorts = {key: self.state.cohorts.setdefault(key, Cohort(self.state.progress)) for key in groups}
+        meet = self.rules.pace.meet
+        stage = min((c.round for c in cohorts.values()), default=0) // meet if meet is not None else 0
+        for key, cohort in cohorts.items():
+            if not cohort.open and (meet is None or cohort.round // meet <= stage):
                 actions += self._open(key, now)
         return actions
 
     def _open(self, key: str, now: float) -> list[Action]:
-        cohort = self.state.cohorts.setdefault(key, Cohort())
+        cohort = self.state.cohorts.setdefault(key, Cohort(self.state.progress))
         cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
         view = self._view(key, now)
         view.children = self._free(view.children)
@@ -353,10 +355,8 @@ class Aggregator:
             actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
-            return [
-                *actions,
-                SetDeadline(0.0, "begin" if len(rounds) == 1 or whole else "open", state.rounds),
-            ]
+            begin = len(rounds) == 1 or (whole if self.rules.pace.meet is None else self._rests(now))
+            return [*actions, SetDeadline(0.0, "begin" if begin else "open", state.rounds)]
         state.done += 1
         spent, last = now - state.order_at, now - state.update_at
         state.update_at = now
@@ -383,7 +383,8 @@ class Aggregator:
 
     def _deadline(self, key: str, number: int, now: float) -> list[Action]:
         if key == "begin":
-            return self._begin(now)
+            surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
+            return [] if surveyed else self._begin(now)
         if key == "open":
             return self._open_all(now)
         cohort = self.state.cohorts.get(key)
@@ -420,12 +421,21 @@ class Aggregator:
         for key, cohort in list(state.cohorts.items()):
             if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
                 actions += self._maybe_close(key, now)
+        root = state.order is None and bool(state.models)
+        if root and self.rules.pace.meet is not None and not actions and self._rests(now):
+            # The others waited for a cohort that has nobody left.
+            actions.append(SetDeadline(0.0, "begin", state.rounds))
         return actions
 
     # -- helpers -----------------------------------------------------------------------------------------
 
     def _clock(self) -> int:
         return self.state.order.clock if self.state.order is not None else self.state.progress
+
+    def _rests(self, now: float) -> bool:
+        """Tell whether no cohort that has children is at work."""
+        groups = self.rules.pace.cohorts(self._view("", now))
+        return bool(groups) and not any(c.open for k, c in self.state.cohorts.items() if k in groups or k == SURVEY)
 
     def _cohort_of(self, child: Address, now: float) -> str | None:
         groups = self.rules.pace.cohorts(self._view("", now))

@@ -118,7 +118,7 @@ class Device:
             state.order = self.local.answer(self._view(now), state.order, event.values)
             state.token += 1
             return self._train(state.order, now)
-        return self._report(now, {}, event.values)
+        return self._report(now, {}, self.local.reply(self._view(now), state.order, event.values))
 
     def _report(self, now: float, models: dict[str, Ref], stats: dict[str, Any]) -> list[Action]:
         state = self.state

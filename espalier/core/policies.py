@@ -219,6 +219,8 @@ class Pace(Spec, family="pace", kind="barrier"):
     child_decides: bool = False
     #: when a late child gets work again: in the next round, or at once with the model of now
     readmit: Literal["next", "now"] = "next"
+    #: after every so many of their rounds the root's cohorts wait for each other, and only then the structure is asked
+    meet: int | None = None
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Split the children into cohorts whose rounds run side by side (default: one cohort)."""
@@ -320,6 +322,10 @@ class Local(Spec, family="local", kind="plain"):
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Return the order as it stands after :meth:`question` was answered."""
         return order
+
+    def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the statistics that go out in answer to a survey; the place to remember what was told."""
+        return values
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
         """Look at the finished model; return statistics for the report."""

@@ -40,6 +40,10 @@ class LocalData(Protocol):
         """Return each model's outputs on the samples, ``[K, n, …]``."""
         ...
 
+    def held_out(self, vectors: Sequence[Tensor]) -> list[float]:
+        """Return each model's share of right answers on the samples that the device holds out ([] if it has none)."""
+        ...
+
 
 @dataclass(frozen=True)
 class Statistic:

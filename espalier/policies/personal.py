@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from espalier.core.address import Address
@@ -105,19 +103,6 @@ def mixed_parts(own: Tensor, rest: Tensor, place: slice, alpha: tuple[float, flo
     return (weight * own.double() + (1.0 - weight) * rest.double()).to(own.dtype)
 
 
-def influence(alpha: ArrayLike, samples: ArrayLike) -> NDArray[np.float64]:
-    """Who learns from whom: row k is what each edge contributes to edge k's model, ``[K, K]``.
-
-    ``alpha [K]`` on the diagonal, ``(1 - alpha_k) n_j / (n - n_k)`` beside it; rows sum to 1.
-    """
-    a, n = np.asarray(alpha, dtype=np.float64), np.asarray(samples, dtype=np.float64)
-    rest = np.broadcast_to(n, (len(n), len(n))) * (1.0 - np.eye(len(n)))
-    total = rest.sum(1, keepdims=True)
-    table = (1.0 - a)[:, None] * np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
-    np.fill_diagonal(table, np.where(total[:, 0] > 0, a, 1.0))
-    return table
-
-
 @dataclass(frozen=True)
 class Remember(Merge, kind="remember"):
     """The average weighted by samples; the reports are kept so that each child can be left out of it."""
@@ -140,7 +125,8 @@ class Personal(HandDown, kind="personal"):
     """Children get the average of the others, and mix it with their own model by their own test of both.
 
     Attributes:
-        by: What the models are compared by: accuracy (Eq. (8)), loss, or just the samples they stand for.
+        by: What the models are compared by: accuracy (Eq. (8)), loss (the choice for a regression), or just the
+            samples they stand for.
         alpha: A fixed part of the own model instead.
         layers: One alpha for the whole model, or one for the body and one for the head (its last layer).
         tiers: With servers between edges and cloud: "edge" leaves the choice to the edges (each gets the
@@ -188,6 +174,7 @@ class Personal(HandDown, kind="personal"):
             own = view.models.get(group)
             if own is None or own == incoming:
                 mixed[group] = incoming
+                view.memory.get("outside", {}).pop(group, None)
             elif between:
                 mixed[group] = self._between(view, group, own, incoming)
             else:
@@ -197,10 +184,7 @@ class Personal(HandDown, kind="personal"):
     def _between(self, view: View, group: str, own: Ref, incoming: Ref) -> Ref:
         """At a server above edges: remember what comes from outside; its own edges are weighed against it."""
         here, everywhere = view.env.samples(view.me), view.env.samples(_root(view))
-        if self.tiers == "all":
-            alpha = self._alpha(view, group, own, incoming)
-        else:
-            alpha = _share(view)
+        alpha = self._alpha(view, group, own, incoming) if self.tiers == "all" else _share(view)
         view.memory.setdefault("outside", {})[group] = (alpha, max(0, everywhere - here), incoming)
         return _combined(view, alpha, own, incoming)
 

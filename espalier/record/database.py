@@ -11,14 +11,17 @@ Tables:
     devices     node, edge, samples, histogram (int32)   the fleet
 
 Rows are appended in transactions. A checkpoint notes the last row of every table; a resumed run drops what
-came after it, and so writes the same rows again.
+came after it, and so writes the same rows again. A transaction survives the death of the process; those that
+a checkpoint counts on are synced first (:meth:`Recorder.durable`), so they survive a power cut too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,7 @@ GROWING = {"metrics": 4, "arrays": 4, "traffic": 6, "spans": 5, "moves": 4, "eve
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """Open a run's database."""
     if readonly:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
     else:
         connection = sqlite3.connect(path, timeout=30)
         connection.execute("PRAGMA journal_mode=WAL")
@@ -70,7 +73,19 @@ def plain_json(value: Any) -> str:
             return sorted(item)
         raise TypeError(f"{type(item).__name__} is not plain data")
 
-    return json.dumps(value, default=default, sort_keys=True)
+    try:
+        return json.dumps(value, default=default, sort_keys=True, allow_nan=False)
+    except ValueError:
+        # Not a number is not JSON either: only then is it worth walking through everything.
+        return json.dumps(_finite(json.loads(json.dumps(value, default=default))), sort_keys=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Recorder:
@@ -78,20 +93,46 @@ class Recorder:
 
     def __init__(self, path: Path | None) -> None:
         """Open or create the database; ``None`` keeps it in memory."""
-        fresh = path is None or not path.exists()
         self.path = path
-        self.connection = sqlite3.connect(":memory:") if path is None else connect(path)
-        if fresh:
-            self.connection.executescript(_SCHEMA)
-            self.meta("format", FORMAT)
-        else:
-            found = self.read_meta("format")
-            if found != FORMAT:
-                raise RunError(
-                    f"{path} was written in format {found!r}; this version reads format {FORMAT}. "
-                    "Use the version of espalier that wrote it (see run.toml)."
-                )
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in GROWING}
+        with self._trouble():
+            self.connection = sqlite3.connect(":memory:") if path is None else connect(path)
+        try:
+            self._begin()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def _begin(self) -> None:
+        with self._trouble():
+            found = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if not found:
+                # One transaction: a process killed here leaves an empty database, not half a schema.
+                self.connection.executescript(
+                    f"BEGIN; {_SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;"
+                )
+        form = self.read_meta("format")
+        if form != FORMAT:
+            raise RunError(
+                f"{self.path} was written in format {form!r}; this version reads format {FORMAT}. "
+                "Use the version of espalier that wrote it (see run.toml)."
+            )
+
+    @contextlib.contextmanager
+    def _trouble(self) -> Iterator[None]:
+        """Turn what the database complains about into an error for the user."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise RunError(
+                f"{self.path} cannot be written: {error}. What was saved up to now is safe: make room on the disk "
+                "(or let yourself write there) and resume."
+            ) from error
+        except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
+            raise RunError(
+                f"{self.path} is not a run's database, or it is damaged: {error}. Restore it from a copy, or run "
+                "anew in another directory."
+            ) from error
 
     def metric(self, time: float, round: int, name: str, value: float | None) -> None:
         """Write one number of an evaluation (NaN is written as NULL)."""
@@ -119,21 +160,19 @@ class Recorder:
 
     def devices(self, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
         """Write the fleet."""
-        with self.connection:
+        with self._trouble(), self.connection:
             self.connection.executemany("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?)", rows)
 
     def meta(self, key: str, value: Any) -> None:
         """Write a fact about the run."""
-        with self.connection:
+        with self._trouble(), self.connection:
             self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, plain_json(value)))
 
     def read_meta(self, key: str) -> Any:
         """Read a fact about the run (None if there is none)."""
-        try:
+        with self._trouble():
             row = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        except sqlite3.DatabaseError as error:
-            raise RunError(f"{self.path} is not a run's database: {error}.") from error
-        return None if row is None else json.loads(row[0])
+            return None if row is None else json.loads(row[0])
 
     @property
     def buffered(self) -> int:
@@ -142,33 +181,58 @@ class Recorder:
 
     def commit(self) -> None:
         """Write all buffered rows in one transaction."""
-        try:
-            with self.connection:
-                for table, rows in self._rows.items():
-                    if rows:
-                        marks = ", ".join("?" * GROWING[table])
-                        self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
-        except sqlite3.OperationalError as error:
-            raise RunError(
-                f"{self.path} cannot be written: {error}. The rows up to the last commit are safe."
-            ) from error
+        if not self.buffered:
+            return
+        with self._trouble(), self.connection:
+            for table, rows in self._rows.items():
+                if rows:
+                    marks = ", ".join("?" * GROWING[table])
+                    self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
         for rows in self._rows.values():
             rows.clear()
 
+    def durable(self, what: Any) -> dict[str, int]:
+        """Write all buffered rows so that they survive a power cut; return the last row of every table.
+
+        Args:
+            what: Noted as ``meta.saved``: how far the run is.
+        """
+        self.commit()
+        with self._trouble():
+            # In WAL mode a full commit syncs the whole log, earlier transactions included.
+            self.connection.execute("PRAGMA synchronous=FULL")
+            try:
+                self.meta("saved", what)
+            finally:
+                self.connection.execute("PRAGMA synchronous=NORMAL")
+        return self.watermarks()
+
     def watermarks(self) -> dict[str, int]:
         """Return the last row of every growing table (commit first)."""
-        return {
-            table: self.connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0]
-            for table in GROWING
-        }
+        with self._trouble():
+            return {
+                table: self.connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()[0]
+                for table in GROWING
+            }
 
     def rewind(self, marks: dict[str, int]) -> None:
-        """Drop every row written after the given marks."""
-        with self.connection:
+        """Drop every row written after the given marks, and those that are buffered."""
+        with self._trouble(), self.connection:
             for table, last in marks.items():
                 self.connection.execute(f"DELETE FROM {table} WHERE rowid > ?", (last,))
+        for rows in self._rows.values():
+            rows.clear()
+
+    def seal(self) -> None:
+        """Leave the finished database as one file that can be read from a read-only place as well."""
+        # A reader may hold it open: then it stays in WAL mode, which is as good on an ordinary disk.
+        with contextlib.suppress(sqlite3.OperationalError):
+            self.connection.execute("PRAGMA busy_timeout=0")
+            self.connection.execute("PRAGMA journal_mode=DELETE")
 
     def close(self) -> None:
-        """Write what is buffered and close."""
-        self.commit()
-        self.connection.close()
+        """Write what is buffered and close, also if it cannot be written."""
+        try:
+            self.commit()
+        finally:
+            self.connection.close()

@@ -1,1 +1,1 @@
-"""What people look at."""
+"""Reports and the live page: what a run's record holds, for people to look at."""

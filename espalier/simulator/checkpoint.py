@@ -2,7 +2,7 @@
 
 A safetensors file: vectors by name, the rest of the state as msgpack bytes in one more tensor, a digest of
 everything in the header. Written to a temporary file, synced, renamed, and the directory synced; the one
-before is kept.
+before is kept. No pickle: reading one runs no code.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,22 @@ from espalier.core.errors import RunError
 
 VERSION = 1
 KEEP = 2
+
+_NAME = "state-*.safetensors"
+
+
+class Damaged(RunError):
+    """A checkpoint that is truncated or altered; the one before may be whole."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A state that was read back: plain data, vectors by name, and the newer ones that were damaged."""
+
+    path: Path
+    plain: dict[str, Any]
+    tensors: dict[str, Tensor]
+    damaged: tuple[str, ...] = ()
 
 
 def write(folder: Path, number: int, plain: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
@@ -40,7 +58,7 @@ def write(folder: Path, number: int, plain: dict[str, Any], tensors: dict[str, T
             f"The checkpoint {path} cannot be written: {error.strerror or error}. The earlier one stays usable: "
             "free the disk (or fix its permissions) and resume."
         ) from error
-    for old in sorted(folder.glob("state-*.safetensors"))[:-KEEP]:
+    for old in sorted(folder.glob(_NAME))[:-KEEP]:
         with contextlib.suppress(OSError):
             old.unlink()
     return path
@@ -67,43 +85,71 @@ def atomic_write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Read a checkpoint; a damaged one is an error."""
+    """Read a checkpoint.
+
+    Raises:
+        Damaged: It is truncated or altered.
+        RunError: Another version wrote it.
+    """
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
+            if header.get("version", str(VERSION)) != str(VERSION):
+                raise RunError(
+                    f"The checkpoint {path} has version {header['version']}; this version of espalier reads "
+                    f"version {VERSION}. Go on with the version that wrote it (see run.toml)."
+                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"The checkpoint {path} cannot be read: {error}.") from error
-    if header.get("version") != str(VERSION):
-        raise RunError(
-            f"The checkpoint {path} has version {header.get('version')}; this version of espalier reads {VERSION}."
-        )
-    state = tensors.pop("state").numpy().tobytes()
+        state = tensors.pop("state").numpy().tobytes()
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise Damaged(f"The checkpoint {path} cannot be read: {error}.") from error
     if header.get("digest") != _digest(state, tensors):
-        raise RunError(f"The checkpoint {path} was altered: its digest does not match.")
+        raise Damaged(f"The checkpoint {path} was altered: its digest does not match.")
     return unpack(state), tensors
 
 
-def newest(folder: Path) -> tuple[Path, dict[str, Any], dict[str, Tensor]] | None:
-    """Return the newest checkpoint that can be read (None: there is none at all).
+def newest(folder: Path, fits: Callable[[dict[str, Any]], str | None] = lambda plain: None) -> Checkpoint | None:
+    """Return the newest checkpoint that can be used (None: there is none at all).
+
+    Args:
+        folder: Where they are.
+        fits: Says why a state cannot be gone on with, or None if it can.
 
     Raises:
-        RunError: There are checkpoints and every one is damaged.
+        RunError: There are checkpoints and none can be used, or another version wrote them.
     """
-    errors = []
-    for path in sorted(folder.glob("state-*.safetensors"), reverse=True):
+    errors: list[str] = []
+    for path in sorted(folder.glob(_NAME), reverse=True):
         try:
-            return path, *read(path)
-        except RunError as error:
+            plain, tensors = read(path)
+            why = fits(plain)
+            if why is None:
+                return Checkpoint(path, plain, tensors, tuple(errors))
+            errors.append(f"The checkpoint {path} does not fit: {why}.")
+        except Damaged as error:
             errors.append(str(error))
     if errors:
-        raise RunError("No checkpoint can be read. " + " ".join(errors))
+        raise RunError(
+            "No checkpoint can be used. " + " ".join(errors) + " Restore the directory from a copy, or run anew in "
+            "another one."
+        )
     return None
+
+
+def clear(folder: Path, after: Path | None = None) -> None:
+    """Put aside what a killed process left: unfinished files, and damaged checkpoints newer than ``after``."""
+    with contextlib.suppress(OSError):
+        for left in folder.glob("*.tmp"):
+            left.unlink()
+        for path in folder.glob(_NAME):
+            if after is not None and path.name > after.name:
+                path.rename(path.with_name(path.name + ".damaged"))
 
 
 def _digest(state: bytes, tensors: dict[str, Tensor]) -> str:
     found = hashlib.blake2b(state, digest_size=16)
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].contiguous().numpy().tobytes())
+        tensor = tensors[name].contiguous()
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()

@@ -16,8 +16,10 @@ from espalier.training.work import Pool
 class SimulatedData:
     """Implements :class:`espalier.core.statistics.LocalData` over a pool and rows."""
 
-    def __init__(self, task: Task, pool: Pool, rows: NDArray[np.int64], rng: np.random.Generator) -> None:
-        self._task, self._pool, self._rows = task, pool, rows
+    def __init__(
+        self, task: Task, pool: Pool, rows: NDArray[np.int64], rng: np.random.Generator, held: NDArray[np.int64]
+    ) -> None:
+        self._task, self._pool, self._rows, self._held = task, pool, rows, held
         self.rng = rng
         self.n_cells = task.dataset.n_cells
         self.batch_size = task.training.batch_size
@@ -40,3 +42,18 @@ class SimulatedData:
     def logits(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return each model's outputs on the samples."""
         return self._task.evaluator.logits(vectors, self._pool, self._rows)
+
+    def held_out(self, vectors: Sequence[Tensor]) -> list[float]:
+        """Return each model's share of right answers on the held-out samples (of right pixels, in a segmentation)."""
+        if len(self._held) == 0 or self._task.dataset.kind == "regression":
+            return []
+        cells = np.zeros(len(self._held), dtype=np.int64)
+        shares = []
+        for found in self._task.evaluator.run(vectors, self._pool, self._held, cells):
+            assert found.confusion is not None
+            if found.correct is not None:
+                shares.append(float(found.correct.sum() / found.count.sum()))
+            else:
+                pixels = found.confusion.sum(0)
+                shares.append(float(np.trace(pixels) / max(1, pixels.sum())))
+        return shares

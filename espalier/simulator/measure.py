@@ -156,11 +156,14 @@ class Meter:
         part = sim.fleet.partition
         host = host_of(node)
         if where == "personal" and part.edge_tests is not None:
-            rows, pool, cells = (
-                part.edge_tests.personal[host - part.n_devices],
-                "test",
-                sim.task.dataset.cell_test,
-            )
+            # a server above edges has their sets together
+            own = [e for e in range(part.n_edges) if node in sim.fleet.tree.path(sim.fleet.edge_host(e))]
+            rows = np.unique(np.concatenate([np.empty(0, np.int64), *(part.edge_tests.personal[e] for e in own)]))
+            pool, cells = "test", sim.task.dataset.cell_test
+        elif where == "personal" and part.validation is not None:
+            held = [part.validation_rows(d) for d in sim.fleet.tree.leaves(node)]
+            rows = np.concatenate([np.empty(0, np.int64), *held])
+            pool, cells = "train", sim.task.dataset.cell_train
         elif where == "validation" and part.validation is not None:
             rows, pool, cells = part.validation_rows(host), "train", sim.task.dataset.cell_train
         elif where == "test":
@@ -168,8 +171,10 @@ class Meter:
         else:
             raise ConfigError(
                 f"Node {node} has no set {where!r}: choose a partition that holds one out "
-                "(PHE-FL's layouts hold out personal sets, partition.validation a device's own)."
+                "(PHE-FL's layouts hold out personal sets, partition.val_fraction a device's own)."
             )
+        if len(rows) == 0:
+            return [float("nan")] * len(refs)
         scores: list[Score] = self.scores.on_rows(refs, rows, pool, cells)
         return [s.loss if what == "loss" else s.main for s in scores]
 

@@ -1,38 +1,44 @@
 """Runs one method under one seed in a directory: records, checkpoints, resumes, stops cleanly.
 
-run.toml         the resolved configuration, versions, seed, command
-run.sqlite       the record
-checkpoints/     the newest states
-models/          the final models, safetensors
-run.lock         held by the process that writes
+Whatever kills the process, the directory holds the last checkpoint and every row before it; a run that goes
+on drops the rows after it, writes them again, and ends with the same rows and models as if nothing had
+happened. See `espalier.simulator.directory` for what lies where.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-import platform
-import sys
 import time
-import tomllib
 from collections.abc import Callable
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import tomli_w
+import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from safetensors.torch import save as to_bytes
 
-from espalier.core.errors import RunError
+from espalier.core.errors import EspalierError, RunError
 from espalier.core.messages import ALL
 from espalier.core.method import Setting
 from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.record.database import Recorder
 from espalier.simulator import checkpoint
+from espalier.simulator.directory import (
+    Claim,
+    describe,
+    differences,
+    load_experiment,
+    read_description,
+    versions,
+    without_none,
+)
 from espalier.simulator.simulation import Simulation
+
+__all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
 
 
 class Stopped(Exception):
@@ -50,41 +56,69 @@ class Runner:
         dataset: Dataset | None = None,
         data_dir: Path | None = None,
         workers: int = 1,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Prepare a run of the experiment's only method and seed; no directory: all in memory."""
+        """Prepare a run of the experiment's only method and seed; no directory: all in memory.
+
+        A directory that holds a run of the same experiment is gone on with. ``tell`` is given what a user
+        should know besides (a damaged checkpoint that was passed over).
+
+        Raises:
+            RunError: The directory is in use, cannot be written, or holds something else.
+        """
         torch.set_num_threads(1)
         self.experiment = experiment
         self.directory = directory
+        self.tell = tell
         self.entry, self.seed = experiment.methods[0], experiment.seeds[0]
-        self._lock = _lock(directory) if directory is not None else None
+        #: set it to make :meth:`run` save and raise :class:`Stopped` after the event in hand
         self.stop = False
+        self._claim = None if directory is None else Claim(directory)
+        recorder: Recorder | None = None
         try:
+            if directory is not None and self._claim is not None and not self._claim.fresh:
+                self._check_description(directory / "run.toml")
             data = experiment.dataset(data_dir) if dataset is None else dataset
             self.task = experiment.make_task(data, workers)
             parted = experiment.split(data, self.seed)
-            path = None if directory is None else directory / "run.sqlite"
-            self.recorder = Recorder(path)
             fleet = experiment.fleet
             setting = Setting(
                 fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
                 getattr(experiment.world.mobility, "stay", 1.0),
             )  # fmt: skip
+            recorder = Recorder(None if directory is None else directory / "run.sqlite")
+            self.recorder = recorder
             self.simulation = Simulation(
                 self.entry.plan(setting), self.task, experiment.world, parted, self.seed,
-                recorder=self.recorder, limits=experiment.stop, schedule=experiment.evaluate,
+                recorder=recorder, limits=experiment.stop, schedule=experiment.evaluate,
                 tiers=fleet.tiers, spans=experiment.record.spans,
             )  # fmt: skip
+            self._data = "" if directory is None else fingerprint(data, parted)
+            if directory is not None and not (directory / "run.toml").exists():
+                describe(directory / "run.toml", experiment, data_dir)
         except BaseException:
-            if self._lock is not None:
-                self._lock.release()
+            if recorder is not None:
+                recorder.connection.close()
+            if hasattr(self, "task"):
+                self.task.close()
+            if self._claim is not None:
+                self._claim.release(undo=True)
             raise
         self._checkpoints = 0
         self._saved_round, self._saved_at = 0, time.monotonic()
 
     def run(self, progress: Callable[[Simulation], None] | None = None) -> None:
-        """Run to the end, from the newest checkpoint if there is one."""
+        """Run to the end, from the newest checkpoint if there is one.
+
+        Raises:
+            Stopped: :attr:`stop` was set; everything is saved.
+        """
         try:
-            if not self._resume():
+            if self._finished():
+                return
+            resumed = self._resume()
+            self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
+            if not resumed:
                 self._describe()
                 self.simulation.start()
             while self.simulation.step():
@@ -96,18 +130,24 @@ class Runner:
                 if self._due():
                     self.save()
             self._finish()
-        finally:
-            self.close()
+        except BaseException as error:
+            self._note_end(error)
+            with contextlib.suppress(EspalierError):
+                self.close()
+            raise
+        self.close()
 
     def close(self) -> None:
         """Close the record, stop workers, give the directory free."""
         self.task.close()
-        if self.directory is not None:
-            self.recorder.close()
-        else:
-            self.recorder.commit()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            if self.directory is not None:
+                self.recorder.close()
+            else:
+                self.recorder.commit()
+        finally:
+            if self._claim is not None:
+                self._claim.release()
 
     # -- saving ------------------------------------------------------------------------------------------
 
@@ -124,24 +164,57 @@ class Runner:
         """Write a checkpoint (nothing if the run is in memory)."""
         if self.directory is None:
             return
-        self.recorder.commit()
-        plain, tensors = self.simulation.save()
-        plain["rows"] = self.recorder.watermarks()
+        sim = self.simulation
+        plain, tensors = sim.save()
+        # The rows must be on the disk before a checkpoint counts on them.
+        plain["rows"] = self.recorder.durable({"round": sim.round, "time": sim.now})
+        plain["data"] = self._data
         self._checkpoints += 1
         checkpoint.write(self.directory / "checkpoints", self._checkpoints, plain, tensors)
-        self._saved_round, self._saved_at = self.simulation.round, time.monotonic()
+        self._saved_round, self._saved_at = sim.round, time.monotonic()
+
+    def _finished(self) -> bool:
+        status = self.recorder.read_meta("status") or {}
+        return bool(status.get("state") == "finished")
+
+    def _check_description(self, path: Path) -> None:
+        """Refuse a directory that holds a run of something else."""
+        if not path.exists():  # killed before it was described: nothing is recorded that could be lost
+            return
+        there, about = read_description(path)
+        unlike = differences(there, self.experiment)
+        if unlike:
+            raise RunError(
+                f"{path.parent} holds a run of another experiment: it differs in {', '.join(unlike[:5])}. Choose "
+                f"another directory, or go on with the run as it is: espalier resume {path.parent}."
+            )
+        before, now = about.get("versions", {}), versions()
+        changed = [f"{k} {before[k]} → {now[k]}" for k in now if before.get(k, now[k]) != now[k]]
+        if changed:
+            self.tell(f"{path.parent} was begun with other versions ({', '.join(changed)}): numbers may differ.")
 
     def _resume(self) -> bool:
         if self.directory is None:
             return False
-        found = checkpoint.newest(self.directory / "checkpoints")
+        folder = self.directory / "checkpoints"
+        marks = self.recorder.watermarks()
+
+        def fits(plain: dict[str, Any]) -> str | None:
+            if plain["data"] != self._data:
+                return "the dataset or its partition is not the one that the run began with"
+            short = [t for t, last in plain["rows"].items() if marks.get(t, 0) < last]
+            return f"run.sqlite lacks rows of {', '.join(short)} that it counts on" if short else None
+
+        found = checkpoint.newest(folder, fits)
+        checkpoint.clear(folder, None if found is None else found.path)
         if found is None:
-            self.recorder.rewind(dict.fromkeys(self.recorder.watermarks(), 0))
+            self.recorder.rewind(dict.fromkeys(marks, 0))
             return False
-        path, plain, tensors = found
-        self._checkpoints = int(path.stem.split("-")[1])
-        self.recorder.rewind(plain.pop("rows"))
-        self.simulation.restore(plain, tensors)
+        for text in found.damaged:
+            self.tell(f"{text} Going on from {found.path.name}.")
+        self._checkpoints = int(found.path.stem.split("-")[1])
+        self.recorder.rewind(found.plain["rows"])
+        self.simulation.restore(found.plain, found.tensors)
         self._saved_round = self.simulation.round
         return True
 
@@ -154,23 +227,30 @@ class Runner:
         record.meta("seed", self.seed)
         record.meta("model_bytes", self.task.spec.model_bytes)
         record.meta("parameters", self.task.spec.n_params)
-        record.meta("status", {"state": "running", "pid": os.getpid()})
-        if self.directory is None:
-            return
-        facts = {"versions": versions(), "command": " ".join(sys.argv)}
-        text = tomli_w.dumps(without_none({**self.experiment.to_plain(), "about": facts}))
-        checkpoint.atomic_write(self.directory / "run.toml", text.encode())
 
     def _finish(self) -> None:
         if self.directory is not None:
             folder = self.directory / "models"
-            folder.mkdir(exist_ok=True)
-            for name, vector in self.final_models().items():
-                views = {k: v.clone() for k, v in self.task.spec.views(vector).items()}
-                checkpoint.atomic_write(folder / f"{name}.safetensors", to_bytes(views))
+            try:
+                folder.mkdir(exist_ok=True)
+                for name, vector in self.final_models().items():
+                    views = {k: v.clone() for k, v in self.task.spec.views(vector).items()}
+                    checkpoint.atomic_write(folder / f"{name}.safetensors", to_bytes(views))
+            except OSError as error:
+                raise RunError(
+                    f"The models cannot be written to {folder}: {error.strerror or error}. Make room and resume."
+                ) from error
             self.save()
-        self.recorder.meta("status", {"state": "finished"})
         self.recorder.commit()
+        self.recorder.meta("status", {"state": "finished"})
+        self.recorder.seal()
+
+    def _note_end(self, error: BaseException) -> None:
+        """Say in the record how the run ended, if it can still be written."""
+        state = "stopped" if isinstance(error, Stopped | KeyboardInterrupt) else "failed"
+        with contextlib.suppress(EspalierError):
+            why = {} if state == "stopped" else {"why": f"{type(error).__name__}: {error}"}
+            self.recorder.meta("status", {"state": state, **why})
 
     def final_models(self) -> dict[str, Any]:
         """Return the models in use at the end: the root's by group, and the edges' where they serve."""
@@ -186,54 +266,20 @@ class Runner:
         return found
 
 
-def _lock(directory: Path) -> FileLock:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(str(directory / "run.lock"))
-        lock.acquire(timeout=0)
-    except Timeout:
-        try:
-            holder = (directory / "run.pid").read_text().strip()
-        except OSError:
-            holder = "unknown"
-        raise RunError(
-            f"{directory} is in use by process {holder}. Wait until it ends, or choose another directory."
-        ) from None
-    except OSError as error:
-        raise RunError(f"{directory} cannot be written: {error.strerror or error}.") from error
-    (directory / "run.pid").write_text(str(os.getpid()))
-    return lock
-
-
-def versions() -> dict[str, str]:
-    """Return the versions that a run's numbers may depend on."""
-    try:
-        own = version("espalier")
-    except Exception:
-        own = "unknown"
-    return {"espalier": own, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def without_none(value: Any) -> Any:
-    """Return plain data without None: TOML has none."""
-    if isinstance(value, dict):
-        return {k: without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [without_none(v) for v in value]
-    return value
-
-
-def load_experiment(directory: Path) -> Experiment:
-    """Read the experiment of a run directory."""
-    path = directory / "run.toml"
-    if not path.is_file():
-        raise RunError(f"{directory} is not a run directory: it has no run.toml.")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    table.pop("about", None)
-    return Experiment.build(table)
+def fingerprint(data: Dataset, partition: Partition) -> str:
+    """Return a digest of who holds which samples, and of a few hundred of the samples themselves."""
+    found = hashlib.blake2b(digest_size=16)
+    for array in (partition.offsets, partition.indices, partition.edge, data.cell_train, data.cell_test):
+        found.update(np.ascontiguousarray(array).tobytes())
+    count = len(data.cell_train)
+    for tensor in data.pool("train").gather(torch.arange(0, count, max(1, count // 256))):
+        found.update(tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
 
 
 def resume(directory: Path, **options: Any) -> Runner:
     """Return the runner of a run directory; its :meth:`Runner.run` goes on where it stopped."""
-    experiment = load_experiment(directory)
-    return Runner(replace(experiment), directory, **options)
+    experiment, about = read_description(directory / "run.toml")
+    if about.get("data_dir") is not None:
+        options.setdefault("data_dir", Path(about["data_dir"]))
+    return Runner(experiment, directory, **options)

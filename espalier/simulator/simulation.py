@@ -306,7 +306,7 @@ class Simulation:
         look = self.weather.look(device)
         rows = self.views.rows(device, look)
         rng = self.fleet.rng("statistic", measure.what, device, number)
-        local = SimulatedData(self.task, self.views.pool(look), rows, rng)
+        local = SimulatedData(self.task, self.views.pool(look), rows, rng, self.views.held_out(device, look))
         vectors: list[Tensor] = list(self.ledger.vectors(measure.models)) if measure.models and found.models else []
         values = found.compute(local, vectors, **measure.args)
         batches = found.batches(-(-len(rows) // self.task.training.batch_size), len(vectors))
@@ -411,6 +411,7 @@ class Simulation:
             "looks": self.views.looks,
             "weather": self.weather.save(),
             "meter": self.meter.save(),
+            "uplinks": self.transport.uplinks.save(),
             "ledger": ledger,
         }
         return plain, tensors
@@ -430,6 +431,7 @@ class Simulation:
         self.views.restore(plain["looks"])
         self.weather.restore(plain["weather"])
         self.meter.restore(plain["meter"])
+        self.transport.uplinks.restore(plain["uplinks"])
         self.ledger.restore(plain["ledger"], tensors)
         self.nodes = {}
         for address, state in plain["nodes"].items():

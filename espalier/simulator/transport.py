@@ -10,7 +10,8 @@ import numpy as np
 from espalier.core.address import host_of
 from espalier.core.messages import Arrived, Message, Order, Report
 from espalier.simulator.queue import NODE, ToNode
-from espalier.world.protocols import Tier
+from espalier.simulator.uplinks import Uplinks
+from espalier.world.protocols import BoundLinks, Tier
 
 if TYPE_CHECKING:
     from espalier.simulator.simulation import Simulation
@@ -39,6 +40,7 @@ class Transport:
 
     def __init__(self, simulation: Simulation) -> None:
         self.sim = simulation
+        self.uplinks = Uplinks()
 
     def sizes(self, message: Message) -> tuple[int, int]:
         """Return a message's bytes: (models, control data)."""
@@ -80,6 +82,8 @@ class Transport:
                     fate = faults.fate(tier, number + (attempt << 40))
                 copies[i] += int(fate.duplicated)
                 at += fate.delay_extra
+        if links.uplink != "private":
+            at += self._shared(message, links, via, model + control, at)
         for i, (tier, a, b) in enumerate(hops):
             direction = "peer" if tier == Tier.DEV_DEV else ("up" if a < b else "down")
             sim.meter.carried(tier, direction, model * copies[i], control * copies[i])
@@ -90,6 +94,17 @@ class Transport:
             if sim.spans:
                 sim.recorder.span(src, "send", sim.now, arrival, dst)
         self._arrive(message, at + seconds)
+
+    def _shared(self, message: Message, links: BoundLinks, via: int | None, nbytes: int, at: float) -> float:
+        """Return how much longer an upload takes because others use its edge's uplink."""
+        src, dst = host_of(message.sender), host_of(message.to)
+        devices = self.sim.fleet.n_devices
+        if src >= devices > dst and isinstance(message, Order) and message.models:
+            self.uplinks.ordered(links.hops(src, dst, via)[-1][1], message.sender, message.round)
+        if src < devices <= dst and nbytes:
+            edge = links.hops(src, dst, via)[0][2]
+            return self.uplinks.delay(links.uplink, edge, at, links.time(src, edge, nbytes, at, via))
+        return 0.0
 
     def _arrive(self, message: Message, at: float) -> None:
         sim = self.sim

@@ -91,16 +91,23 @@ class Views:
         return (concept.brightness, concept.noise, concept.rotation)
 
     def _rows(self, device: int, number: int) -> NDArray[np.int64]:
-        rows = self.partition.rows(device)
+        rows = self._changed(self.partition.rows(device), device, number)
+        if len(rows) == 0:
+            raise PartitionError(
+                f"Device {device} has no sample of the labels {self.looks[number].concept.labels} that the drift "
+                "leaves it. Use a partition that gives every device samples before and after the drift."
+            )
+        return rows
+
+    def held_out(self, device: int, number: int) -> NDArray[np.int64]:
+        """Return the rows that a device holds out, as a look changes them (none if it holds none out)."""
+        return self._changed(self.partition.validation_rows(device), device, number)
+
+    def _changed(self, rows: NDArray[np.int64], device: int, number: int) -> NDArray[np.int64]:
         concept = self.looks[number].concept
         cells = self.dataset.cell_train
         if concept.labels is not None:
             rows = rows[np.isin(cells[rows], concept.labels)]
-            if len(rows) == 0:
-                raise PartitionError(
-                    f"Device {device} has no sample of the labels {list(concept.labels)} that the drift leaves it. "
-                    "Use a partition that gives every device samples before and after the drift."
-                )
         if concept.shift:
             want = (cells[rows] + concept.shift) % self.dataset.n_cells
             rng = stream(self.seed, "world", "shift", device, concept.shift)

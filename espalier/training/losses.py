@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.core.errors import ConfigError, nearest
+from espalier.core.errors import ConfigError, TrainingError, nearest
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
-LossName = Literal["cross_entropy", "mse", "pixel_cross_entropy"]
-Loss = LossName | PerSample
+Loss = str | PerSample
+"""``"cross_entropy"``, ``"mse"``, ``"pixel_cross_entropy"``, or a callable (outputs, y) -> loss per sample."""
 
 IGNORED = 255
 """Pixel label that takes no part in a segmentation loss or metric (Cityscapes' convention)."""
@@ -61,8 +60,6 @@ def resolve(loss: Loss) -> PerSample:
 
 def checked(losses: Tensor, rows: int) -> Tensor:
     """Return the losses if they are one number per row; a loss already averaged is refused."""
-    from espalier.core.errors import TrainingError
-
     if losses.shape != torch.Size([rows]):
         raise TrainingError(
             f"The loss gave a tensor of shape {tuple(losses.shape)} for {rows} samples; "

@@ -40,7 +40,9 @@ class Seeded(TorchFunctionMode):
             return func(*args, **kwargs)
         return self._dropout(func, *args, **kwargs)
 
-    def _dropout(self, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def _dropout(
+        self, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
         if not training or p == 0.0:
             return input
         axis = next((a for a, size in enumerate(input.shape) if size % self.samples == 0), None)
@@ -143,4 +145,3 @@ class Sequential:
                 tensor.data, tensor.grad = tensor.data.clone(), None
             else:
                 vector[e.start : e.stop] = tensor.reshape(-1)
-

@@ -93,9 +93,7 @@ def _project(
     return parts
 
 
-def _mask(
-    attn_mask: Tensor | None, padding: Tensor | None, rows: int, heads: int, dtype: torch.dtype
-) -> Tensor | None:
+def _mask(attn_mask: Tensor | None, padding: Tensor | None, rows: int, heads: int, dtype: torch.dtype) -> Tensor | None:
     """The sum of both masks as an additive one that broadcasts to ``[K·B, heads, L, S]``."""
     mask = None
     if attn_mask is not None:

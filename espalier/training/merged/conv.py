@@ -34,7 +34,9 @@ class _Conv(torch.autograd.Function):
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.how = weight, bias, how
         outs = [
-            torch.conv2d(one, w, None if bias is None else bias.data[k], how.stride, how.padding, how.dilation, how.groups)
+            torch.conv2d(
+                one, w, None if bias is None else bias.data[k], how.stride, how.padding, how.dilation, how.groups
+            )
             for k, (one, w) in enumerate(zip(x.unbind(0), weight.data.unbind(0), strict=True))
         ]
         return outs[0].unsqueeze(0) if len(outs) == 1 else torch.stack(outs)
@@ -51,7 +53,17 @@ class _Conv(torch.autograd.Function):
         back = torch.empty_like(x) if mask[0] else None
         for k in range(x.shape[0]):
             gx, gw, gb = torch.ops.aten.convolution_backward(
-                g[k], x[k], weight.data[k], sizes, how.stride, how.padding, how.dilation, False, [0, 0], how.groups, mask
+                g[k],
+                x[k],
+                weight.data[k],
+                sizes,
+                how.stride,
+                how.padding,
+                how.dilation,
+                False,
+                [0, 0],
+                how.groups,
+                mask,
             )
             if back is not None:
                 back[k] = gx

@@ -81,9 +81,7 @@ def rule(merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inp
     return input * merge.noise.keep(merge.clients, input.shape[0] // merge.clients, input.shape[1:], p, input)
 
 
-def channel_rule(
-    merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> Tensor:
+def channel_rule(merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """`F.dropout2d` and its kin for merged inputs ``[K·B, C, ...]``: whole channels are dropped."""
     if not training or p == 0.0 or merge.noise is None:
         return input

@@ -107,15 +107,17 @@ class Engine:
 
     def _unify(self, stack: Stack) -> None:
         """Copy a shared parameter to the entries that name it a second time."""
-        first = {id(s): i for i, (s, e) in enumerate(zip(self._replica.slots, self._spec.entries, strict=True)) if s.entry is e}
+        first = {
+            id(s): i
+            for i, (s, e) in enumerate(zip(self._replica.slots, self._spec.entries, strict=True))
+            if s.entry is e
+        }
         for index, slot in enumerate(self._replica.slots):
             if first[id(slot)] != index:
                 stack.blocks[index] = stack.blocks[first[id(slot)]]
 
 
-def _weights(
-    plans: Sequence[Schedule], first: int, steps: int, width: int, scale: Tensor
-) -> tuple[Tensor, Tensor]:
+def _weights(plans: Sequence[Schedule], first: int, steps: int, width: int, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Which samples count, 1 or 0 ``[steps, K, B]``, and their weights in the backward pass ``[steps, K·B]``."""
     sizes = torch.from_numpy(np.stack([p.sizes[first : first + steps] for p in plans], axis=1)).unsqueeze(2)
     valid = (torch.arange(width) < sizes).to(scale.dtype)

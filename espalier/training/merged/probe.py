@@ -156,4 +156,3 @@ def _perturbed(module: nn.Module, spec: ParamSpec, dtype: torch.dtype) -> list[T
 
 def _noise() -> Noise:
     return Noise([key(0, "probe", client) for client in range(_CLIENTS)], _WIDTH)
-

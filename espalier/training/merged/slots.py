@@ -88,7 +88,7 @@ class Stack:
         """Copy K flat vectors ``[spec.size]`` into blocks ``[K, *shape]``."""
         self.spec = spec
         lengths = [e.stop - e.start for e in spec.entries]
-        pieces = [v.split(lengths) for v in starts]
+        pieces = [torch.split(v, lengths) for v in starts]
         self.blocks = [torch.stack([p[i] for p in pieces]) for i in range(len(lengths))]
 
     def views(self, clients: int) -> list[Tensor]:

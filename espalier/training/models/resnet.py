@@ -76,5 +76,7 @@ def _norm(channels: int) -> nn.Module:
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) != 3:
-        raise ConfigError(f"A residual network was given inputs of shape {shape}; (channels, height, width) is accepted.")
+        raise ConfigError(
+            f"A residual network was given inputs of shape {shape}; (channels, height, width) is accepted."
+        )
     return shape[0], min(shape[1:])

@@ -92,7 +92,9 @@ def transformer(
 
 def _check(shape: tuple[int, ...], name: str, **sizes: int) -> None:
     if len(shape) != 1:
-        raise ConfigError(f"model {name!r} was given inputs of shape {shape}; token ids of shape (length,) are accepted.")
+        raise ConfigError(
+            f"model {name!r} was given inputs of shape {shape}; token ids of shape (length,) are accepted."
+        )
     for key, value in sizes.items():
         if value < 1:
             raise ConfigError(f"model.{key} is {value}; a positive number is accepted.")

@@ -1,0 +1,89 @@
+"""PHE-FL's two measures of a curve, and what a run's edges chose: Acc_N, Drop_M, alpha over rounds.
+
+A curve is the accuracy in percent after rounds 1, 2, …, averaged over the edges, each on its own test set.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from espalier.record.run import Run
+
+WINDOW = 10
+"""Rounds in which a drop is looked for."""
+
+
+def acc_n(curve: ArrayLike, rounds: int) -> float:
+    """Acc_N: the highest accuracy of rounds 1 … N (of the mean over edges, not the mean of edges' highest)."""
+    values = np.asarray(curve, dtype=np.float64)[:rounds]
+    return float(values.max()) if len(values) else float("nan")
+
+
+def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW) -> float | None:
+    """Drop_M: the largest max - min inside a window of rounds, from the first round at M % on.
+
+    Every window that starts at or after that round counts; the last ones are shorter. As the paper words it, a
+    rise counts as well as a fall. None if the curve never reaches M.
+    """
+    values = np.asarray(curve, dtype=np.float64)
+    reached = np.flatnonzero(values >= threshold)
+    if not len(reached):
+        return None
+    first = int(reached[0])
+    # Windows that are cut short lie inside the last whole one, unless there is none.
+    starts = range(first, max(first + 1, len(values) - window + 1))
+    return float(max(np.ptp(values[s : s + window]) for s in starts))
+
+
+def curve(run: Run, name: str = "acc_edge") -> NDArray[np.float64]:
+    """Return a run's accuracy in percent after each round, the initial model left out."""
+    rows = run.query("SELECT round, value FROM metrics WHERE name = ? AND round > 0 ORDER BY rowid", name)
+    by_round = {int(r): float("nan") if v is None else 100.0 * float(v) for r, v in rows}
+    return np.array([by_round[r] for r in sorted(by_round)])
+
+
+def edge_curves(run: Run, name: str = "acc_edge") -> pd.DataFrame:
+    """Return each edge's accuracy in percent: one row per round, one column per edge."""
+    found = {r: 100.0 * values.astype(np.float64) for _, r, values in run.arrays(name)}
+    return pd.DataFrame.from_dict(found, orient="index").rename_axis("round")
+
+
+def alphas(run: Run, what: str = "alpha") -> pd.DataFrame:
+    """Return what each edge chose: one row per round, one column per edge.
+
+    ``what`` is ``alpha`` (of the body, where the head has its own: ``head``), or the score of the ``own`` or the
+    ``others``' model that it follows from.
+    """
+    fleet = run.meta("fleet")
+    rows: dict[int, dict[int, float]] = {}
+    for event in run.events("alpha"):
+        edge = int(event["node"]) - int(fleet["devices"])
+        if what in event["values"] and edge < int(fleet["edges"]):  # servers above the edges choose too
+            rows.setdefault(int(event["round"]), {})[edge] = event["values"][what]
+    frame = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("round")
+    return frame[sorted(frame.columns)]
+
+
+def influence(alpha: ArrayLike, samples: ArrayLike) -> NDArray[np.float64]:
+    """Who learns from whom: row k is what each edge contributes to edge k's model, ``[K, K]``.
+
+    ``alpha [K]`` on the diagonal, ``(1 - alpha_k) n_j / (n - n_k)`` beside it; rows sum to 1.
+    """
+    a, n = np.asarray(alpha, dtype=np.float64), np.asarray(samples, dtype=np.float64)
+    rest = np.broadcast_to(n, (len(n), len(n))) * (1.0 - np.eye(len(n)))
+    total = rest.sum(1, keepdims=True)
+    table: NDArray[np.float64] = (1.0 - a)[:, None] * np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
+    np.fill_diagonal(table, np.where(total[:, 0] > 0, a, 1.0))
+    return table
+
+
+def who_learns_from_whom(run: Run) -> NDArray[np.float64]:
+    """Return the influence of edges on each other, averaged over rounds, ``[K, K]`` (see `influence`)."""
+    samples = dict(run.query("SELECT edge, sum(samples) FROM devices GROUP BY edge"))
+    frame = alphas(run).dropna()
+    if frame.empty:
+        return np.empty((0, 0))
+    counts = [samples.get(int(str(edge)), 0) for edge in frame.columns]
+    return np.asarray(np.mean([influence(row, counts) for row in frame.to_numpy()], axis=0))

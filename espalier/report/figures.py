@@ -1,0 +1,100 @@
+"""Figures as plain Plotly tables (``data``, ``layout``, ``frames``): the page, notebooks and pictures share them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Figure = dict[str, Any]
+
+_SECONDS = (("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
+_BYTES = (("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12))
+
+
+def numbers(values: Iterable[float] | NDArray[Any], digits: int = 5) -> list[float | None]:
+    """Return numbers with so many significant digits; what is not finite becomes None."""
+    array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=float)
+    return [float(f"{v:.{digits}g}") if math.isfinite(v) else None for v in array.tolist()]
+
+
+def time_unit(longest: float) -> tuple[str, float]:
+    """Return the unit for times up to ``longest`` seconds, and its seconds."""
+    return _unit(longest, _SECONDS, 3.0)
+
+
+def byte_unit(largest: float) -> tuple[str, float]:
+    """Return the unit for amounts up to ``largest`` bytes, and its bytes."""
+    return _unit(largest, _BYTES, 1.0)
+
+
+def _unit(largest: float, units: Sequence[tuple[str, float]], at_least: float) -> tuple[str, float]:
+    found = units[0]
+    if math.isfinite(largest):
+        for name, size in units:
+            if largest >= at_least * size:
+                found = (name, size)
+    return found
+
+
+def axis(title: str, unit: str, **more: Any) -> dict[str, Any]:
+    """Return an axis; its title ends with its unit."""
+    return {"title": {"text": f"{escape(title)} ({escape(unit)})"}, "automargin": True, "zeroline": False, **more}
+
+
+def figure(
+    data: list[dict[str, Any]],
+    x: dict[str, Any],
+    y: dict[str, Any],
+    *,
+    height: int = 420,
+    frames: list[dict[str, Any]] | None = None,
+    **layout: Any,
+) -> Figure:
+    """Return a figure with the house's layout. Colours of text and paper are the page's."""
+    found: Figure = {
+        "data": data,
+        "layout": {
+            "xaxis": x,
+            "yaxis": y,
+            "height": height,
+            "margin": {"l": 56, "r": 16, "t": 24, "b": 48},
+            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+            "hovermode": "closest",
+            "hoverlabel": {"align": "left", "namelength": -1},
+            **layout,
+        },
+    }
+    if frames:
+        found["frames"] = frames
+    return found
+
+
+def thin(count: int, most: int) -> NDArray[np.int64]:
+    """Return at most ``most`` positions out of ``count``, evenly spread, with the first and the last."""
+    if count <= most:
+        return np.arange(count)
+    return np.unique(np.round(np.linspace(0, count - 1, most)).astype(np.int64))
+
+
+def to_plotly(found: Figure) -> Any:
+    """Return a figure as ``plotly.graph_objects.Figure``, with a slider where it has frames."""
+    import plotly.graph_objects as go
+
+    out = go.Figure(data=found["data"], layout=found["layout"], frames=found.get("frames"))
+    out.update_layout(template="plotly_white")
+    if found.get("frames"):
+        steps = [
+            {
+                "label": frame["name"],
+                "method": "animate",
+                "args": [[frame["name"]], {"mode": "immediate", "frame": {"duration": 0}}],
+            }
+            for frame in found["frames"]
+        ]
+        out.update_layout(sliders=[{"steps": steps, "active": 0, "pad": {"t": 40}}])
+    return out

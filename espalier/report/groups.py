@@ -1,0 +1,162 @@
+"""Runs put together: one group per method and setting, over its seeds.
+
+Only runs of one setting (task, partition, fleet, training, world) may be compared. Where a report gets several
+settings, each has rows of its own, and their labels say what sets them apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.report.reading import HIGHER_IS_BETTER, Reading
+
+#: parts of an experiment that decide what is compared; names, seeds, limits and schedules do not
+PARTS = ("task", "partition", "fleet", "training", "world")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What several runs have in common: the configuration, and what sets it apart from the others here."""
+
+    experiment: dict[str, Any]
+    name: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """One method under one setting.
+
+    Attributes:
+        number: Its place; decides its colour.
+        label: The method's label, with the setting's name where there are several.
+        setting: The setting's place.
+        readings: One per seed, by seed.
+    """
+
+    number: int
+    label: str
+    setting: int
+    readings: tuple[Reading, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, ascending."""
+        return tuple(r.seed for r in self.readings)
+
+    @property
+    def reconstruction(self) -> str:
+        """What of the method is reconstructed; empty if nothing is."""
+        return self.readings[0].reconstruction
+
+    @property
+    def face(self) -> Reading:
+        """The run that is shown in detail: the first that was evaluated."""
+        return next((r for r in self.readings if len(r.frame)), self.readings[0])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All that a report shows: settings, groups, and what the reader must know of how they were put together."""
+
+    settings: tuple[Setting, ...]
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> str:
+        """The main score's name."""
+        return next((r.score for g in self.groups for r in g.readings if len(r.frame)), "acc")
+
+    @property
+    def lower(self) -> bool:
+        """Whether a small main score is a good one."""
+        return self.score not in HIGHER_IS_BETTER
+
+    @property
+    def readings(self) -> list[Reading]:
+        """Every run, group by group."""
+        return [r for g in self.groups for r in g.readings]
+
+
+def compare(readings: Sequence[Reading]) -> Comparison:
+    """Put runs together by method and setting, in order of appearance."""
+    keys: dict[str, Reading] = {}
+    found: dict[tuple[int, str], dict[int, Reading]] = {}
+    notes: list[str] = []
+    for reading in readings:
+        key = json.dumps({p: reading.experiment.get(p) for p in PARTS}, sort_keys=True)
+        keys.setdefault(key, reading)
+        setting = list(keys).index(key)
+        seeds = found.setdefault((setting, reading.label), {})
+        if reading.seed in seeds:
+            one, other = seeds[reading.seed], reading
+            kept, left = (other, one) if _written(other) >= _written(one) else (one, other)
+            notes.append(f"{reading.title} is there twice; {kept.directory} is shown, {left.directory} is not.")
+            seeds[reading.seed] = kept
+        else:
+            seeds[reading.seed] = reading
+    settings = _named([r.experiment for r in keys.values()])
+    groups = []
+    for number, ((setting, label), seeds) in enumerate(found.items()):
+        full = f"{label} · {settings[setting].name}" if len(settings) > 1 else label
+        groups.append(Group(number, full, setting, tuple(seeds[s] for s in sorted(seeds))))
+    return Comparison(tuple(settings), tuple(groups), tuple(notes))
+
+
+def _written(reading: Reading) -> float:
+    """Return when a run was last written to, in seconds of this machine."""
+    if reading.directory is None:
+        return 0.0
+    return (reading.directory / "run.sqlite").stat().st_mtime
+
+
+def _named(experiments: Sequence[dict[str, Any]]) -> list[Setting]:
+    if len(experiments) == 1:
+        return [Setting(experiments[0], "")]
+    names = [str(e.get("name", "")) for e in experiments]
+    if len(set(names)) == len(names):
+        return [Setting(e, n) for e, n in zip(experiments, names, strict=True)]
+    tables = [flat({p: e.get(p) for p in PARTS}) for e in experiments]
+    keys = list(dict.fromkeys(k for t in tables for k in t))
+    differing = [k for k in keys if len({json.dumps(t.get(k)) for t in tables}) > 1]
+    found = []
+    for number, (experiment, table) in enumerate(zip(experiments, tables, strict=True), 1):
+        text = ", ".join(f"{k.split('.')[-1]} {table.get(k, 'default')}" for k in differing)
+        found.append(Setting(experiment, text if len(text) <= 40 else f"setting {number}"))
+    texts = [s.name for s in found]
+    if len(set(texts)) < len(texts):
+        found = [Setting(s.experiment, f"setting {i}") for i, s in enumerate(found, 1)]
+    return found
+
+
+def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Return a nested table with dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        where = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping):
+            found |= flat(value, where)
+        else:
+            found[where] = value
+    return found
+
+
+def describe(experiment: Mapping[str, Any]) -> str:
+    """Say in one line what was learnt, by whom, in which world."""
+    fleet, task = experiment.get("fleet", {}), experiment.get("task", {})
+    world = experiment.get("world", {})
+    parts = [f"{name} {value['kind']}" for name, value in world.items() if _matters(value)]
+    split = experiment.get("partition", {})
+    options = ", ".join(f"{k} {v}" for k, v in split.items() if k != "kind")
+    return (
+        f"{fleet.get('devices', '?')} devices at {fleet.get('edges', '?')} edges learn {task.get('dataset', '?')} "
+        f"({task.get('model', '?')}), partition {split.get('kind', 'iid')}{f' ({options})' if options else ''}; "
+        f"world: {', '.join(parts) or 'ideal'}"
+    )
+
+
+def _matters(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("kind") not in (None, "none", "all")

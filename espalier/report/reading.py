@@ -1,0 +1,140 @@
+"""One run as it stands at a moment: its curve, its configuration, its state. What every part of a report starts from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from espalier.core.errors import RunError
+from espalier.record.database import GROWING, connect
+from espalier.record.run import Run
+from espalier.report.status import State, state_of
+
+#: scores whose large values are good; of any other, the small ones are
+HIGHER_IS_BETTER = ("acc", "miou")
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One run as it was read.
+
+    Attributes:
+        key: Names the run in a page (from its path; the same every time).
+        directory: Where it is kept; None for a run in memory.
+        label: The method's label.
+        seed: The seed.
+        reconstruction: What of the method is reconstructed; empty if nothing is.
+        experiment: The resolved configuration.
+        state: Whether it goes on, has finished, or is dead.
+        stamp: Changes when the record does.
+        frame: One row per evaluation (:meth:`espalier.record.run.Run.frame`); empty before the first.
+    """
+
+    key: str
+    directory: Path | None
+    label: str
+    seed: int
+    reconstruction: str
+    experiment: dict[str, Any]
+    state: State
+    stamp: str
+    frame: pd.DataFrame = field(repr=False)
+
+    @property
+    def title(self) -> str:
+        """The run's name for people."""
+        return f"{self.label}, seed {self.seed}"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds evaluated so far."""
+        return int(self.frame["round"].iloc[-1]) if len(self.frame) else 0
+
+    @property
+    def time(self) -> float:
+        """Virtual seconds evaluated so far."""
+        return float(self.frame["time"].iloc[-1]) if len(self.frame) else 0.0
+
+    @property
+    def progress(self) -> float:
+        """How far the run is, 0 … 1: the larger share of its rounds or of its seconds."""
+        if self.state == "finished":
+            return 1.0
+        stop = self.experiment.get("stop", {})
+        shares = [0.0]
+        if stop.get("rounds"):
+            shares.append(self.rounds / stop["rounds"])
+        if stop.get("seconds"):
+            shares.append(self.time / stop["seconds"])
+        return min(1.0, max(shares))
+
+    @property
+    def score(self) -> str:
+        """The main score's name, such as ``acc``."""
+        names = [c.removesuffix("_device") for c in self.frame.columns if c.endswith("_device")]
+        chosen = [n for n in HIGHER_IS_BETTER if n in names] + [n for n in names if n not in ("loss", "bytes")]
+        return chosen[0] if chosen else "loss"
+
+
+def read(run: Run, before: Reading | None = None) -> Reading | None:
+    """Read a run; None if it has not been described yet (it is just being made).
+
+    ``before`` is an earlier reading of it; if nothing was written since, its curve is taken over.
+    """
+    if run.meta("label") is None or run.meta("seed") is None or run.meta("experiment") is None:
+        return None
+    status = run.status.get("state", "unknown")
+    state = state_of(run.directory, status)
+    counts = "-".join(str(run.query(f"SELECT coalesce(max(rowid), 0) FROM {t}")[0][0]) for t in GROWING)
+    stamp = f"{state}-{counts}"
+    if before is not None and before.stamp == stamp:
+        return before
+    evaluated = run.query("SELECT 1 FROM metrics LIMIT 1")
+    frame = run.frame() if evaluated else pd.DataFrame({"time": [], "round": []})
+    return Reading(
+        key_of(run.directory), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
+        state, stamp, frame,
+    )  # fmt: skip
+
+
+def key_of(directory: Path | None) -> str:
+    """Return a short name for a run that is fit for addresses."""
+    return hashlib.sha256(str(directory and directory.absolute()).encode()).hexdigest()[:12]
+
+
+@contextmanager
+def opened(directory: Path) -> Iterator[Run]:
+    """Open a run directory and close it again."""
+    with closing(connect(directory / "run.sqlite", readonly=True)) as connection:
+        yield Run(directory, connection=connection)
+
+
+def directories_of(roots: Sequence[Path]) -> list[Path]:
+    """Return every run directory at or below the given ones, each once, by path."""
+    found: dict[Path, Path] = {}
+    for root in roots:
+        for path in sorted(root.rglob("run.sqlite")):
+            found.setdefault(path.parent.resolve(), path.parent)
+    return list(found.values())
+
+
+def read_all(roots: Sequence[Path]) -> list[Reading]:
+    """Read every run at or below the given directories; refuse a directory that has none."""
+    found: list[Reading] = []
+    for root in roots:
+        if not directories_of([root]):
+            raise RunError(f"There is no run at or below {root}. Runs are made with `espalier run`.")
+    for directory in directories_of(roots):
+        with opened(directory) as run:
+            reading = read(run)
+        if reading is not None:
+            found.append(reading)
+    if not any(len(r.frame) for r in found):
+        raise RunError(f"No run below {', '.join(map(str, roots))} has been evaluated yet: there is nothing to show.")
+    return found

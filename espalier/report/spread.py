@@ -1,0 +1,116 @@
+"""How the score spreads over devices and edges: at the end for all methods, over time for one run."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.record.run import Run
+from espalier.report.curves import unit_of
+from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
+from espalier.report.groups import Comparison
+from espalier.report.palette import LIGHT, MUTED, SCALE, colour, faded
+
+Floats = NDArray[np.float64]
+Series = list[tuple[float, int, NDArray[np.float32]]]
+
+
+def final_array(run: Run, name: str) -> Floats:
+    """Return a number per device or edge at the last evaluation; empty if there is none."""
+    rows = run.query("SELECT data FROM arrays WHERE name = ? ORDER BY rowid DESC LIMIT 1", name)
+    values = np.frombuffer(rows[0][0], dtype="<f4").astype(float) if rows else np.zeros(0)
+    return values[np.isfinite(values)]
+
+
+def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "device") -> Figure:
+    """Draw one box per method: the score of its devices (or edges) at the end, all seeds together.
+
+    Args:
+        comparison: What is shown.
+        finals: The scores by run (:attr:`espalier.report.reading.Reading.key`).
+        scope: ``device`` or ``edge``.
+    """
+    data: list[dict[str, Any]] = []
+    for group in reversed(comparison.groups):
+        parts = [finals[r.key] for r in group.readings if len(finals.get(r.key, ()))]
+        if not parts:
+            continue
+        values = np.concatenate(parts)
+        low, q1, median, q3, high = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
+        tone, label = colour(group.number), escape(group.label)
+        data.append({
+            "type": "box", "orientation": "h", "y": [label], "name": label, "q1": numbers([q1]),
+            "median": numbers([median]), "q3": numbers([q3]), "lowerfence": numbers([low]),
+            "upperfence": numbers([high]), "mean": numbers([values.mean()]), "line": {"color": tone},
+            "fillcolor": faded(tone, 0.18), "showlegend": False, "hoverinfo": "x+name",
+        })  # fmt: skip
+    name, unit = unit_of(f"{comparison.score}_{scope}")
+    return figure(
+        data, axis(f"{name} per {scope} at the end", unit), {"automargin": True, "type": "category"},
+        height=110 + 40 * max(1, len(data)),
+    )  # fmt: skip
+
+
+def over_time(run: Run, score: str) -> Figure | None:
+    """Draw the devices' scores of one run: median, middle half, and all but the outer twentieths."""
+    series = _thinned(run.arrays(f"{score}_device"))
+    if not series:
+        return None
+    x, title, unit = _steps(series)
+    levels = np.array([np.nanquantile(v.astype(float), [0.05, 0.25, 0.5, 0.75, 0.95]) for _, _, v in series])
+    name, of = unit_of(f"{score}_device")
+    tone = LIGHT[0]
+    data: list[dict[str, Any]] = []
+    for low, high, alpha, label in ((0, 4, 0.15, "5 % … 95 % of devices"), (1, 3, 0.3, "25 % … 75 %")):
+        edge = {"mode": "lines", "line": {"width": 0, "color": tone}, "hoverinfo": "skip", "legendgroup": label}
+        data.append({"type": "scatter", "x": x, "y": numbers(levels[:, low]), "showlegend": False, **edge})
+        fill = {"fill": "tonexty", "fillcolor": faded(tone, alpha)}
+        data.append({"type": "scatter", "x": x, "y": numbers(levels[:, high]), "name": label, **edge, **fill})
+    data.append({
+        "type": "scatter", "x": x, "y": numbers(levels[:, 2]), "mode": "lines", "name": "median",
+        "line": {"color": tone, "width": 2},
+        "customdata": [numbers(row) for row in levels[:, [0, 1, 3, 4]]],
+        "hovertemplate": "median %{y:.3f}<br>5 %: %{customdata[0]}, 25 %: %{customdata[1]}, "
+        "75 %: %{customdata[2]}, 95 %: %{customdata[3]}<extra></extra>",
+    })  # fmt: skip
+    worst = [np.sort(v[np.isfinite(v)]) for _, _, v in series]
+    tail = [float(v[: max(1, len(v) // 10)].mean()) if len(v) else float("nan") for v in worst]
+    if score in ("acc", "miou"):
+        line = {"color": MUTED[0], "dash": "dot", "width": 1.5}
+        data.append({"type": "scatter", "x": x, "y": numbers(tail), "mode": "lines", "name": "worst tenth", "line": line})
+    return figure(data, axis(title, unit), axis(f"{name} per device", of))
+
+
+def edges_over_time(run: Run, score: str) -> Figure | None:
+    """Draw every edge's score of one run as a heatmap: edges × evaluations."""
+    series = _thinned(run.arrays(f"{score}_edge"))
+    if not series:
+        return None
+    x, title, unit = _steps(series)
+    table = np.stack([v for _, _, v in series]).T.astype(float)
+    name, of = unit_of(f"{score}_edge")
+    rows = [f"edge {e}" for e in range(len(table))]
+    data = [{
+        "type": "heatmap", "x": x, "y": rows, "z": [numbers(row, 4) for row in table], "colorscale": SCALE,
+        "colorbar": {"title": {"text": f"{name}<br>({of})"}, "thickness": 12},
+        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
+    }]  # fmt: skip
+    vertical = {"automargin": True, "type": "category", "autorange": "reversed", "title": {"text": "edge (number)"}}
+    return figure(data, axis(title, unit), vertical, height=min(900, 140 + 22 * len(rows)))
+
+
+def _thinned(series: Series, most: int = 150) -> Series:
+    return [series[i] for i in thin(len(series), most).tolist()]
+
+
+def _steps(series: Series) -> tuple[list[float | None], str, str]:
+    """Return the horizontal axis: rounds where each evaluation has its own, else virtual time."""
+    rounds = np.array([r for _, r, _ in series], dtype=float)
+    times = np.array([t for t, _, _ in series])
+    if len(rounds) < 2 or (np.diff(rounds) > 0).all():
+        return numbers(rounds, 9), "global rounds", "count"
+    unit, size = time_unit(float(times[-1]))
+    return numbers(times / size, 6), "virtual time", unit

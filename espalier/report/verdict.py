@@ -1,0 +1,208 @@
+"""The verdict: methods × measures at the end of the runs, over seeds, the best of each column and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from espalier.record.table import human_bytes, human_seconds
+from espalier.report.groups import Comparison, Group, describe
+from espalier.report.paired import LEVEL, holm, paired_p
+from espalier.report.reading import HIGHER_IS_BETTER, Reading
+
+Kind = Literal["score", "seconds", "bytes"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A column: its key, its heading, what its numbers are, and whether small is good."""
+
+    key: str
+    title: str
+    kind: Kind
+    lower: bool
+
+    @property
+    def unit(self) -> str:
+        """The unit of raw values."""
+        return {"seconds": "s", "bytes": "B"}.get(self.kind, "1")
+
+    def text(self, value: float) -> str:
+        """Write a value with its unit."""
+        if self.kind == "bytes":
+            return human_bytes(value)
+        if value != value:
+            return "never" if self.kind == "seconds" else "–"
+        return human_seconds(value) if self.kind == "seconds" else f"{value:.3f}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method's figure: a value per seed (NaN: there is none), and how it compares.
+
+    Attributes:
+        values: By seed.
+        best: Whether it is the best of its column.
+        p: The adjusted p-value of the difference to the best (None: it is the best itself, or cannot be tested).
+        untested: Whether there are seeds, but too few in common with the best for a test.
+    """
+
+    values: dict[int, float]
+    best: bool = False
+    p: float | None = None
+    untested: bool = False
+
+    @property
+    def known(self) -> list[float]:
+        """The values there are."""
+        return [v for v in self.values.values() if v == v]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds that have a value."""
+        return float(np.mean(self.known)) if self.known else float("nan")
+
+    @property
+    def std(self) -> float:
+        """The standard deviation over seeds (0 for one)."""
+        return float(np.std(self.known, ddof=1)) if len(self.known) > 1 else 0.0
+
+    @property
+    def mark(self) -> str:
+        """``≈`` if it cannot be told from the best, ``°`` if that could not be tested."""
+        return "≈" if self.p is not None and self.p >= LEVEL else "°" if self.untested else ""
+
+    def text(self, measure: Measure) -> str:
+        """Write mean ± std, and how many of the seeds have a value where not all do."""
+        out = measure.text(self.mean)
+        if len(self.known) > 1:
+            out += f" ± {measure.text(self.std)}"
+        if 0 < len(self.known) < len(self.values):
+            out += f" ({len(self.known)}/{len(self.values)})"
+        return out
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The table and what must be said with it."""
+
+    measures: tuple[Measure, ...]
+    rows: tuple[tuple[Group, tuple[Cell, ...]], ...]
+    lines: tuple[str, ...]
+
+
+def verdict(comparison: Comparison) -> Verdict:
+    """Judge the methods of a comparison."""
+    groups = [g for g in comparison.groups if any(len(r.frame) for r in g.readings)]
+    measures, readers = [], []
+    for measure, reader in _columns(comparison):
+        cells = [_values(g, reader) for g in groups]
+        if any(v == v for values in cells for v in values.values()):
+            measures.append(measure)
+            readers.append(reader)
+    columns = []
+    for measure, reader in zip(measures, readers, strict=True):
+        cells = [Cell(_values(g, reader)) for g in groups]
+        for setting in range(len(comparison.settings)):
+            here = [i for i, g in enumerate(groups) if g.setting == setting]
+            for i, cell in zip(here, _judged([cells[i] for i in here], measure.lower), strict=True):
+                cells[i] = cell
+        columns.append(cells)
+    rows = tuple((g, tuple(column[i] for column in columns)) for i, g in enumerate(groups))
+    return Verdict(tuple(measures), rows, tuple(_lines(comparison, groups)))
+
+
+def _values(group: Group, reader: Callable[[Reading], float]) -> dict[int, float]:
+    return {r.seed: reader(r) for r in group.readings if len(r.frame)}
+
+
+def _judged(cells: list[Cell], lower: bool) -> list[Cell]:
+    """Mark the best of a column and test the others against it.
+
+    A method that has a value under every seed is better than one that has not (it never got there).
+    """
+    sign = 1.0 if lower else -1.0
+    ranked = [(len(c.values) - len(c.known), sign * c.mean, i) for i, c in enumerate(cells) if c.known]
+    if len(ranked) < 2:
+        return cells
+    best = min(ranked)[2]
+    raw = [None if i == best else paired_p(c.values, cells[best].values) for i, c in enumerate(cells)]
+    many = len(cells[best].known) > 1
+    out = []
+    for i, (cell, p) in enumerate(zip(cells, holm(raw), strict=True)):
+        untested = i != best and p is None and bool(cell.known) and (many or len(cell.known) > 1)
+        out.append(replace(cell, best=i == best, p=p, untested=untested))
+    return out
+
+
+def _columns(comparison: Comparison) -> list[tuple[Measure, Callable[[Reading], float]]]:
+    main, lower = comparison.score, comparison.lower
+    found: list[tuple[Measure, Callable[[Reading], float]]] = []
+    for scope, title in (("global", "global"), ("edge", "edge"), ("device", "device"), ("device_worst", "worst tenth")):
+        name = f"{main}_{scope}"
+        found.append((Measure(name, f"{main} {title}", "score", lower), lambda r, n=name: final(r, n)))  # type: ignore[misc]
+    targets = {(s.experiment.get("task", {}).get("target"), s.experiment.get("task", {}).get("score", "acc_device"))
+               for s in comparison.settings}  # fmt: skip
+    if any(t is not None for t, _ in targets):
+        title = "time to target"
+        if len(targets) == 1:
+            goal, score = next(iter(targets))
+            title = f"time to {score} {goal:g}"
+        found.append((Measure("time_to_target", title, "seconds", True), time_to_target))
+    found.append((Measure("time", "virtual time", "seconds", True), lambda r: final(r, "time")))
+    tiers = sorted({c for r in comparison.readings for c in r.frame.columns if c.startswith("bytes_")})
+    for tier in tiers:
+        measure = Measure(tier, f"bytes {tier.removeprefix('bytes_')}", "bytes", True)
+        found.append((measure, lambda r, n=tier: final(r, n) if n in r.frame else 0.0))  # type: ignore[misc]
+    return found
+
+
+def final(reading: Reading, name: str) -> float:
+    """Return a metric at a run's last evaluation that has it (NaN: none has)."""
+    if name not in reading.frame:
+        return float("nan")
+    known = reading.frame[name].dropna()
+    return float(known.iloc[-1]) if len(known) else float("nan")
+
+
+def time_to_target(reading: Reading) -> float:
+    """Return the virtual seconds until a run's score first reached its task's target (NaN: not yet)."""
+    task = reading.experiment.get("task", {})
+    target, score = task.get("target"), task.get("score", "acc_device")
+    if target is None or score not in reading.frame:
+        return float("nan")
+    higher = score.split("_")[0] in HIGHER_IS_BETTER
+    reached = reading.frame[score] >= target if higher else reading.frame[score] <= target
+    return float(reading.frame["time"][reached].iloc[0]) if reached.any() else float("nan")
+
+
+def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
+    seeds = sorted({s for g in groups for s in g.seeds})
+    some = ", ".join(map(str, seeds)) if len(seeds) <= 10 else f"{seeds[0]} … {seeds[-1]}"
+    lines = [f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'} ({some})."]
+    if len({g.seeds for g in groups}) > 1:
+        lines[0] += " Not every method ran under all of them: " + "; ".join(
+            f"{g.label} under {len(g.seeds)}" for g in groups
+        ) + "."  # fmt: skip
+    if len(seeds) > 1:
+        lines.append(
+            "Mean ± standard deviation over seeds at the end of the runs. Bold: best of its column. "
+            f"≈: cannot be told from the best (paired t-test over the seeds both ran, Holm-adjusted, "
+            f"{LEVEL:.0%} level); °: fewer than two seeds in common, not tested."
+        )
+    else:
+        lines.append("Figures at the end of the runs. Bold: best of its column; one seed allows no test.")
+    for setting in comparison.settings:
+        lines.append(f"{setting.name}: {describe(setting.experiment)}." if setting.name else describe(setting.experiment) + ".")
+    going = [r for r in comparison.readings if r.state != "finished"]
+    if going:
+        lines.append(
+            "Not finished, shown as far as they are: "
+            + "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
+            + "."
+        )
+    lines += [f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction]
+    return [*lines, *comparison.notes]

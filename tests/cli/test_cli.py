@@ -1,0 +1,134 @@
+"""The command as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from espalier.cli.main import main
+
+SMALL = """
+name = "small"
+seeds = [0, 1]
+methods = ["hierfavg", { name = "fedprox", mu = 0.1, label = "FedProx 0.1" }]
+[task]
+dataset = "digits"
+model = "mlp"
+model_options = { hidden = [16] }
+target = 0.3
+[partition]
+kind = "dirichlet"
+alpha = 0.5
+fraction = 0.3
+[fleet]
+devices = 8
+edges = 2
+[training]
+lr = 0.1
+[world.compute]
+kind = "rate"
+low = 1
+high = 4
+[stop]
+rounds = 3
+"""
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, list(args))
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL, encoding="utf-8")
+    return path
+
+
+def dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
+    found = {}
+    for path in sorted(directory.rglob("run.sqlite")):
+        connection = sqlite3.connect(path)
+        for table in ("metrics", "arrays", "traffic", "spans", "moves", "events"):
+            key = f"{path.parent.relative_to(directory)}/{table}"
+            found[key] = connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()
+    return found
+
+
+def test_a_run_prints_a_table_and_leaves_directories(small: Path, tmp_path: Path) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "out"))
+    assert done.exit_code == 0, done.output
+    assert "FedProx 0.1" in done.output and "HierFAVG" in done.output
+    for name in ("run.toml", "run.sqlite", "models/global.safetensors"):
+        assert (tmp_path / "out" / "hierfavg" / "seed-1" / name).is_file()
+
+
+def test_jobs_do_not_change_the_rows(small: Path, tmp_path: Path) -> None:
+    for jobs in ("1", "2"):
+        done = call("run", str(small), "-o", str(tmp_path / jobs), "--jobs", jobs, "--quiet")
+        assert done.exit_code == 0, done.output
+    assert dump(tmp_path / "1") == dump(tmp_path / "2")
+
+
+def test_json_can_be_read_by_a_program(small: Path, tmp_path: Path) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "out"), "--json", "--seed", "5", "--method", "hierfavg")
+    found = json.loads(done.output)
+    (row,) = found["rows"]
+    assert row["label"] == "HierFAVG" and row["seeds"] == [5]
+    assert 0 < row["values"]["acc_global"][0] < 1
+
+
+def test_set_changes_a_setting(small: Path, tmp_path: Path) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "o"), "-q", "--set", "stop.rounds=1", "--set", "fleet.edges=4")
+    assert done.exit_code == 0, done.output
+    assert 'rounds = 1' in (tmp_path / "o" / "hierfavg" / "seed-0" / "run.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("training.lrr=0.1", 2, "Did you mean 'lr'?"),
+        ("training.lr=-1", 2, "must be more than 0"),
+        ("fleet.edges=9", 2, "between 1 and the number of devices"),
+        ("partition.kind=dirichlett", 2, "Did you mean 'dirichlet'?"),
+        ("world.compute.kind=warp", 2, "unknown"),
+        ("methods=hierfav", 2, "Did you mean 'hierfavg'?"),
+        ("task.dataset=imagenet-22k", 3, "imagenet-22k"),
+        ("partition={kind='classes', k=11}", 3, "11"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(small: Path, tmp_path: Path, change: str, code: int, words: str) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "o"), "--set", change)
+    assert done.exit_code == code, done.output
+    assert words in done.output
+    assert "Traceback" not in done.output
+
+
+def test_unknown_experiment_and_full_directory(small: Path, tmp_path: Path) -> None:
+    assert call("run", "nonsense").exit_code == 2
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    done = call("run", str(small), "-o", str(tmp_path / "full"))
+    assert done.exit_code == 7 and "not empty" in done.output
+
+
+def test_methods_describe_list_and_data() -> None:
+    names = {row["name"] for row in json.loads(call("methods", "--json").output)}
+    assert {"fedavg", "fedprox", "hierfavg", "only_edge", "edge_cloud", "standalone"} <= names
+    page = call("describe", "hierfavg").output
+    assert "kappa2" in page and "ICC 2020" in page
+    assert call("describe", "hierfavgg").exit_code == 2
+    assert "demo" in call("list").output
+    listed = {d["name"]: d for d in json.loads(call("data", "list", "--json").output)}
+    assert listed["digits"]["embedded"] is True
+
+
+def test_resume_of_finished_runs_says_so(small: Path, tmp_path: Path) -> None:
+    call("run", str(small), "-o", str(tmp_path / "o"), "-q")
+    done = call("resume", str(tmp_path / "o"))
+    assert done.exit_code == 0
+    assert "is finished" in done.output

@@ -1,0 +1,68 @@
+"""Reading a run back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import espalier
+from espalier.core.errors import RunError
+
+SETTING = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}, "task": {"model_options": {"hidden": [16]}}}
+
+
+def test_frame_arrays_and_model(tmp_path: Path) -> None:
+    run = espalier.simulate("hierfavg", SETTING, seed=1, directory=tmp_path / "run")
+    frame = run.frame()
+    assert frame["round"].tolist() == [0, 1, 2, 3]
+    assert frame["bytes"].is_monotonic_increasing
+    assert frame["bytes"].iloc[-1] == frame["bytes_dev-edge"].iloc[-1] + frame["bytes_edge-cloud"].iloc[-1]
+    assert len(run.array("acc_device")) == 8
+    assert run.array("acc_device").mean() == pytest.approx(frame["acc_device"].iloc[-1])
+    module = run.model()
+    data = espalier.Experiment.build(SETTING).dataset()
+    right = (module(data.x_test).argmax(1) == data.y_test).float().mean()
+    assert float(right) == pytest.approx(frame["acc_global"].iloc[-1], abs=1e-6)
+    with pytest.raises(RunError, match="known: global"):
+        run.model("nonsense")
+
+
+def test_a_run_in_memory_and_one_in_a_directory_agree(tmp_path: Path) -> None:
+    kept = espalier.simulate("fedavg", SETTING, directory=tmp_path / "run").frame()
+    assert kept.equals(espalier.simulate("fedavg", SETTING).frame())
+
+
+def test_users_own_data_and_module(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(300, 5)
+    y = (x[:, 0] > 0).long()
+    data = espalier.Dataset.from_arrays(x[:200], y[:200], x[200:], y[200:])
+    setting = {
+        **SETTING,
+        "task": {"model": "tests.record.test_run:tiny"},
+        "training": {"lr": 0.5},
+        "stop": {"rounds": 10},
+    }
+    frame = espalier.simulate("hierfavg", setting, dataset=data).frame()
+    assert frame["acc_global"].iloc[-1] > 0.85
+
+
+def tiny(input_shape: tuple[int, ...], n_classes: int) -> torch.nn.Module:
+    return torch.nn.Linear(input_shape[0], n_classes)
+
+
+def test_time_to_a_target() -> None:
+    run = espalier.simulate("fedavg", {**SETTING, "world": {"compute": {"kind": "constant", "seconds": 1.0}}})
+    frame = run.frame()
+    middle = frame["acc_device"].iloc[2]
+    assert run.time_to(middle) == frame[frame["acc_device"] >= middle]["time"].iloc[0]
+    assert run.time_to(2.0) is None
+
+
+def test_not_a_run(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no run"):
+        espalier.Run(tmp_path)
+    with pytest.raises(RunError, match="no run"):
+        espalier.find_runs(tmp_path)
