@@ -85,6 +85,13 @@ class RecordSpec(Spec, family="record"):
     checkpoint_rounds: int | None = None
     checkpoint_seconds: float | None = 60.0
 
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
+        self.require(
+            self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more"
+        )
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,14 +17,14 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from espalier import __version__
 from espalier.cli import show
-from espalier.cli.pool import Errand, News, check_directory, errands, on_terminal, run_all
+from espalier.cli.plan import prepare, tidy, unfinished
+from espalier.cli.pool import Errand, News, on_terminal, run_all
 from espalier.cli.reproduce import reproduce
 from espalier.core.errors import ConfigError, EspalierError, nearest
 from espalier.core.method import available as known_methods
 from espalier.data import registry
 from espalier.experiment import Entry, bundled, read
 from espalier.record.run import find_runs
-from espalier.simulator.runner import load_experiment
 
 
 class Group(click.Group):
@@ -35,6 +37,14 @@ class Group(click.Group):
         except EspalierError as error:
             click.echo(f"espalier: {error}", err=True)
             sys.exit(error.exit_code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a subcommand; Ctrl-C where nothing is being run is a stop like any other."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("espalier: stopped.", err=True)
+            sys.exit(130)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -53,6 +63,7 @@ def main() -> None:
 @click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
+@click.option("--resume", "go_on", is_flag=True, help="Go on with the runs that --out holds already.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 def run(
@@ -65,6 +76,7 @@ def run(
     workers: int,
     data_dir: Path | None,
     report_path: Path | None,
+    go_on: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -77,9 +89,8 @@ def run(
     if seeds:
         found = replace(found, seeds=seeds)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    check_directory(where, go_on=False)
-    todo = errands(found, where, data_dir, workers)
-    _carry_out(todo, where, jobs, quiet, as_json)
+    todo = prepare(found, where, data_dir, workers, go_on=go_on)
+    _carry_out(todo, where, jobs, quiet, as_json, tidy)
     if report_path is not None:
         from espalier.report.page import write_report
 
@@ -97,19 +108,20 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 def resume(directory: Path, jobs: int, workers: int, data_dir: Path | None, quiet: bool, as_json: bool) -> None:
     """Go on with every unfinished run at or below DIRECTORY."""
-    unfinished = [r for r in find_runs(directory) if r.status["state"] != "finished" and r.directory is not None]
-    todo = []
-    for run in unfinished:
-        assert run.directory is not None
-        experiment = load_experiment(run.directory)
-        title = f"{run.label} · seed {run.seed}"
-        todo.append(Errand(experiment.to_plain(), run.directory, data_dir, workers, title))
+    todo = unfinished(directory, data_dir, workers)
     if not todo and not quiet and not as_json:
         click.echo(f"Every run below {directory} is finished.", err=True)
     _carry_out(todo, directory, jobs, quiet, as_json)
 
 
-def _carry_out(todo: list[Errand], where: Path, jobs: int, quiet: bool, as_json: bool) -> None:
+def _carry_out(
+    todo: list[Errand],
+    where: Path,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
+    failed: Callable[[Path], None] = lambda where: None,
+) -> None:
     silent = quiet or as_json
     if silent:
         ends = run_all(todo, jobs, lambda news: None) if todo else []
@@ -126,9 +138,10 @@ def _carry_out(todo: list[Errand], where: Path, jobs: int, quiet: bool, as_json:
             click.echo(f"espalier: {errand.title}: {end.text}", err=True)
             worst = max(worst, 70)
     if worst:
+        failed(where)
         sys.exit(worst)
     if any(end.state == "stopped" for end in ends):
-        click.echo(f"Stopped; everything is saved. Go on with: espalier resume {where}", err=True)
+        click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
         sys.exit(130)
     if not quiet:
         runs = find_runs(where)
@@ -148,6 +161,9 @@ def _with_bars(todo: list[Errand], jobs: int) -> list[News]:
         tasks: dict[int, Any] = {}
 
         def tell(news: News) -> None:
+            if news.state == "note":
+                bars.console.print(f"{todo[news.number].title}: {news.text}", markup=False)
+                return
             if news.number not in tasks:
                 tasks[news.number] = bars.add_task(todo[news.number].title, total=1.0, text="")
             bars.update(tasks[news.number], completed=news.done, text=news.text.splitlines()[-1] if news.text else "")
@@ -159,6 +175,8 @@ def _with_lines(todo: list[Errand], jobs: int) -> list[News]:
     shown: dict[int, int] = {}
 
     def tell(news: News) -> None:
+        if news.state == "note":
+            click.echo(f"{todo[news.number].title}: {news.text}", err=True)
         tenth = int(news.done * 10)
         if shown.get(news.number) != tenth and news.state in ("running", "finished"):
             shown[news.number] = tenth

@@ -1,21 +1,27 @@
-"""Runs of an experiment side by side: methods × seeds over worker processes, with progress."""
+"""Runs of an experiment side by side: methods × seeds over worker processes, with progress.
+
+The first Ctrl-C or SIGTERM lets every run save itself after the event in hand; the second ends all at once
+(which loses what was done since the last checkpoint, and nothing else).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import signal
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espalier.api import slug
-from espalier.core.errors import EspalierError, RunError
+from espalier.core.errors import EspalierError
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
@@ -34,12 +40,27 @@ class Errand:
 
 @dataclass(frozen=True)
 class News:
-    """What a run has to say: how far it is (0…1), its round and time, or how it ended."""
+    """What a run has to say: how far it is (0…1), its round and time, a note, or how it ended.
+
+    ``state`` is ``running``, ``note``, ``finished``, ``stopped``, ``crash``, or ``error`` and an exit code.
+    """
 
     number: int
     done: float
     text: str
     state: str = "running"
+
+    @property
+    def final(self) -> bool:
+        """Whether the run has ended."""
+        return self.state not in ("running", "note")
+
+
+@dataclass
+class Stop:
+    """Whether somebody asked to stop."""
+
+    asked: bool = False
 
 
 def errands(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[Errand]:
@@ -53,22 +74,24 @@ def errands(experiment: Experiment, out: Path, data_dir: Path | None, workers: i
     return found
 
 
-def do(number: int, errand: Errand, tell: Callable[[News], None]) -> None:
+def do(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) -> None:
     """Do one run, or go on with it, telling how far it is."""
     experiment = Experiment.build(errand.experiment)
-    runner = Runner(experiment, errand.directory, data_dir=errand.data_dir, workers=errand.workers)
-
-    def ask_to_stop(*_: object) -> None:
-        runner.stop = True
-
-    before = {s: signal.signal(s, ask_to_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    runner = Runner(
+        experiment, errand.directory, data_dir=errand.data_dir, workers=errand.workers,
+        tell=lambda text: tell(News(number, 0.0, text, "note")),
+    )  # fmt: skip
     limits, last = experiment.stop, [0.0]
+    parent = multiprocessing.parent_process()
 
     def progress(sim: Simulation) -> None:
+        runner.stop = stop.asked
         now = time.monotonic()
         if now - last[0] < 0.2:
             return
         last[0] = now
+        if parent is not None and not parent.is_alive():
+            runner.stop = True  # nobody is left to hear the news
         parts = [0.0]
         if limits.rounds is not None:
             parts.append(sim.round / limits.rounds)
@@ -78,102 +101,146 @@ def do(number: int, errand: Errand, tell: Callable[[News], None]) -> None:
         shown = "" if score is None else f"  {experiment.task.score} {score:.3f}"
         tell(News(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
 
-    try:
-        runner.run(progress)
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+    runner.run(progress)
     tell(News(number, 1.0, f"round {runner.simulation.round}  {runner.simulation.now:,.0f} s", "finished"))
+
+
+def attempt(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) -> News:
+    """Do one run; return how it ended, whatever happened."""
+    try:
+        do(number, errand, tell, stop)
+        return News(number, 1.0, "", "finished")
+    except (Stopped, KeyboardInterrupt):
+        return News(number, 0.0, "stopped", "stopped")
+    except EspalierError as error:
+        return News(number, 0.0, str(error), f"error {error.exit_code}")
+    except Exception:
+        return News(number, 0.0, traceback.format_exc(), "crash")
 
 
 def _work(number: int, errand: Errand, channel: Any) -> None:
     """Entry point of a worker process."""
+    # The terminal sends Ctrl-C to every process of the group; the parent passes it on as SIGTERM, once.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    stop = Stop()
+    signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
+    end = attempt(number, errand, channel.put, stop)
+    if end.state != "finished":
+        channel.put(end)
+
+
+@contextlib.contextmanager
+def listening(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
+    """Call ``first`` on the first Ctrl-C or SIGTERM and ``second`` on each further one."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals
+        return
+    count = 0
+
+    def heard(*_: object) -> None:
+        nonlocal count
+        count += 1
+        (first if count == 1 else second)()
+
+    before = {s: signal.signal(s, heard) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        do(number, errand, channel.put)
-    except Stopped:
-        channel.put(News(number, 0.0, "stopped", "stopped"))
-    except EspalierError as error:
-        channel.put(News(number, 0.0, str(error), f"error {error.exit_code}"))
-    except KeyboardInterrupt:
-        channel.put(News(number, 0.0, "stopped before it began", "stopped"))
-    except BaseException:
-        channel.put(News(number, 0.0, traceback.format_exc(), "crash"))
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
 
 
 def run_all(todo: Sequence[Errand], jobs: int, tell: Callable[[News], None]) -> list[News]:
     """Do all runs, ``jobs`` at a time; return how each ended. Stops cleanly on Ctrl-C and SIGTERM."""
     if jobs <= 1 or len(todo) == 1:
         return _one_by_one(todo, tell)
-    context = multiprocessing.get_context("spawn")
-    channel = context.Queue()
-    waiting = list(enumerate(todo))
-    running: dict[int, Any] = {}
-    ends: dict[int, News] = {}
-    stopping = False
-
-    def stop(*_: object) -> None:
-        nonlocal stopping
-        stopping = True
-        for process in running.values():
-            if process.is_alive() and process.pid:
-                os.kill(process.pid, signal.SIGTERM)
-
-    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        while running or (waiting and not stopping):
-            while waiting and len(running) < jobs and not stopping:
-                number, errand = waiting.pop(0)
-                process = context.Process(target=_work, args=(number, errand, channel), daemon=False)
-                process.start()
-                running[number] = process
-            try:
-                news: News = channel.get(timeout=0.2)
-            except queue.Empty:
-                for number, process in list(running.items()):
-                    if not process.is_alive() and channel.empty():
-                        gone = News(number, 0.0, f"the process died (exit code {process.exitcode})", "crash")
-                        ends[number] = gone
-                        del running[number]
-                        tell(gone)
-                continue
-            tell(news)
-            if news.state != "running":
-                ends[news.number] = news
-                finished = running.pop(news.number, None)
-                if finished is not None:
-                    finished.join()
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
-    for number, _ in waiting:
-        ends[number] = News(number, 0.0, "not begun", "stopped")
-    return [ends[i] for i in range(len(todo))]
+    return _Side(todo, jobs, tell).by_side()
 
 
 def _one_by_one(todo: Sequence[Errand], tell: Callable[[News], None]) -> list[News]:
     ends: list[News] = []
-    for number, errand in enumerate(todo):
-        if ends and ends[-1].state == "stopped":
-            ends.append(News(number, 0.0, "not begun", "stopped"))
-            continue
-        try:
-            do(number, errand, tell)
-            ends.append(News(number, 1.0, "", "finished"))
-        except Stopped:
-            ends.append(News(number, 0.0, "stopped", "stopped"))
-        except EspalierError as error:
-            ends.append(News(number, 0.0, str(error), f"error {error.exit_code}"))
-            tell(ends[-1])
+    stop = Stop()
+
+    def at_once() -> None:
+        raise KeyboardInterrupt
+
+    with listening(lambda: setattr(stop, "asked", True), at_once):
+        for number, errand in enumerate(todo):
+            if stop.asked:
+                ends.append(News(number, 0.0, "not begun", "stopped"))
+                continue
+            ends.append(attempt(number, errand, tell, stop))
+            if ends[-1].state != "finished":
+                tell(ends[-1])
     return ends
 
 
-def check_directory(out: Path, *, go_on: bool) -> None:
-    """Refuse to write over finished or foreign directories; ``go_on`` accepts unfinished runs."""
-    if out.exists() and any(out.iterdir()) and not go_on:
-        raise RunError(
-            f"{out} is not empty. Go on with its runs with `espalier resume {out}`, or choose another "
-            "directory with --out."
-        )
+class _Side:
+    """Runs side by side, each in a process of its own."""
+
+    def __init__(self, todo: Sequence[Errand], jobs: int, tell: Callable[[News], None]) -> None:
+        self.todo, self.jobs, self.tell = todo, jobs, tell
+        self.context = multiprocessing.get_context("spawn")
+        self.channel: Any = self.context.Queue()
+        self.waiting = list(enumerate(todo))
+        self.running: dict[int, Any] = {}
+        self.ends: dict[int, News] = {}
+        self.stopping = False
+
+    def by_side(self) -> list[News]:
+        """Do all runs; return how each ended."""
+        with listening(self._stop, lambda: self._signal(signal.SIGKILL)):
+            while self.running or (self.waiting and not self.stopping):
+                while self.waiting and len(self.running) < self.jobs and not self.stopping:
+                    self._start(*self.waiting.pop(0))
+                try:
+                    self._hear(self.channel.get(timeout=0.2))
+                except queue.Empty:
+                    self._bury()
+        for number, _ in self.waiting:
+            self.ends[number] = News(number, 0.0, "not begun", "stopped")
+        return [self.ends[i] for i in range(len(self.todo))]
+
+    def _start(self, number: int, errand: Errand) -> None:
+        process = self.context.Process(target=_work, args=(number, errand, self.channel), daemon=False)
+        process.start()
+        self.running[number] = process
+        if self.stopping:  # asked between the check and the start
+            self._signal(signal.SIGTERM)
+
+    def _stop(self) -> None:
+        self.stopping = True
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        for process in list(self.running.values()):
+            if process.pid and process.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def _hear(self, news: News) -> None:
+        self.tell(news)
+        if news.final:
+            self.ends[news.number] = news
+            process = self.running.pop(news.number, None)
+            if process is not None:
+                process.join()
+
+    def _bury(self) -> None:
+        """Take note of processes that ended without a word."""
+        dead = [n for n, process in self.running.items() if not process.is_alive()]
+        if not dead:
+            return
+        with contextlib.suppress(queue.Empty):  # their last words may still be on the way
+            for _ in range(100):
+                self._hear(self.channel.get(timeout=0.2))
+        for number in dead:
+            process = self.running.pop(number, None)
+            if process is None:
+                continue
+            text = f"the process died (exit code {process.exitcode}); its last checkpoint is whole"
+            self.ends[number] = News(number, 0.0, text, "stopped" if self.stopping else "crash")
+            self.tell(self.ends[number])
 
 
 def on_terminal() -> bool:

@@ -15,7 +15,7 @@ is a tier or a cluster with a clock of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.core.address import Address
@@ -58,12 +58,13 @@ class Ticket:
 @register
 @dataclass(slots=True)
 class Cohort:
-    """One round in progress."""
+    """One round in progress; ``held`` until its deadline, whoever has reported."""
 
     round: int = 0
     open: bool = False
     opened: float = 0.0
     overdue: bool = False
+    held: bool = False
     waiting: dict[Address, int] = field(default_factory=dict)
     arrived: list[Arrival] = field(default_factory=list)
 
@@ -157,6 +158,7 @@ class Aggregator:
         devices = self.env.devices() if survey.devices is None else survey.devices
         cohort = self.state.cohorts.setdefault(SURVEY, Cohort())
         cohort.open, cohort.opened, cohort.arrived, cohort.waiting = True, now, [], {}
+        cohort.overdue, cohort.held = False, survey.seconds is not None
         view = self._view(SURVEY, now)
         actions: list[Action] = []
         for device in devices:
@@ -164,7 +166,9 @@ class Aggregator:
             if survey.ask is not None and survey.models is None:
                 models = {}
             order = self._order(SURVEY, device, models, survey.updates, None, now, survey.ask, survey.args)
-            actions.append(Send(order))
+            actions.append(Send(replace(order, back=True)))
+        if survey.seconds is not None:
+            return [*actions, SetDeadline(survey.seconds, SURVEY, cohort.round)]
         if not actions:
             cohort.open = False
             return self._arrange({}, now)
@@ -182,7 +186,7 @@ class Aggregator:
             if arrangement.note:
                 actions.append(Record("arranged", arrangement.note))
             # The new children are there only once the runtime has applied the arrangement.
-            return [*actions, SetDeadline(0.0, "open", self.state.rounds)]
+            return [*actions, SetDeadline(0.0, "begin" if arrangement.again else "open", self.state.rounds)]
         return self._open_all(now)
 
     # -- rounds --------------------------------------------------------------------------------------
@@ -203,6 +207,7 @@ class Aggregator:
     def _open(self, key: str, now: float) -> list[Action]:
         cohort = self.state.cohorts.setdefault(key, Cohort(self.state.progress))
         cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
+        cohort.held = self.rules.pace.whole
         view = self._view(key, now)
         view.children = self._free(view.children)
         if not view.children:
@@ -258,7 +263,7 @@ class Aggregator:
         stranger = report.dispatcher != self.me or ticket is None or ticket.child != report.sender
         if stranger or ticket is None:
             key = self._cohort_of(report.sender, now)
-            if key is None:
+            if key is None or key not in state.cohorts:
                 return [self._drop(report, "no cohort takes it")]
             staleness = max(1, state.rounds - report.round)
         else:
@@ -297,7 +302,7 @@ class Aggregator:
 
     def _maybe_close(self, key: str, now: float) -> list[Action]:
         cohort = self.state.cohorts[key]
-        if not cohort.open:
+        if not cohort.open or (cohort.held and not cohort.overdue):
             return []
         if cohort.waiting and not (cohort.overdue and cohort.arrived):
             return []
@@ -360,7 +365,7 @@ class Aggregator:
         state.done += 1
         spent, last = now - state.order_at, now - state.update_at
         state.update_at = now
-        if self.rules.pace.enough(Progress(state.order, state.done, spent, last)):
+        if self.rules.pace.enough(Progress(state.order, state.done, spent, last, state.memory)):
             return [*actions, self._report(now)]
         return [*actions, SetDeadline(0.0, "open", state.rounds)]
 
@@ -391,7 +396,7 @@ class Aggregator:
         if cohort is None or not cohort.open or cohort.round != number:
             return []
         cohort.overdue = True
-        return self._close(key, now) if cohort.arrived else []
+        return self._close(key, now) if cohort.arrived or cohort.held else []
 
     def _joined(self, child: Address, now: float) -> list[Action]:
         """A child came, or woke up: it works from the next round on, or at once if the round has stalled."""
@@ -416,6 +421,7 @@ class Aggregator:
         state = self.state
         actions: list[Action] = []
         state.idle.discard(child)
+        self.rules.pace.forget(state.memory, child)
         for number in [n for n, t in state.tickets.items() if t.child == child]:
             del state.tickets[number]
         for key, cohort in list(state.cohorts.items()):

@@ -93,8 +93,10 @@ class Device:
 
     def _train(self, order: Order, now: float) -> list[Action]:
         train = self.local.train(self._view(now), order)
-        updates = 1 if self.pace.child_decides else order.updates
-        return [replace(train, token=self.state.token, updates=updates)]
+        if self.pace.child_decides:
+            # Update by update: the optimiser's state goes from one to the next, as if they were one training.
+            return [replace(train, token=self.state.token, updates=1, keep_memory=True)]
+        return [replace(train, token=self.state.token, updates=order.updates)]
 
     def _trained(self, event: Trained, now: float) -> list[Action]:
         state = self.state
@@ -102,13 +104,14 @@ class Device:
         assert order is not None
         state.done += event.updates
         state.spent += event.seconds
-        if self.pace.child_decides and not self.pace.enough(Progress(order, state.done, state.spent, event.seconds)):
+        progress = Progress(order, state.done, state.spent, event.seconds, state.memory)
+        if self.pace.child_decides and not self.pace.enough(progress):
             state.token += 1
             train = self.local.train(self._view(now), order)
-            return [replace(train, token=state.token, start=event.model, updates=1)]
+            last = event.model
+            return [replace(train, token=state.token, start=last, updates=1, memory=last, keep_memory=True)]
         stats = self.local.done(self._view(now), order, event.model)
-        group = next(iter(order.models))
-        return self._report(now, {group: event.model}, stats)
+        return self._report(now, self.local.sends(self._view(now), order, event.model), stats)
 
     def _measured(self, event: Measured, now: float) -> list[Action]:
         state = self.state
@@ -127,7 +130,7 @@ class Device:
         samples = self.env.samples(self.me)
         # An answer to a survey goes back to whoever asked; trained models go to the parent of now.
         parent = self.env.parent(self.me)
-        to = order.sender if order.ask is not None or parent is None else parent
+        to = order.sender if order.ask is not None or order.back or parent is None else parent
         state.order = None
         report = Report(
             order.id, order.sender, self.me, to, models, dict.fromkeys(models, samples), state.done, order.round, now,

@@ -25,6 +25,7 @@ class Order:
     ``updates`` counts the child's updates: local epochs (or steps) at a leaf, collect-and-merge cycles
     at an aggregator. ``budget`` is the time in seconds that the parent recommends for them.
     ``clock`` is the root's round. A question (``ask``) is an order for a statistic instead of training.
+    ``back``: the report goes to the sender, whoever is the child's parent by then.
     """
 
     id: int
@@ -39,6 +40,25 @@ class Order:
     anchor: Ref | None = None
     ask: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some numbers of a model, sent among the statistics of a report in place of the whole model.
+
+    Attributes:
+        model: The model.
+        spans: Where they lie in its flat vector: (start, stop) pairs.
+    """
+
+    model: Ref
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are."""
+        return sum(stop - start for start, stop in self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +153,14 @@ class Measured:
     seconds: float
 
 
-Event = Started | Arrived | Deadline | ChildJoined | ChildLeft | Trained | Measured
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A host that the node watches is gone: it said so, or its silence was noticed."""
+
+    host: int
+
+
+Event = Started | Arrived | Deadline | ChildJoined | ChildLeft | Trained | Measured | Lost
 
 
 # -- actions -----------------------------------------------------------------------------------------
@@ -217,5 +244,5 @@ class Record:
 
 Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Record
 
-for _kind in (Order, Report, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured):
+for _kind in (Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost):
     register(_kind)

@@ -20,9 +20,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from espalier.core.address import Address
+from espalier.core.aggregator import Aggregator
+from espalier.core.device import Device
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Action, Event
 from espalier.core.policies import Environment, HandDown, Local, Merge, Pace, Rules, Selection, Structure
@@ -42,6 +44,15 @@ class Node(Protocol):
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
+        ...
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """A node that wants to be told (:class:`~espalier.core.messages.Lost`) when certain hosts are gone."""
+
+    def watches(self, host: int) -> bool:
+        """Tell whether it matters to the node that a host is gone."""
         ...
 
 
@@ -83,6 +94,8 @@ class Plan:
         clock: Whose rounds count as the run's rounds (the slowest of them).
         starts: Who is told that the run begins: the root, or every device.
         node: Makes a method's own node for an address, or None for the usual one.
+        aggregator: The class of the usual aggregator.
+        device: The class of the usual device.
     """
 
     root: Rules = field(default_factory=Rules)
@@ -94,6 +107,8 @@ class Plan:
     clock: Level = "root"
     starts: Literal["root", "device"] = "root"
     node: Callable[[Address, Environment], Node | None] | None = None
+    aggregator: Callable[[Address, Rules, Environment], Node] = Aggregator
+    device: Callable[[Address, Local, Pace, Environment], Node] = Device
 
 
 @dataclass(frozen=True)

@@ -179,12 +179,16 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a node is with an order: updates done, seconds spent, each update's seconds."""
+    """How far a node is with an order: updates done, seconds spent, the last update's seconds.
+
+    ``memory`` is the node's own plain data; it outlives the order.
+    """
 
     order: Order
     done: int
     spent: float
     last: float
+    memory: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,9 @@ class Selection(Spec, family="selection", kind="uniform"):
 class Pace(Spec, family="pace", kind="barrier"):
     """A barrier: every selected child does ``updates`` updates and the round waits for all of them."""
 
+    #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
+    whole: ClassVar[bool] = False
+
     updates: int = 1
     #: what becomes of a report that answers an earlier round, or another aggregator's order
     late: Literal["drop", "keep"] = "drop"
@@ -237,6 +244,9 @@ class Pace(Spec, family="pace", kind="barrier"):
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at a closed round's arrivals; remember what the next round needs."""
+
+    def forget(self, memory: dict[str, Any], child: Address) -> None:
+        """A child no longer reports here: forget what was remembered of it."""
 
     def enough(self, progress: Progress) -> bool:
         """Tell, at the child, whether it reports now."""
@@ -331,6 +341,10 @@ class Local(Spec, family="local", kind="plain"):
         """Look at the finished model; return statistics for the report."""
         return {}
 
+    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
+        """Return the models that go into the report, by group."""
+        return {next(iter(order.models)): model}
+
 
 @dataclass(slots=True)
 class LocalView:
@@ -344,23 +358,39 @@ class LocalView:
 
 @dataclass(frozen=True)
 class Survey:
-    """A question to devices before a round: a statistic (``ask``), or a training (``ask=None``)."""
+    """A question to devices before a round: a statistic (``ask``), or a training (``ask=None``).
+
+    Attributes:
+        ask: The statistic's name.
+        args: Its arguments.
+        updates: How long the training is.
+        devices: Who is asked; everybody by default.
+        models: What goes out with the question; by default nothing, and with a training what the device would
+            get in a round.
+        seconds: The survey ends after so many seconds with the answers that are there, not sooner, not later; by
+            default when all have answered.
+    """
 
     ask: str | None
     args: dict[str, Any] = field(default_factory=dict)
     updates: int = 1
     devices: Sequence[Address] | None = None
     models: dict[str, Ref] | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """What a structure policy decided: new parents, new groups, new models, and a note of why."""
+    """What a structure policy decided: new parents, new groups, new models, and a note of why.
+
+    ``again``: the structure wants to be asked once more before the round opens (a survey about the new models, say).
+    """
 
     parents: Mapping[Address, Address | None] = field(default_factory=dict)
     groups: Mapping[Address, str] = field(default_factory=dict)
     models: Mapping[str, Ref] | None = None
     note: dict[str, Any] = field(default_factory=dict)
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -383,6 +413,10 @@ class Structure(Spec, family="structure", kind="given"):
     def follows(self) -> bool:
         """Tell whether a device that moves to another edge reports there from then on."""
         return not self.flat
+
+    def plants(self) -> bool:
+        """Tell whether the runtime puts a device that comes into the tree; else the nodes do so themselves."""
+        return True
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ class Tree:
         self._sorted = {}
         self.device_parent[:] = parents
         order = np.argsort(parents, kind="stable")
-        found, starts = np.unique(parents[order], return_index=True)
-        for parent, block in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        starts = np.flatnonzero(np.diff(parents[order], prepend=parents[order[:1]] - 1))
+        for parent, block in zip(parents[order[starts]].tolist(), np.split(order, starts[1:]), strict=True):
             if parent == NOBODY:
                 continue
             self._children.setdefault(parent, set()).update(block.tolist())

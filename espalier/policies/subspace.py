@@ -193,7 +193,7 @@ class OneShot(Structure, kind="subspace"):
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.vectors >= 1, "vectors", "at least 1")
-        self.require(self.beta == "auto" or 0 <= self.beta, "beta", 'degrees, 0 or more, or "auto"')
+        self.require(self.beta == "auto" or self.beta >= 0, "beta", 'degrees, 0 or more, or "auto"')
 
     def survey(self, view: View) -> Survey | None:
         """Ask the devices that are not known yet, unless they are at work."""

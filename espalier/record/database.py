@@ -21,7 +21,7 @@ import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,26 +91,28 @@ def _finite(value: Any) -> Any:
 class Recorder:
     """Buffers rows and writes them in transactions."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Open or create the database; ``None`` keeps it in memory."""
+    def __init__(self, path: Path | None, facts: Mapping[str, Any] | None = None) -> None:
+        """Open or create the database; ``None`` keeps it in memory, ``facts`` become meta of a new one."""
         self.path = path
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in GROWING}
         with self._trouble():
             self.connection = sqlite3.connect(":memory:") if path is None else connect(path)
         try:
-            self._begin()
+            self._begin(facts or {})
         except BaseException:
             self.connection.close()
             raise
 
-    def _begin(self) -> None:
-        with self._trouble():
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        with self._trouble(), self.connection:
             found = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if not found:
                 # One transaction: a process killed here leaves an empty database, not half a schema.
-                self.connection.executescript(
-                    f"BEGIN; {_SCHEMA} INSERT INTO meta VALUES ('format', '{FORMAT}'); COMMIT;"
-                )
+                self.connection.execute("BEGIN")
+                for statement in _SCHEMA.split(";")[:-1]:
+                    self.connection.execute(statement)
+                rows = [(key, plain_json(value)) for key, value in {"format": FORMAT, **facts}.items()]
+                self.connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         form = self.read_meta("format")
         if form != FORMAT:
             raise RunError(

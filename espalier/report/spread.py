@@ -59,7 +59,7 @@ def over_time(run: Run, score: str) -> Figure | None:
     series = _thinned(run.arrays(f"{score}_device"))
     if not series:
         return None
-    x, title, unit = _steps(series)
+    series, x, title, unit = _steps(series)
     levels = np.array([np.nanquantile(v.astype(float), [0.05, 0.25, 0.5, 0.75, 0.95]) for _, _, v in series])
     name, of = unit_of(f"{score}_device")
     tone = LIGHT[0]
@@ -80,7 +80,9 @@ def over_time(run: Run, score: str) -> Figure | None:
     tail = [float(v[: max(1, len(v) // 10)].mean()) if len(v) else float("nan") for v in worst]
     if score in ("acc", "miou"):
         line = {"color": MUTED[0], "dash": "dot", "width": 1.5}
-        data.append({"type": "scatter", "x": x, "y": numbers(tail), "mode": "lines", "name": "worst tenth", "line": line})
+        data.append(
+            {"type": "scatter", "x": x, "y": numbers(tail), "mode": "lines", "name": "worst tenth", "line": line}
+        )
     return figure(data, axis(title, unit), axis(f"{name} per device", of))
 
 
@@ -89,7 +91,7 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
     series = _thinned(run.arrays(f"{score}_edge"))
     if not series:
         return None
-    x, title, unit = _steps(series)
+    series, x, title, unit = _steps(series)
     table = np.stack([v for _, _, v in series]).T.astype(float)
     name, of = unit_of(f"{score}_edge")
     rows = [f"edge {e}" for e in range(len(table))]
@@ -106,11 +108,13 @@ def _thinned(series: Series, most: int = 150) -> Series:
     return [series[i] for i in thin(len(series), most).tolist()]
 
 
-def _steps(series: Series) -> tuple[list[float | None], str, str]:
-    """Return the horizontal axis: rounds where each evaluation has its own, else virtual time."""
-    rounds = np.array([r for _, r, _ in series], dtype=float)
+def _steps(series: Series) -> tuple[Series, list[float | None], str, str]:
+    """Return the horizontal axis: rounds where evaluations follow them (of several in one round the last), else time."""
+    rounds = np.array([r for _, r, _ in series])
+    last = np.append(np.diff(rounds) > 0, True)
+    if 2 * int(last.sum()) > len(series):
+        kept = [s for s, keep in zip(series, last.tolist(), strict=True) if keep]
+        return kept, numbers(rounds[last].astype(float), 9), "global rounds", "count"
     times = np.array([t for t, _, _ in series])
-    if len(rounds) < 2 or (np.diff(rounds) > 0).all():
-        return numbers(rounds, 9), "global rounds", "count"
     unit, size = time_unit(float(times[-1]))
-    return numbers(times / size, 6), "virtual time", unit
+    return series, numbers(times / size, 6), "virtual time", unit

@@ -196,7 +196,9 @@ def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
     else:
         lines.append("Figures at the end of the runs. Bold: best of its column; one seed allows no test.")
     for setting in comparison.settings:
-        lines.append(f"{setting.name}: {describe(setting.experiment)}." if setting.name else describe(setting.experiment) + ".")
+        lines.append(
+            f"{setting.name}: {describe(setting.experiment)}." if setting.name else describe(setting.experiment) + "."
+        )
     going = [r for r in comparison.readings if r.state != "finished"]
     if going:
         lines.append(

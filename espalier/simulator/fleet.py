@@ -6,10 +6,12 @@ would know from its parent's directory and its children's greetings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError
@@ -18,7 +20,7 @@ from espalier.core.store import Ref
 from espalier.core.tree import NOBODY, Tree
 from espalier.data.partition import Partition
 from espalier.simulator.ledger import Ledger
-from espalier.world.protocols import Shape
+from espalier.world.protocols import BoundLinks, Shape
 from espalier.world.world import BoundWorld
 
 
@@ -43,6 +45,13 @@ class Fleet:
         self.tiers = tuple(tiers)
         #: mini-batches of one update on a device; set by the simulation
         self.batches: Callable[[int], int] = lambda device: 1
+        #: the links of now, who answers now, accuracy after a trial training; set by the simulation
+        self.links: Callable[[], BoundLinks] = lambda: world.links
+        self.answers: Callable[[int], bool] = lambda host: True
+        self.pretrained: Callable[[int, int], float] = lambda device, epochs: 0.0
+        #: facts that only the simulation knows, by name
+        self.tellers: dict[str, Callable[..., Any]] = {}
+        self._links: tuple[int, NDArray[np.float64]] | None = None
         #: evaluates models on a node's own set; set by the simulation
         self.judge: Callable[[Sequence[Ref], str, Address, str], list[float]] = _no_judge
 
@@ -128,10 +137,13 @@ class Fleet:
                 return self.edge_host(int(self.location[args["device"]]))
             case "nominal":
                 batches = args["batches"]
-                return self.world.compute.nominal(args["device"], batches, args["now"])
+                return self.world.compute.at(args.get("epoch", 0)).nominal(args["device"], batches, args["now"])
             case "update_time":
                 device = args["device"]
-                return self.world.compute.nominal(device, self.batches(device), args["now"])
+                compute = self.world.compute.at(args.get("epoch", 0))
+                return compute.nominal(device, self.batches(device), args["now"])
+            case "update_batches":
+                return self.batches(args["device"])
             case "uplink":
                 return self.world.links.uplink
             case "model_time":
@@ -141,9 +153,46 @@ class Fleet:
             case "link_times":
                 links = self.world.links.at(args.get("epoch", 0))
                 return links.matrix(np.asarray(args["devices"], dtype=np.int64), self.store.spec.model_bytes)
+            case "link_report":
+                links = self.world.links.at(args["epoch"])
+                return links.claims(args["device"], self._all_links(args["epoch"])[args["device"]])
+            case "broadcast":
+                return self.world.links.broadcast
             case "neighbours":
-                return self.world.links.neighbours(args["device"])
+                return self._neighbours(args["device"])
+            case "delay":
+                return self.links().time(args["src"], args["dst"], self.store.spec.model_bytes, args["now"])
+            case "hop_count":
+                return len(self.links().hops(args["src"], args["dst"])) or math.inf
+            case "delays":
+                nbytes = args.get("nbytes", self.store.spec.model_bytes)
+                return self.links().matrix(np.asarray(args["devices"], dtype=np.int64), nbytes)
+            case "answers":
+                return self.answers(args["host"])
+            case "pretraining_accuracy":
+                return self.pretrained(args["device"], args["epochs"])
+        if what in self.tellers:
+            return self.tellers[what](**args)
         raise ConfigError(f"Nobody in this fleet can tell {what!r}.")
+
+    def _all_links(self, epoch: int) -> NDArray[np.float64]:
+        """Return the seconds of a model between all devices in a global round, [N, N]; the last round's are kept."""
+        if self._links is None or self._links[0] != epoch:
+            devices = np.arange(self.n_devices)
+            self._links = (epoch, self.world.links.at(epoch).matrix(devices, self.store.spec.model_bytes))
+        return self._links[1]
+
+    def _neighbours(self, device: int) -> list[int]:
+        links = self.links()
+        found: list[int] = links.neighbours(device).tolist()
+        if not found and self.n_devices > 1 and not links.relays:
+            some = links.matrix(np.arange(min(50, self.n_devices)), 0)
+            if not np.isfinite(some[~np.eye(len(some), dtype=bool)]).any():
+                raise ConfigError(
+                    "world.links join no two devices, and this method builds its tree among them: choose links of "
+                    "kind 'graph', or give dev_dev."
+                )
+        return found
 
 
 def _no_judge(refs: Sequence[Ref], where: str, node: Address, what: str) -> list[float]:

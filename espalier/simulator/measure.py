@@ -15,14 +15,19 @@ from numpy.typing import NDArray
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL
+from espalier.core.seeds import stream
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
+from espalier.record.agreement import adjusted_rand
 from espalier.simulator.scores import Score, Scores, alike
 
 if TYPE_CHECKING:
     from espalier.simulator.simulation import Simulation
 
 Floats = NDArray[np.float64]
+
+#: samples that a server holds to judge models by: drawn from all training samples, none of the test
+PROXY = 500
 
 
 class Meter:
@@ -56,10 +61,9 @@ class Meter:
         """Write who is in the fleet."""
         sim = self.sim
         part = sim.fleet.partition
-        sim.recorder.devices(
-            (i, int(e), int(n), h.astype("<i4").tobytes())
-            for i, (e, n, h) in enumerate(zip(part.edge, part.sizes, part.histogram, strict=True))
-        )
+        counts = np.ascontiguousarray(part.histogram, dtype="<i4")
+        columns = zip(part.edge.tolist(), part.sizes.tolist(), counts, strict=True)
+        sim.recorder.devices((i, edge, samples, row.tobytes()) for i, (edge, samples, row) in enumerate(columns))
         sim.recorder.meta("fleet", {"devices": part.n_devices, "edges": part.n_edges, "cloud": sim.fleet.cloud})
         if part.n_devices <= 20_000:
             sim.recorder.meta("partition", part.describe())
@@ -83,6 +87,7 @@ class Meter:
         row["jobs_ordered"] = float(sim.ledger.ordered)
         row["jobs_computed"] = float(sim.ledger.computed)
         row["groups"] = float(len({int(r) for r in devices.values()}))
+        row |= self._agreement(devices)
         for name, value in row.items():
             sim.recorder.metric(sim.now, sim.round, name, value)
         for (tier, direction, kind), nbytes in sorted(self._bytes.items()):
@@ -93,6 +98,18 @@ class Meter:
         sim.recorder.commit()
         self.last = row
         self.evaluations += 1
+
+    def _agreement(self, devices: dict[tuple[int, int], Ref]) -> dict[str, float]:
+        """Return how well the devices that share a model are those that share a labelling, if there are several."""
+        views, looks = self.sim.views, self.sim.weather.looks()
+        tables = [(look.planted, look.concept.permutation) for look in views.looks]
+        truth = np.array([tables.index(t) for t in tables], dtype=np.int64)[looks]
+        if len(np.unique(truth)) < 2:
+            return {}
+        used = np.zeros(len(looks), dtype=np.int64)
+        for (place, group), members in alike(*self.places()):
+            used[members] = int(devices[place, group])
+        return {"ari": adjusted_rand(truth, used)}
 
     def _spread(self, scope: str, scores: dict[str, Floats]) -> dict[str, float]:
         sim = self.sim
@@ -166,6 +183,10 @@ class Meter:
             pool, cells = "train", sim.task.dataset.cell_train
         elif where == "validation" and part.validation is not None:
             rows, pool, cells = part.validation_rows(host), "train", sim.task.dataset.cell_train
+        elif where == "proxy":
+            data = sim.task.dataset
+            drawn = stream(sim.seed, "data", "proxy").permutation(len(data.cell_train))[:PROXY]
+            rows, pool, cells = np.sort(drawn), "train", data.cell_train
         elif where == "test":
             rows, pool, cells = np.arange(len(sim.task.dataset.cell_test)), "test", sim.task.dataset.cell_test
         else:

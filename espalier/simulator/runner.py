@@ -86,7 +86,7 @@ class Runner:
                 fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
                 getattr(experiment.world.mobility, "stay", 1.0),
             )  # fmt: skip
-            recorder = Recorder(None if directory is None else directory / "run.sqlite")
+            recorder = Recorder(None if directory is None else directory / "run.sqlite", self._facts())
             self.recorder = recorder
             self.simulation = Simulation(
                 self.entry.plan(setting), self.task, experiment.world, parted, self.seed,
@@ -119,7 +119,6 @@ class Runner:
             resumed = self._resume()
             self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
             if not resumed:
-                self._describe()
                 self.simulation.start()
             while self.simulation.step():
                 if progress is not None:
@@ -218,15 +217,18 @@ class Runner:
         self._saved_round = self.simulation.round
         return True
 
-    def _describe(self) -> None:
-        record = self.recorder
-        record.meta("experiment", self.experiment.to_plain())
-        record.meta("label", self.entry.label)
-        record.meta("method", self.entry.method.kind)
-        record.meta("reconstruction", self.entry.method.reconstruction)
-        record.meta("seed", self.seed)
-        record.meta("model_bytes", self.task.spec.model_bytes)
-        record.meta("parameters", self.task.spec.n_params)
+    def _facts(self) -> dict[str, Any]:
+        """Return what a reader of the record must know from its first moment."""
+        return {
+            "experiment": self.experiment.to_plain(),
+            "label": self.entry.label,
+            "method": self.entry.method.kind,
+            "reconstruction": self.entry.method.reconstruction,
+            "seed": self.seed,
+            "model_bytes": self.task.spec.model_bytes,
+            "parameters": self.task.spec.n_params,
+            "status": {"state": "running", "pid": os.getpid()},
+        }
 
     def _finish(self) -> None:
         if self.directory is not None:

@@ -6,6 +6,7 @@ metrics (or ``mse``); ``loss`` comes with each.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -163,14 +164,19 @@ def alike(*columns: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArra
         if low == high:
             tables.append(np.array([low]))
             continue
-        found, place = np.unique(column, return_inverse=True)
+        if high - low < 2**16:
+            found, place = np.arange(low, high + 1), column - low
+        else:
+            found, place = np.unique(column, return_inverse=True)
         tables.append(found)
         code = code * len(found) + place.reshape(-1)
     shape = [len(t) for t in tables]
     if not code.any():
         yield tuple(int(t[0]) for t in tables), np.arange(len(code))
         return
-    order = np.argsort(code, kind="stable")
+    # numpy sorts 16-bit numbers by radix, ten times faster
+    narrow = code.astype(np.uint16) if math.prod(shape) <= 2**16 else code
+    order = np.argsort(narrow, kind="stable")
     starts = np.flatnonzero(np.diff(code[order], prepend=-1))
     for start, members in zip(starts.tolist(), np.split(order, starts[1:]), strict=True):
         places = np.unravel_index(int(code[order[start]]), shape)

@@ -16,7 +16,6 @@ import numpy as np
 from torch import Tensor
 
 from espalier.core.address import Address, host_of
-from espalier.core.aggregator import Aggregator
 from espalier.core.codec import refs_in
 from espalier.core.device import Device
 from espalier.core.errors import ProtocolError
@@ -48,6 +47,7 @@ from espalier.simulator.fleet import Fleet
 from espalier.simulator.ledger import Job, Ledger
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.measure import Meter
+from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
@@ -62,14 +62,18 @@ ASKED = 1 << 32
 
 @dataclass(frozen=True)
 class Limits(Spec, family="stop"):
-    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first."""
+    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first.
 
-    rounds: int | None = 20
+    Neither given: after 20 rounds.
+    """
+
+    rounds: int | None = None
     seconds: float | None = None
 
     def check(self) -> None:
         """Refuse a run without an end."""
-        self.require(self.rounds is not None or self.seconds is not None, "rounds", "given, or seconds")
+        if self.rounds is None and self.seconds is None:
+            object.__setattr__(self, "rounds", 20)
         self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
         self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
 
@@ -140,13 +144,16 @@ class Simulation:
         self.weather = Weather(self)
         self.meter = Meter(self)
         self.fleet.judge = self.meter.judge
+        self.fleet.links, self.fleet.answers = self.weather.links, self.weather.alive
+        self.fleet.pretrained = Pretraining(self).accuracy
 
     # -- running ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Plant the tree and let the run begin."""
         self.weather.begin()
-        self.fleet.plant(self.plan.root.structure.flat)
+        if self.plan.root.structure.plants():
+            self.fleet.plant(self.plan.root.structure.flat)
         self.meter.describe_fleet()
         for node in self.fleet.tree.aggregators():
             if node != self.fleet.tree.root:
@@ -154,7 +161,7 @@ class Simulation:
         if self.plan.starts == "root":
             self.queue.push(0.0, NODE, ToNode(self.fleet.tree.root, Started()))
         else:
-            for device in self.fleet.devices():
+            for device in np.flatnonzero(self.fleet.alive).tolist():
                 self.queue.push(0.0, NODE, ToNode(device, Started()))
         if self.schedule.seconds is not None:
             self.queue.push(self.schedule.seconds, LATE, ToWorld("evaluate"))
@@ -186,7 +193,7 @@ class Simulation:
         self.weather.stirred()
         if not self.weather.alive(host) and host >= self.fleet.n_devices:
             self._held.append(what)  # a server that is down: the sender tries until it is back
-        elif self.weather.life(host) == what.life or host >= self.fleet.n_devices:
+        elif host >= self.fleet.n_devices or (self.weather.alive(host) and self.weather.life(host) == what.life):
             self.tell(what.node, what.event)
 
     def died(self, host: int, forgets: bool) -> None:
@@ -235,9 +242,9 @@ class Simulation:
             node = self.plan.node(address, self.fleet)
         if node is None:
             if self.fleet.is_device(address):
-                node = Device(address, self.plan.local, self.plan.child, self.fleet)
+                node = self.plan.device(address, self.plan.local, self.plan.child, self.fleet)
             else:
-                node = Aggregator(address, self._rules(address), self.fleet)
+                node = self.plan.aggregator(address, self._rules(address), self.fleet)
         return node
 
     def _rules(self, address: Address) -> Rules:
@@ -360,17 +367,21 @@ class Simulation:
             self.reparent(node, parent)
 
     def reparent(self, node: Address, parent: Address | None) -> None:
-        """Make a node report to another parent; both parents learn it."""
+        """Make a node report to another parent; both parents learn it (unless they run on a device that is gone)."""
         tree = self.fleet.tree
         old = tree.parent(node)
         if old == parent:
             return
         tree.attach(node, parent)
         self.recorder.move(self.now, node, parent, tree.group(node))
-        if old is not None:
+        if old is not None and self._hears(old):
             self.tell(old, ChildLeft(node))
-        if parent is not None:
+        if parent is not None and self._hears(parent):
             self.tell(parent, ChildJoined(node))
+
+    def _hears(self, address: Address) -> bool:
+        host = host_of(address)
+        return host >= self.fleet.n_devices or self.weather.alive(host)
 
     # -- what is alive -----------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from espalier.core.address import host_of
-from espalier.core.messages import Arrived, Message, Order, Report
+from espalier.core.messages import Arrived, Message, Order, Part, Report
 from espalier.simulator.queue import NODE, ToNode
 from espalier.simulator.uplinks import Uplinks
 from espalier.world.protocols import BoundLinks, Tier
@@ -29,6 +29,8 @@ def payload_bytes(value: Any) -> int:
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, np.ndarray):
+        return 4 * value.size
+    if isinstance(value, Part):
         return 4 * value.size
     if isinstance(value, Mapping):
         return sum(payload_bytes(v) for v in value.values())
@@ -69,6 +71,8 @@ class Transport:
         if seconds == float("inf"):
             sim.recorder.event(sim.now, "unreachable", src, {"to": dst})
             return
+        if links.broadcast == "free" and isinstance(message, Order) and max(src, dst) < sim.fleet.n_devices:
+            seconds = 0.0
         hops = links.hops(src, dst, via)
         copies = dict.fromkeys(range(len(hops)), 1)
         if faults is not None:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.messages import ChildLeft, Started
+from espalier.core.messages import ChildLeft, Lost, Started
+from espalier.core.method import Watcher
 from espalier.simulator.queue import WORLD, ToWorld
 from espalier.simulator.views import Look
 from espalier.world.protocols import BoundCompute, BoundLinks
@@ -33,6 +34,7 @@ class Weather:
         world, shape = simulation.world, simulation.fleet.shape
         self._lives: dict[int, int] = {}
         self._dead: set[int] = set()
+        self._unnoticed: set[int] = set()
         self._homes: dict[Address, Address] = {}
         self._quiet = 0
         self._epoch = 0
@@ -204,6 +206,7 @@ class Weather:
         sim.died(host, forgets)
         sim.recorder.event(sim.now, "gone", host, {"silent": silent})
         if silent:
+            self._unnoticed.add(host)
             what = {"host": host, "life": self.life(host)}
             sim.queue.push(sim.now + sim.world.notice, WORLD, ToWorld("noticed", what))
         else:
@@ -212,11 +215,15 @@ class Weather:
     def _noticed(self, host: int) -> None:
         """A host is known to be gone: it leaves the tree, and its children find another parent."""
         sim, fleet = self.sim, self.sim.fleet
+        self._unnoticed.discard(host)
         if host < fleet.n_devices:
             parent, root = fleet.parent(host), fleet.tree.root
             sim.reparent(host, None)
-            if parent != root:
+            for role in [a for a in fleet.tree.aggregators() if host_of(a) == host]:
+                sim.reparent(role, None)
+            if parent != root and sim.plan.root.structure.plants():
                 sim.tell(root, ChildLeft(host))
+            self._tell_watchers(host)
             return
         if host == fleet.tree.root:
             return
@@ -230,19 +237,30 @@ class Weather:
                 sim.reparent(child, self._place(child))
         sim.recorder.event(sim.now, "taken_over", host, {})
 
+    def _tell_watchers(self, host: int) -> None:
+        sim = self.sim
+        watchers = [a for a, n in sim.nodes.items() if isinstance(n, Watcher) and n.watches(host)]
+        for address in sorted(watchers):
+            if self.alive(host_of(address)):
+                sim.tell(address, Lost(host))
+
     def _comes(self, host: int, forgets: bool) -> None:
         sim, fleet = self.sim, self.sim.fleet
         if self.alive(host):
             return
+        if host in self._unnoticed and host < fleet.n_devices:
+            self._noticed(host)  # it is back before anyone missed it, but what it was doing is lost
         self._dead.discard(host)
         self._links = None
         sim.recorder.event(sim.now, "came", host, {})
         if host < fleet.n_devices:
             fleet.alive[host] = True
+            plants = sim.plan.root.structure.plants()
             if sim.plan.starts == "device":
-                fleet.tree.attach(host, self._place(host))
+                if plants:
+                    fleet.tree.attach(host, self._place(host))
                 sim.tell(host, Started())
-            else:
+            elif plants:
                 sim.reparent(host, self._place(host))
             return
         sim.returned(host)
@@ -273,6 +291,7 @@ class Weather:
         return {
             "lives": dict(self._lives),
             "dead": set(self._dead),
+            "unnoticed": set(self._unnoticed),
             "homes": dict(self._homes),
             "quiet": self._quiet,
             "epoch": self._epoch,
@@ -282,6 +301,7 @@ class Weather:
     def restore(self, plain: dict[str, Any]) -> None:
         """Become the weather that :meth:`save` described."""
         self._lives, self._dead = dict(plain["lives"]), set(plain["dead"])
+        self._unnoticed = set(plain["unnoticed"])
         self._homes, self._quiet, self._epoch = dict(plain["homes"]), plain["quiet"], plain["epoch"]
         self._looks = plain["looks"]
         self._links = self._compute = None

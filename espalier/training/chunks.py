@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
@@ -34,8 +35,15 @@ def arranged(jobs: Sequence[Job], size: int, workers: int) -> Iterator[list[int]
         for group in groups.values():
             # Equal lengths keep their order (the sort is stable), so results can stream out early.
             group.sort(key=lambda i: -jobs[i].n_steps)
-            for at in range(0, len(group), size):
-                yield group[at : at + size]
+            yield from _cut(group, size, workers)
+
+
+def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
+    """Cut into pieces of at most ``size``, as even as can be, one or more for every worker."""
+    pieces = -(-len(group) // size)
+    pieces = min(len(group), -(-pieces // workers) * workers)
+    bounds = [len(group) * p // pieces for p in range(pieces + 1)]
+    return (group[a:b] for a, b in itertools.pairwise(bounds))
 
 
 def _kind(job: Job) -> Hashable:

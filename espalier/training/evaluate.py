@@ -7,6 +7,7 @@ every edge's and device's own test distribution, so each distinct model is evalu
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
-from espalier.training.losses import IGNORED, Loss, LossName, resolve
+from espalier.training.losses import IGNORED, Loss, resolve
 from espalier.training.merged.probe import Plan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
@@ -33,7 +34,7 @@ from espalier.training.work import Pool
 Kind = Literal["classification", "regression", "segmentation"]
 Metric = Callable[[Tensor, Tensor], Tensor]
 
-_LOSSES: dict[str, LossName] = {
+_LOSSES: dict[str, str] = {
     "classification": "cross_entropy",
     "regression": "mse",
     "segmentation": "pixel_cross_entropy",
@@ -47,17 +48,17 @@ class Evaluation:
     Attributes:
         count: Samples per cell, int64 ``[n_cells]``.
         loss_sum: Summed loss per cell, float64 ``[n_cells]``.
-        correct: Classification: right answers per cell, int64 ``[n_cells]``.
+        correct: Classification: right answers per cell, int64 ``[n_cells]``. Else None.
         confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
-            per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``.
-        sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``.
+            per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
+        sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
     """
 
     count: NDArray[np.int64]
     loss_sum: NDArray[np.float64]
-    correct: NDArray[np.int64] | None = None
-    confusion: NDArray[np.int64] | None = None
-    sums: NDArray[np.float64] | None = None
+    correct: NDArray[np.int64] | None
+    confusion: NDArray[np.int64]
+    sums: NDArray[np.float64]
 
     @property
     def loss(self) -> float:
@@ -152,10 +153,10 @@ class Evaluator:
         """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
         if len(rows) == 0:
             raise TrainingError("rows is empty; an evaluation needs at least one row.")
-        for index, vector in enumerate(vectors):
+        for number, vector in enumerate(vectors):
             if vector.shape != (self._spec.size,):
                 raise TrainingError(
-                    f"Vector {index} has shape {tuple(vector.shape)}; ({self._spec.size},) is accepted for this model."
+                    f"Vector {number} has shape {tuple(vector.shape)}; ({self._spec.size},) is accepted for this model."
                 )
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
         size = min(_MOST_MODELS, chunks.size_for(self._spec))
@@ -180,7 +181,7 @@ class Evaluator:
 
         def forward(x: Tensor) -> Tensor:
             merged = x.unsqueeze(0).expand(len(vectors), *x.shape).flatten(0, 1)
-            return replica.forward(merged, len(vectors)).unflatten(0, (len(vectors), -1))
+            return torch.unflatten(replica.forward(merged, len(vectors)), 0, (len(vectors), -1))
 
         return forward
 
@@ -220,8 +221,8 @@ class _Tally:
         self._count = torch.zeros(cells, dtype=torch.int64)
         self._loss = torch.zeros(cells, dtype=torch.float64)
         self._correct = torch.zeros(cells, dtype=torch.int64)
-        self._confusion: Tensor | None = None
-        self._sums: Tensor | None = None
+        self._confusion = torch.zeros(0, dtype=torch.int64)
+        self._sums = torch.zeros(0, dtype=torch.float64)
 
     def add(self, outputs: Tensor, y: Tensor, cells: Tensor, losses: Tensor) -> None:
         """Count a batch: outputs and targets ``[n, ...]``, cells and losses ``[n]``."""
@@ -229,7 +230,7 @@ class _Tally:
         self._loss.index_add_(0, cells, losses.double())
         if self._kind == "regression":
             values = self._metric(outputs, y).double()
-            if self._sums is None:
+            if not len(self._sums):
                 self._sums = torch.zeros(self._cells, values.shape[1], dtype=torch.float64)
             self._sums.index_add_(0, cells, values)
             return
@@ -237,17 +238,16 @@ class _Tally:
         answers = outputs.argmax(1)
         if self._kind == "classification":
             self._correct += torch.bincount(cells[answers == y], minlength=self._cells)
-            shape, places = (self._cells, classes), cells * classes + answers
+            shape, places = [self._cells, classes], cells * classes + answers
         else:
             valid = y != IGNORED
             pixels = cells.view(-1, 1, 1) * classes * classes + y * classes + answers
-            shape, places = (self._cells, classes, classes), pixels[valid]
-        counted = torch.bincount(places, minlength=int(np.prod(shape))).view(shape)
-        self._confusion = counted if self._confusion is None else self._confusion + counted
+            shape, places = [self._cells, classes, classes], pixels[valid]
+        counted = torch.bincount(places, minlength=math.prod(shape)).view(shape)
+        self._confusion = self._confusion + counted if len(self._confusion) else counted
 
     def done(self) -> Evaluation:
         """What was counted."""
-        confusion = None if self._confusion is None else self._confusion.numpy()
-        sums = None if self._sums is None else self._sums.numpy()
         correct = self._correct.numpy() if self._kind == "classification" else None
-        return Evaluation(self._count.numpy(), self._loss.numpy(), correct, confusion, sums)
+        counts = self._count.numpy(), self._loss.numpy()
+        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy())

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
-from espalier.core.params import ParamSpec
+from espalier.core.params import Entry, ParamSpec
+
+
+def tensors(module: nn.Module, spec: ParamSpec) -> Iterator[tuple[Entry, Tensor, bool]]:
+    """Yield entries, the module's tensors, and whether an entry names a parameter a second time (tied weights)."""
+    state = module.state_dict(keep_vars=True)
+    for entry in spec.entries:
+        tensor = state[entry.name]
+        yield entry, tensor, isinstance(tensor, nn.Parameter) and entry.stop > spec.n_params
 
 
 def put(module: nn.Module, spec: ParamSpec, vector: Tensor) -> None:
     """Copy a flat vector ``[spec.size]`` into a module of the same floating type."""
-    state = module.state_dict(keep_vars=True)
     with torch.no_grad():
-        for e in spec.entries:
-            state[e.name].copy_(vector[e.start : e.stop].view(e.shape))
+        for entry, tensor, again in tensors(module, spec):
+            if not again:
+                tensor.copy_(vector[entry.start : entry.stop].view(entry.shape))
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

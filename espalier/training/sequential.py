@@ -15,7 +15,7 @@ from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import Noise
-from espalier.training.modules import cast
+from espalier.training.modules import cast, tensors
 from espalier.training.schedule import schedule, width
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Job, Result
@@ -92,7 +92,7 @@ class Sequential:
             with mode:
                 outputs = self._module(cast(x, vector.dtype))
             losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
-            (losses.sum() / size).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward([losses.sum() / size])
             total += float(losses.detach().sum())
             if update is None:
                 update = self._update(job, vector)
@@ -106,13 +106,11 @@ class Sequential:
         """Let the module's parameters be views of the vector, and copy its buffers."""
         if next((p.dtype for p in self._module.parameters()), vector.dtype) != vector.dtype:
             self._module.to(vector.dtype)
-        state = self._module.state_dict(keep_vars=True)
-        for e in self._spec.entries:
-            piece = vector[e.start : e.stop].view(e.shape)
-            tensor = state[e.name]
-            if e.stop <= self._spec.n_params:
+        for entry, tensor, again in tensors(self._module, self._spec):
+            piece = vector[entry.start : entry.stop].view(entry.shape)
+            if entry.stop <= self._spec.n_params:
                 tensor.data, tensor.grad = piece, None
-            else:
+            elif not again:
                 tensor.copy_(piece)
 
     def _update(self, job: Job, vector: Tensor) -> Update:
@@ -138,10 +136,8 @@ class Sequential:
 
     def _detach(self, vector: Tensor) -> None:
         """Copy the buffers back into the vector and let go of it."""
-        state = self._module.state_dict(keep_vars=True)
-        for e in self._spec.entries:
-            tensor = state[e.name]
-            if e.stop <= self._spec.n_params:
-                tensor.data, tensor.grad = tensor.data.clone(), None
-            else:
-                vector[e.start : e.stop] = tensor.reshape(-1)
+        for entry, tensor, _ in tensors(self._module, self._spec):
+            if entry.stop > self._spec.n_params:
+                vector[entry.start : entry.stop] = tensor.detach().reshape(-1)
+        for parameter in self._module.parameters():
+            parameter.data, parameter.grad = parameter.data.clone(), None

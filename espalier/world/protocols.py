@@ -22,6 +22,7 @@ from espalier.core.errors import WorldError
 #: How uploads at one edge share its uplink: each has its own (private), one after another at full rate
 #: (time_shared), or all at once with an equal part each (equal_share).
 Uplink = Literal["private", "time_shared", "equal_share"]
+Broadcast = Literal["free", "paid"]
 
 
 #: When devices move: never, between edge rounds, between training and upload, or at given times.
@@ -131,11 +132,13 @@ class BoundCompute(Protocol):
 class BoundLinks(Protocol):
     """How long messages take, and which way they go.
 
-    ``relays`` says that devices pass on messages for each other, so that :meth:`without` matters.
+    ``relays`` says that devices pass on messages for each other, so that :meth:`without` matters. ``broadcast`` says
+    whether orders from device to device take time, as reports do, or go out to all at once ("free").
     """
 
     uplink: Uplink
     relays: bool
+    broadcast: Broadcast
 
     def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
         """Return the seconds of a message over its whole path, latency included; inf without a path.
@@ -163,6 +166,10 @@ class BoundLinks(Protocol):
 
     def neighbours(self, device: int) -> NDArray[np.int64]:
         """Return the devices with a direct link to a device, ascending."""
+        ...
+
+    def claims(self, device: int, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what a device says of its links, given what they truly take: the same, unless it lies."""
         ...
 
 

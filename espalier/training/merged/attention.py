@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.training.merged import linear
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged.standin import Stacked
 
 if TYPE_CHECKING:
     from espalier.training.merged.mode import Merge
@@ -43,27 +43,27 @@ def rule(
     static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
-) -> tuple[Tensor, Tensor | None]:
+) -> Any:
     """`F.multi_head_attention_forward` for merged ``query [L, K·B, E]``, ``key`` and ``value [S, K·B, E]``."""
     special = (bias_k, bias_v, static_k, static_v)
     if in_proj_weight is None or use_separate_proj_weight or add_zero_attn or any(s is not None for s in special):
-        raise Unsupported("multi-head attention with separate projections, added keys or static keys")
+        return NotImplemented
     if query.dim() != 3:
-        raise Unsupported("multi-head attention over an unbatched sequence")
+        return NotImplemented
     length, rows, size = query.shape
     q, k, v = _project(merge, query, key, value, in_proj_weight, in_proj_bias)
-    heads = [x.unflatten(-1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v)]
+    q, k, v = (torch.unflatten(x, -1, (num_heads, -1)).transpose(1, 2) for x in (q, k, v))
     mask = _mask(attn_mask, key_padding_mask, rows, num_heads, query.dtype)
     drop = dropout_p if training and merge.noise is not None else 0.0
     if drop or need_weights:
-        scores = heads[0] @ heads[1].transpose(-1, -2) / math.sqrt(size // num_heads)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(size // num_heads)
         weights = (scores if mask is None else scores + mask).softmax(-1)
         if drop and merge.noise is not None:
             rest = weights.shape[1:]
             weights = weights * merge.noise.keep(merge.clients, rows // merge.clients, rest, drop, weights)
-        mixed = weights @ heads[2]
+        mixed = weights @ v
     else:
-        mixed = F.scaled_dot_product_attention(*heads, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     joined = mixed.transpose(1, 2).reshape(merge.clients, -1, size)
     out = linear.apply(merge, joined, out_proj_weight, out_proj_bias).view(rows, length, -1).transpose(0, 1)
     if not need_weights:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged.standin import Stacked
 
 if TYPE_CHECKING:
     from espalier.training.merged.mode import Merge
@@ -28,7 +29,7 @@ class _Geometry:
     groups: int
 
 
-class _Conv(torch.autograd.Function):
+class _Conv(Function):
     @staticmethod
     def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry) -> Tensor:
         ctx.save_for_backward(x)
@@ -83,28 +84,27 @@ def rule(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Tensor:
+) -> Any:
     """`F.conv2d` for merged inputs ``[K·B, C, H, W]`` and weights ``[O, C/groups, kh, kw]``."""
-    if weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
-        raise Unsupported("conv2d with a weight that is computed in the forward pass")
-    weight.slot.uses += 1
-    if bias is not None and bias.slot is not None:
-        bias.slot.uses += 1
     how = _geometry(weight, stride, padding, dilation, groups)
-    x = input.unflatten(0, (merge.clients, -1))
+    if how is None or weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
+        return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
-    result: Tensor = _Conv.apply(merge.tick, x, *slots, how)
-    return result.flatten(0, 1)
+    for slot in slots:
+        if slot is not None:
+            slot.uses += 1
+    x = torch.unflatten(input, 0, (merge.clients, -1))
+    return _Conv.call(merge.tick, x, *slots, how).flatten(0, 1)
 
 
-def _geometry(weight: Stacked, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry:
+def _geometry(weight: Stacked, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry | None:
     stride, dilation = _pair(stride), _pair(dilation)
     if padding == "valid":
         padding = 0
     elif padding == "same":
         spans = [d * (s - 1) for d, s in zip(dilation, weight.shape[2:], strict=True)]
         if any(s % 2 for s in spans):
-            raise Unsupported("conv2d with padding='same' and an even kernel")
+            return None
         padding = [s // 2 for s in spans]
     return _Geometry(stride, _pair(padding), dilation, groups)
 

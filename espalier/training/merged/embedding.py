@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged.standin import Stacked
 
 if TYPE_CHECKING:
     from espalier.training.merged.mode import Merge
 
 
-class _Embedding(torch.autograd.Function):
+class _Embedding(Function):
     @staticmethod
     def forward(ctx: Any, tick: Tensor, rows: Tensor, padding: Tensor | None, table: Slot) -> Tensor:
         ctx.save_for_backward(rows, *([] if padding is None else [padding]))
@@ -43,10 +44,10 @@ def rule(
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Tensor:
+) -> Any:
     """`F.embedding` for merged ids ``[K·B, ...]`` and tables ``[V, D]``, giving ``[K·B, ..., D]``."""
     if max_norm is not None or scale_grad_by_freq or sparse:
-        raise Unsupported("embedding with max_norm, scale_grad_by_freq or sparse")
+        return NotImplemented
     words, width = weight.shape
     ids = input.reshape(merge.clients, -1)
     offsets = torch.arange(merge.clients, device=ids.device).unsqueeze(1) * words
@@ -56,5 +57,5 @@ def rule(
     else:
         weight.slot.uses += 1
         padding = None if padding_idx is None else (ids == padding_idx % words).view(-1)
-        found = _Embedding.apply(merge.tick, rows, padding, weight.slot)
+        found = _Embedding.call(merge.tick, rows, padding, weight.slot)
     return found.view(*input.shape, width)

@@ -88,7 +88,7 @@ class Engine:
             x, y = cast(x, self._dtype), cast(y, self._dtype)
         else:
             x, y = self._gather_mixed(jobs, rows)
-        return x.view(steps, clients * width, *x.shape[1:]), y.view(steps, clients * width, *y.shape[1:])
+        return x.reshape(steps, clients * width, *x.shape[1:]), y.reshape(steps, clients * width, *y.shape[1:])
 
     def _gather_mixed(self, jobs: Sequence[Job], rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         x: Tensor | None = None

@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 from espalier.training.merged.slots import Slot
 from espalier.training.merged.standin import Stacked
 
 if TYPE_CHECKING:
     from espalier.training.merged.mode import Merge
 
-ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dropout, torch.dropout])
-"""Functions whose rule works for samples along any axis, once that axis is brought to the front."""
 
-
-class _Linear(torch.autograd.Function):
+class _Linear(Function):
     @staticmethod
     def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None) -> Tensor:
         ctx.save_for_backward(x)
@@ -44,7 +41,7 @@ def apply(merge: Merge, x: Tensor, weight: Stacked, bias: Stacked | None) -> Ten
     if all(s.slot is not None for s in raw):
         for s in raw:
             s.slot.uses += 1  # type: ignore[union-attr]
-        result: Tensor = _Linear.apply(merge.tick, x, weight.slot, bias.slot if bias is not None else None)
+        result: Tensor = _Linear.call(merge.tick, x, weight.slot, bias.slot if bias is not None else None)
         return result
     transposed = weight.value.transpose(1, 2)
     if bias is None:

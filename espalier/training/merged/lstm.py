@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 from espalier.training.merged.slots import Slot
 from espalier.training.merged.standin import Stacked, Unsupported
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Slots = tuple[Slot, Slot, Slot | None, Slot | None]
 
 
-class _Layer(torch.autograd.Function):
+class _Layer(Function):
     """One direction of one layer: ``x [K, T, B, I]``, states ``[K, B, H]`` to ``[K, T, B, H]``, ``[K, B, H]``.
 
     Gates are kept in PyTorch's order: input, forget, cell, output.
@@ -44,7 +45,7 @@ class _Layer(torch.autograd.Function):
             g[..., : 2 * size].sigmoid_()
             g[..., 2 * size : 3 * size].tanh_()
             g[..., 3 * size :].sigmoid_()
-            i, f, n, o = g.split(size, 2)
+            i, f, n, o = torch.split(g, size, 2)
             cell = torch.mul(f, cells[step], out=cells[step + 1]).addcmul_(i, n)
             torch.mul(o, torch.tanh(cell, out=shown[step]), out=hidden[step + 1])
         ctx.save_for_backward(flat, gates, hidden, cells, shown)
@@ -62,8 +63,8 @@ class _Layer(torch.autograd.Function):
         slope = torch.ops.aten
         for step in reversed(range(t)):
             d_hidden += g_out[step]
-            i, f, n, o = gates[step].split(size, 2)
-            d_i, d_f, d_n, d_o = d_gates[step].split(size, 2)
+            i, f, n, o = torch.split(gates[step], size, 2)
+            d_i, d_f, d_n, d_o = torch.split(d_gates[step], size, 2)
             d_o.copy_(slope.sigmoid_backward(d_hidden * shown[step], o))
             d_cell += slope.tanh_backward(d_hidden * o, shown[step])
             d_i.copy_(slope.sigmoid_backward(d_cell * n, i))
@@ -93,25 +94,27 @@ def rule(
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Any:
     """`torch.lstm` for merged inputs ``[K·B, T, I]`` (or ``[T, K·B, I]``)."""
     if isinstance(hx, Tensor):
-        raise Unsupported("an LSTM over a packed sequence")
+        raise Unsupported("an LSTM over a packed sequence mixes the samples")
     ways, k = 2 if bidirectional else 1, merge.clients
     per = 4 if has_biases else 2
     if len(params) != num_layers * ways * per:
-        raise Unsupported("an LSTM with projections")
+        return NotImplemented
+    if any(p.slot is None for p in params):
+        return NotImplemented
     axis = 0 if batch_first else 1
-    split = input.unflatten(axis, (k, -1))
+    split = torch.unflatten(input, axis, (k, -1))
     x = (split.transpose(1, 2) if batch_first else split.transpose(0, 1)).contiguous()
-    h0, c0 = (s.unflatten(1, (k, -1)) for s in hx)
+    h0, c0 = (torch.unflatten(s, 1, (k, -1)) for s in hx)
     last_h, last_c = [], []
     for layer in range(num_layers):
         outs = []
         for way in range(ways):
             at = layer * ways + way
             slots = _slots(params[at * per : (at + 1) * per])
-            out, cell = _Layer.apply(merge.tick, x.flip(1) if way else x, h0[at], c0[at], slots)
+            out, cell = _Layer.call(merge.tick, x.flip(1) if way else x, h0[at], c0[at], slots)
             last_h.append(out[:, -1])
             last_c.append(cell)
             outs.append(out.flip(1) if way else out)
@@ -125,10 +128,7 @@ def rule(
 
 
 def _slots(group: Sequence[Stacked]) -> Slots:
-    slots = []
-    for stacked in group:
-        if stacked.slot is None:
-            raise Unsupported("an LSTM with a weight that is computed in the forward pass")
-        stacked.slot.uses += 1
-        slots.append(stacked.slot)
-    return (slots[0], slots[1], slots[2], slots[3]) if len(slots) == 4 else (slots[0], slots[1], None, None)
+    found = [s.slot for s in group if s.slot is not None]
+    for slot in found:
+        slot.uses += 1
+    return (found[0], found[1], found[2], found[3]) if len(found) == 4 else (found[0], found[1], None, None)

@@ -30,7 +30,12 @@ _RULES: dict[Any, Rule] = {
     F.dropout2d: dropout.channel_rule,
     F.dropout3d: dropout.channel_rule,
 }
-_RANDOM: frozenset[Any] = dropout.FUNCTIONS
+_ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dropout, torch.dropout])
+"""Rules that hold for samples along any axis, once that axis is brought to the front."""
+
+_OWN_AXES: frozenset[Any] = frozenset([F.multi_head_attention_forward, torch.lstm])
+"""Rules that know themselves where the samples are."""
+
 _SHORTCUTS: dict[Any, Rule] = {F.max_pool2d: pool.shortcut, torch.max_pool2d: pool.shortcut}
 
 _UNEVEN: frozenset[Any] = frozenset(
@@ -43,7 +48,6 @@ _UNEVEN: frozenset[Any] = frozenset(
 """Functions whose vector and scalar code round differently, so that a number's place in memory shows."""
 
 _VALUE_TO_PYTHON = "the forward pass looks at values (data-dependent control flow) in {}"
-_BATCH_STATISTICS = "{} takes statistics over the batch"
 _OWN_RANDOMNESS = "{} draws random numbers in the forward pass"
 _REFUSED: dict[Any, str] = {
     **dict.fromkeys(
@@ -70,6 +74,10 @@ _REFUSED: dict[Any, str] = {
     ),
     **dict.fromkeys(dropout.OTHER_RANDOM, _OWN_RANDOMNESS),
 }
+
+
+_MANY = 64
+"""More results than any torch function has."""
 
 
 class Merge(TorchFunctionMode):
@@ -102,7 +110,7 @@ class Merge(TorchFunctionMode):
     ) -> Any:
         """Answer one call."""
         kwargs = kwargs or {}
-        if Stacked in types or func in _RANDOM:
+        if Stacked in types or func in dropout.FUNCTIONS:
             return self.planned(func, args, kwargs)
         if func in _REFUSED:
             raise Unsupported(_REFUSED[func].format(_name(func)))
@@ -112,7 +120,7 @@ class Merge(TorchFunctionMode):
         if func in _UNEVEN and self.clients > 1:
             return self._evenly(func, args, kwargs)
         if func is F.batch_norm and kwargs.get("training", len(args) > 5 and args[5]):
-            raise Unsupported(_BATCH_STATISTICS.format("batch_norm"))
+            raise Unsupported("batch_norm takes statistics over the batch")
         return func(*args, **kwargs)
 
     def _evenly(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -135,72 +143,66 @@ class Merge(TorchFunctionMode):
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         rule = _RULES.get(func)
-        if rule is not None:
-            if call.plain or self.clients == 1:
-                return rule(self, *args, **kwargs)
-            axis = call.axes[0]
-            if axis is not None and func in linear.ANY_AXIS and isinstance(args[0], Tensor):
-                result = rule(self, args[0].movedim(axis, 0), *args[1:], **kwargs)
-                return result.movedim(0, axis)
-            if func is F.multi_head_attention_forward or func is torch.lstm:
-                return rule(self, *args, **kwargs)
-        return self._one_by_one(func, args, kwargs, call)
+        axis = call.axes[0]
+        result: Any = NotImplemented
+        if rule is not None and (axis == 0 or self.clients == 1 or (axis is not None and func in _OWN_AXES)):
+            result = rule(self, *args, **kwargs)
+        elif rule is not None and axis is not None and func in _ANY_AXIS:
+            result = rule(self, args[0].movedim(axis, 0), *args[1:], **kwargs)
+            return result.movedim(0, axis) if isinstance(result, Tensor) else self._one_by_one(func, args, kwargs, call)
+        if result is NotImplemented:
+            return self._one_by_one(func, args, kwargs, call)
+        return result
 
     def _one_by_one(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         """Call the function once per client and join the results: slow, and right for any function."""
         name = _name(func)
         if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Stacked):
             raise Unsupported(f"a parameter or buffer is changed in place by {name}")
-        if func in _UNEVEN and self.clients > 1:
-            return self._evenly(func, args, kwargs)
-        if func is F.batch_norm and any(a is True for a in (kwargs.get("training"), *args[5:6])):
-            raise Unsupported(_BATCH_STATISTICS.format(name))
-        results = [func(*a, **k) for a, k in (self._part((args, kwargs), call, c) for c in range(self.clients))]
+        if func is F.batch_norm and (args[5] if len(args) > 5 else kwargs.get("training")):
+            raise Unsupported("batch_norm takes statistics over the batch")
+        for leaf in leaves((args, kwargs)):
+            if isinstance(leaf, Stacked) and leaf.slot is not None:
+                leaf.slot.uses += 1
+        shares = [self._share((args, kwargs), call, client) for client in range(self.clients)]
+        results = [func(*a, **k) for a, k in shares]
         axes = iter(call.out)
-        parts = [iter(list(leaves(r))) for r in results]
+        parts = [leaves(r) for r in results]
 
         def join(leaf: Any) -> Any:
-            axis = next(axes)
-            values = [next(p) for p in parts]
+            axis, values = next(axes), [next(p) for p in parts]
             if not isinstance(leaf, Tensor):
                 return leaf if axis is None else leaf * self.clients
-            if axis is None:
-                return Stacked(self, value=torch.stack(values))
-            return torch.cat(values, axis)
+            return Stacked(self, value=torch.stack(values)) if axis is None else torch.cat(values, axis)
 
         return rebuilt(results[0], join)
 
-    def _part(self, tree: Any, call: Call, client: int) -> Any:
+    def _share(self, tree: Any, call: Call, client: int) -> Any:
         """One client's share of the arguments."""
         axes = iter(call.axes)
 
-        def part(leaf: Any) -> Any:
+        def share(leaf: Any) -> Any:
             axis = next(axes)
             if isinstance(leaf, Stacked):
-                if leaf.slot is not None:
-                    leaf.slot.uses += client == 0
                 return leaf.value[client]
             if axis is None:
                 return leaf
             if isinstance(leaf, int):
                 return leaf // self.clients
-            return leaf.unflatten(axis, (self.clients, -1)).select(axis, client)
+            return torch.unflatten(leaf, axis, (self.clients, -1)).select(axis, client)
 
-        return rebuilt(tree, part)
+        return rebuilt(tree, share)
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer for one client, whose share is the whole, and note what was seen."""
         marks = tuple(mark(x) for x in leaves((args, kwargs)))
         merged = looks_merged((args, kwargs), self._rows)
-        axes = (0 if merged else None,)
-        call = Call(_name(func), tuple(None for _ in marks), ())
-        rule = _RULES.get(func)
-        if rule is not None and merged:
-            result = rule(self, *args, **kwargs)
-        else:
-            call = Call(_name(func), call.axes, axes * 64)
-            result = self._one_by_one(func, args, kwargs, call)
-        out = tuple(mark(x) for x in leaves(result))
-        self.seen.append(Seen(_name(func), marks, out, merged))
+        rule = _RULES.get(func) if merged and not isinstance(args[0], Stacked) else None
+        result = NotImplemented if rule is None else rule(self, *args, **kwargs)
+        if result is NotImplemented:
+            whole = Call(_name(func), (None,) * len(marks), (0 if merged else None,) * _MANY)
+            result = self._one_by_one(func, args, kwargs, whole)
+        self.seen.append(Seen(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
         return result
 
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 from espalier.training.merged.slots import Slot
 from espalier.training.merged.standin import Stacked
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from espalier.training.merged.mode import Merge
 
 
-class _Affine(torch.autograd.Function):
+class _Affine(Function):
     """``y·w + b`` for ``y [K, m, C, s]`` and slots ``[K, C]``."""
 
     @staticmethod
@@ -45,7 +46,7 @@ def _affine(merge: Merge, y: Tensor, weight: Stacked | None, bias: Stacked | Non
     if weight is not None and bias is not None and weight.slot is not None and bias.slot is not None:
         weight.slot.uses += 1
         bias.slot.uses += 1
-        result: Tensor = _Affine.apply(merge.tick, y4, weight.slot, bias.slot)
+        result: Tensor = _Affine.call(merge.tick, y4, weight.slot, bias.slot)
         return result.view(y.shape)
     shape = (k, 1, channels, 1)
     if weight is not None:

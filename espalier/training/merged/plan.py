@@ -38,11 +38,6 @@ class Call:
     axes: tuple[int | None, ...]
     out: tuple[int | None, ...]
 
-    @property
-    def plain(self) -> bool:
-        """Whether the first leaf is an activation with the samples first: what rules are made for."""
-        return bool(self.axes) and self.axes[0] == 0
-
 
 @dataclass(frozen=True)
 class Seen:

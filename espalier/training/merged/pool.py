@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from espalier.training.merged.function import Function
 
-class _Pool(torch.autograd.Function):
+
+class _Pool(Function):
     """Columns first, then rows; the earlier wins a tie, which is the library's order of preference."""
 
     @staticmethod
@@ -56,7 +58,7 @@ def shortcut(func: Callable[..., Any], input: Tensor, kernel_size: Any, *args: A
         and input.is_contiguous()
     )
     if fits:
-        return _Pool.apply(input)
+        return _Pool.call(input)
     return func(input, kernel_size, *args, **kwargs)
 
 

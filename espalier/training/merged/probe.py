@@ -131,7 +131,7 @@ def _one_by_one(
                 out = one(x[cut])
             outputs.append(out.detach().reshape(-1))
             if loss is not None:
-                loss(out, y[cut]).mean().backward()
+                torch.autograd.backward([loss(out, y[cut]).mean()])
         except Exception as error:
             raise TrainingError(
                 f"The model cannot be computed on inputs of shape {tuple(x[cut].shape)} and targets of shape "

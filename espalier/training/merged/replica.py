@@ -12,7 +12,7 @@ from espalier.core.params import ParamSpec
 from espalier.training.merged.mode import Merge
 from espalier.training.merged.plan import Call
 from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked
+from espalier.training.merged.standin import Stacked, Unsupported
 
 
 class Replica:
@@ -36,6 +36,9 @@ class Replica:
         self.spec = spec
         self.merge = Merge(plan, rows=rows)
         self._module = copy.deepcopy(module).to(dtype).train(training)
+        for part in self._module.modules():
+            if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):
+                raise Unsupported(f"{type(part).__name__} takes statistics over the batch")
         tensors = self._module.state_dict(keep_vars=True)
         by_tensor: dict[int, Slot] = {}
         self.slots: list[Slot] = []

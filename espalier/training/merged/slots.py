@@ -92,8 +92,12 @@ class Stack:
         self.blocks = [torch.stack([p[i] for p in pieces]) for i in range(len(lengths))]
 
     def views(self, clients: int) -> list[Tensor]:
-        """Blocks of the first ``clients`` clients, each ``[clients, *shape]``; nothing is copied."""
-        return [b[:clients].view(clients, *e.shape) for b, e in zip(self.blocks, self.spec.entries, strict=True)]
+        """Blocks of the first ``clients`` clients, each ``[clients, *shape]``; floating ones are not copied."""
+        views = []
+        for block, entry in zip(self.blocks, self.spec.entries, strict=True):
+            view = block[:clients].view(clients, *entry.shape)
+            views.append(view if "float" in entry.dtype else view.to(getattr(torch, entry.dtype)))
+        return views
 
     def vector(self, client: int) -> Tensor:
         """Copy one client's tensors into a new flat vector ``[spec.size]``."""

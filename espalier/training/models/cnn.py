@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from torch import nn
 
 from espalier.core.errors import ConfigError
@@ -56,7 +58,7 @@ def _stage(before: int, after: int, padding: int) -> list[nn.Module]:
 
 def _head(sizes: list[int]) -> list[nn.Module]:
     layers: list[nn.Module] = []
-    for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+    for before, after in itertools.pairwise(sizes):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return layers[:-1]
 

@@ -70,7 +70,7 @@ def resnet_small(*, input_shape: tuple[int, ...], n_classes: int, width: int = 1
 
 
 def _norm(channels: int) -> nn.Module:
-    groups = next(g for g in (32, 16, 8, 4, 2, 1) if channels % g == 0 and g <= channels // 2 or g == 1)
+    groups = next(g for g in (32, 16, 8, 4, 2, 1) if g == 1 or (channels % g == 0 and 2 * g <= channels))
     return nn.GroupNorm(groups, channels)
 
 

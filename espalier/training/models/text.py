@@ -46,7 +46,7 @@ class Transformer(nn.Module):
         """Classify ids ``[n, length]``."""
         length = ids.shape[1]
         # The first place is never masked: a text without tokens must not divide nothing by nothing.
-        padding = ids.eq(0) & (torch.arange(length) > 0)
+        padding = ids.eq(0) & (torch.arange(length, device=ids.device) > 0)
         x = self.embedding(ids) + self.position[:length]
         states = self.encoder(x, src_key_padding_mask=padding)
         out: Tensor = self.head(_mean(states, ids))

@@ -2,7 +2,7 @@
 
 from espalier.world.compute.base import Compute
 from espalier.world.compute.drawn import Constant, Rate, TruncatedNormal, Uniform
-from espalier.world.compute.modifiers import Busy, Fluctuating, Noise, Redrawn
+from espalier.world.compute.modifiers import Busy, Fluctuating, Noise, Redrawn, Throttled
 from espalier.world.compute.trace import Trace
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Noise",
     "Rate",
     "Redrawn",
+    "Throttled",
     "Trace",
     "TruncatedNormal",
     "Uniform",

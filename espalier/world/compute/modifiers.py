@@ -48,6 +48,32 @@ class _Noise(Wrapped):
 
 
 @dataclass(frozen=True)
+class Throttled(Compute, kind="throttled"):
+    """Some devices say what the inner model says, and take ``factor`` times as long."""
+
+    of: Compute
+    devices: tuple[int, ...]
+    factor: float = 2.0
+
+    def check(self) -> None:
+        """Refuse what is no factor."""
+        self.require(0 < self.factor < math.inf, "factor", "a finite number > 0")
+
+    def bind(self, shape: Shape) -> BoundCompute:
+        """Return the compute of one fleet with its throttled devices."""
+        return _Throttled(self.of.bind(shape), frozenset(self.devices), self.factor)
+
+
+class _Throttled(Wrapped):
+    def __init__(self, inner: BoundCompute, devices: frozenset[int], factor: float) -> None:
+        super().__init__(inner)
+        self._devices, self._factor = devices, factor
+
+    def load(self, device: int, job: int) -> float:
+        return self.inner.load(device, job) * (self._factor if device in self._devices else 1.0)
+
+
+@dataclass(frozen=True)
 class Fluctuating(Compute, kind="fluctuating"):
     """A device's power is multiplied by U[low, high), drawn anew every ``period`` seconds (E16)."""
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.protocols import BoundLinks, Hop, Shape, Tier, Uplink
+from espalier.world.protocols import BoundLinks, Broadcast, Hop, Shape, Tier, Uplink
 from espalier.core.spec import Spec
 
 
@@ -25,6 +25,7 @@ class Routed(ABC):
 
     uplink: Uplink = "private"
     relays = False
+    broadcast: Broadcast = "paid"
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
@@ -64,6 +65,10 @@ class Routed(ABC):
     def without(self, absent: frozenset[int]) -> BoundLinks:
         """Return itself: no host relays for another."""
         return self
+
+    def claims(self, device: int, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the truth."""
+        return seconds
 
     def _way(self, src: int, dst: int, via: int | None) -> tuple[Hop, ...]:
         shape = self.shape

@@ -14,7 +14,7 @@ from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, whole
 from espalier.world.links.base import Links, Routed
 from espalier.world.links.tiers import BoundTiers, PerTier
-from espalier.world.protocols import BoundLinks, Shape, Tier
+from espalier.world.protocols import BoundLinks, Broadcast, Shape, Tier
 from espalier.world.ranges import Range, ends, ordered
 from espalier.world.traces import index, number, read
 
@@ -39,6 +39,10 @@ class Pairs(Links, kind="pairs"):
         file: Instead of drawing: a CSV file ``round,a,b,throughput``; pairs not listed have no link, and
             after its last round the file begins again.
         access: The links to the edges and the cloud; ideal unless given.
+        broadcast: What a head hands to its members takes no time ("free", as Eq. (4) counts the way to the head
+            only) or as long as the way back ("paid"). Bytes are counted either way.
+        liars: Devices that report all their links as taking ``lie`` times what they take.
+        lie: The factor; below 1 links are praised, above 1 run down.
     """
 
     throughput: Range = (1.0, 5.0)
@@ -49,9 +53,13 @@ class Pairs(Links, kind="pairs"):
     redraw: bool = True
     file: Path | None = None
     access: PerTier = field(default_factory=PerTier)
+    broadcast: Broadcast = "free"
+    liars: tuple[int, ...] = ()
+    lie: float = 1.0
 
     def check(self) -> None:
         """Refuse what is no throughput."""
+        self.require(0 < self.lie < math.inf, "lie", "a finite factor > 0")
         self.require(
             ordered(self.throughput, above=0, finite=True),
             "throughput",
@@ -79,6 +87,7 @@ class _Pairs(Routed):
         super().__init__(shape)
         self._spec, self._epoch, self._units = spec, 0, units_per_byte
         self._tiers = BoundTiers(spec.access, shape)
+        self.broadcast = spec.broadcast
         self._draws = Field.of(shape.seed, "links", "pairs")
         self._table = _read(spec.file, shape.n_devices) if spec.file is not None else None
 
@@ -118,6 +127,9 @@ class _Pairs(Routed):
             times[top:, top : top + _ROWS] = block.T
         np.fill_diagonal(times, 0.0)
         return times
+
+    def claims(self, device: int, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        return seconds * self._spec.lie if device in self._spec.liars else seconds
 
     def neighbours(self, device: int) -> NDArray[np.int64]:
         others = np.delete(np.arange(self.shape.n_devices), device)

@@ -72,7 +72,7 @@ class _Shared:
     def __init__(self, spec: Shared, inner: BoundLinks, shape: Shape) -> None:
         self._spec, self._inner, self._shape = spec, inner, shape
         self.uplink: Uplink = spec.discipline
-        self.relays = inner.relays
+        self.relays, self.broadcast = inner.relays, inner.broadcast
 
     @cached_property
     def _rates(self) -> NDArray[np.float64]:
@@ -101,6 +101,9 @@ class _Shared:
 
     def neighbours(self, device: int) -> NDArray[np.int64]:
         return self._inner.neighbours(device)
+
+    def claims(self, device: int, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        return self._inner.claims(device, seconds)
 
     def _around(self, inner: BoundLinks) -> BoundLinks:
         return self if inner is self._inner else _Shared(self._spec, inner, self._shape)

@@ -1,0 +1,132 @@
+"""FedAT: tiers of equally fast devices, synchronous inside, asynchronous between.
+
+Chai, Chen, Anwar, Zhao, Cheng, Rangwala. FedAT: A High-Performance and Communication-Efficient Federated Learning
+System with Asynchronous Tiers. SC 2021.
+
+1. Devices are sorted by expected latency and split into ``tiers`` of equal size.
+2. Each tier loops by itself: it draws devices, waits for them, averages by samples, and counts its updates T_m.
+3. After each tier's update the cloud forms w = sum_m (T_{M+1-m} / T) w_m: the counts in reverse, so that tiers
+   which report rarely weigh more. The tier goes on from w. Devices are pulled to what they received (``pull``).
+
+Edges pass messages on but do not merge; mobility has no effect. Counts start at 1: from 0, the first update of the
+fastest tier would get weight 0 and its work be lost until the slowest tier reports (``literal_counts`` starts at
+0). The paper's compression of messages is left out. The number of tiers and the pull are the authors' usual ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from espalier.core.address import Address
+from espalier.core.messages import ALL
+from espalier.core.method import Method, Plan, Setting
+from espalier.core.policies import Arrival, Local, Merge, Pace, Rules, Selection, Structure, View
+from espalier.core.store import Ref
+from espalier.policies.latency import estimate
+
+
+def reversed_weights(counts: Sequence[int]) -> list[float]:
+    """Return each tier's weight, ``T_{M+1-m} / sum(T)``: the update counts in reverse order."""
+    total = sum(counts)
+    return [c / total for c in reversed(counts)]
+
+
+@dataclass(frozen=True)
+class Tiers(Pace, kind="tiers"):
+    """A cohort per tier: devices of similar latency, measured once; newcomers join the tier that fits them."""
+
+    tiers: int = 5
+
+    def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
+        """Return the tiers, the fastest first."""
+        if self.tiers == 1:
+            return super().cohorts(view)
+        tier: dict[Address, int] = view.memory.setdefault("tier", {})
+        new = [c for c in view.env.children(view.me) if c not in tier]
+        if new:
+            self._place(view, new, tier)
+        found: dict[str, list[Address]] = {f"tier {m}": [] for m in range(self.tiers)}
+        for child in view.env.children(view.me):
+            found[f"tier {tier[child]}"].append(child)
+        return {name: members for name, members in found.items() if members}
+
+    def _place(self, view: View, new: Sequence[Address], tier: dict[Address, int]) -> None:
+        latency = [estimate(view.env, view.me, c, self.updates, view.now).total for c in new]
+        bounds: list[float] | None = view.memory.get("bounds")
+        if bounds is None:
+            order = np.argsort(latency, kind="stable")
+            parts = [p for p in np.array_split(order, self.tiers) if len(p)]
+            bounds = view.memory["bounds"] = [float(latency[p[-1]]) for p in parts[:-1]]
+            tier.update({new[i]: m for m, part in enumerate(parts) for i in part.tolist()})
+        else:
+            tier.update({c: int(np.searchsorted(bounds, t)) for c, t in zip(new, latency, strict=True)})
+
+
+@dataclass(frozen=True)
+class TierMerge(Merge, kind="tiers"):
+    """Average inside the tier that has reported, then all tiers' models by their counts in reverse."""
+
+    tiers: int = 5
+    first_count: int = 1
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return the model after one tier's update."""
+        memory = view.memory
+        if "counts" not in memory:
+            memory["counts"] = [self.first_count] * self.tiers
+            memory["models"] = [view.models[ALL]] * self.tiers
+        tier = int(view.cohort.removeprefix("tier ") or 0)
+        counts: list[int] = memory["counts"]
+        models: list[Any] = memory["models"]
+        models[tier] = super().merge(view, arrivals)[ALL]
+        counts[tier] += 1
+        weights = reversed_weights(counts)
+        view.note("weights", round=view.round, values={f"tier {m}": w for m, w in enumerate(weights)})
+        terms = [(w, model) for w, model in zip(weights, models, strict=True) if w > 0]
+        return {ALL: view.store.combine(terms, fallback=view.models[ALL])}
+
+
+@dataclass(frozen=True)
+class FedAT(Method, kind="fedat"):
+    """Tiers by latency; inside a tier a barrier, between tiers none; rare tiers weigh more.
+
+    Attributes:
+        tiers: Number of tiers, M.
+        pull: Strength of the pull towards the received model, lambda.
+        literal_counts: Whether update counts start at 0.
+        fraction: Share of a tier's devices in each of its rounds (default: the experiment's).
+    """
+
+    title: ClassVar[str] = "FedAT"
+    citation: ClassVar[str] = (
+        "Chai et al., FedAT: A High-Performance and Communication-Efficient Federated Learning System with "
+        "Asynchronous Tiers, SC 2021"
+    )
+
+    tiers: int = 5
+    pull: float = 0.4
+    literal_counts: bool = False
+    fraction: float | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.tiers >= 1, "tiers", "at least 1")
+        self.require(self.pull >= 0, "pull", "0 or more")
+        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+
+    def plan(self, setting: Setting) -> Plan:
+        """A star whose cohorts are the tiers."""
+        tiers = min(self.tiers, setting.n_devices)
+        return Plan(
+            root=Rules(
+                structure=Structure(flat=True),
+                selection=Selection(setting.fraction if self.fraction is None else self.fraction),
+                pace=Tiers(setting.updates, tiers=tiers),
+                merge=TierMerge(tiers, 0 if self.literal_counts else 1),
+            ),
+            local=Local(self.pull),
+        )

@@ -1,0 +1,126 @@
+"""ICFL: clusters that devices join one by one, and that merge and split by how well they are connected.
+
+Yan, Tong, Wang. Clustered Federated Learning in Heterogeneous Environment. IEEE TNNLS 2023.
+
+All devices begin in one cluster that runs FedAvg. Every ``every`` rounds the cloud looks at the last update of each
+device; the connectivity of two devices is the cosine of their updates, of a device and a cluster the mean over its
+members. First, *incremental*: devices in order of their number join the cluster with which they are connected best, if
+to at least ``threshold``, else they open one; a device that has a cluster moves only where it is connected better by
+``margin``. Then, *clustering*: the two best connected clusters merge while they are connected to at least
+``threshold``, and a cluster whose devices are connected to less on average is split in two. At most ``most`` clusters.
+Each runs FedAvg at its own speed.
+
+The paper's full text was not at hand: the two steps per iteration, connectivity inside clusters as the measure and the
+absence of a preset number of clusters are the paper's; cosines of updates, the thresholds, the margin and the limit
+are ours, and ``every = 10``, ``threshold = 0.7`` CFLHKD's settings. A new cluster starts from the average of the
+models its devices had, a merged one from the average of both, the halves of a split one from its model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from espalier.core.address import Address
+from espalier.core.messages import ALL
+from espalier.core.method import Method, Plan, Setting
+from espalier.core.policies import Arrival, Rules, Selection, View
+from espalier.core.store import Ref
+from espalier.policies.cloud_clusters import (
+    ClusterHandDown,
+    ClusterPace,
+    Regrouping,
+    blend,
+    group_of,
+    last_updates,
+    samples_of,
+)
+from espalier.policies.fdc import match
+from espalier.policies.update_clustering import incremental, reconcile, update_cosines
+
+
+@dataclass(frozen=True)
+class Incremental(Regrouping, kind="incremental"):
+    """Lets devices join, move, and clusters merge and split by connectivity."""
+
+    threshold: float = 0.7
+    margin: float = 0.05
+    most: int = 10
+
+    def regroup(
+        self, view: View, answers: Mapping[Address, Arrival]
+    ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
+        """One iteration: incremental clustering, then merging and splitting."""
+        assigned: dict[Address, str] = view.memory.setdefault("assigned", {})
+        known = self.members(view)
+        seen, updates = last_updates(view, sorted(d for inside in known.values() for d in inside))
+        if not seen:
+            return None
+        names = sorted({assigned[d] for d in seen if d in assigned} & set(view.models))
+        number = {name: i for i, name in enumerate(names)}
+        connectivity = update_cosines(updates)
+        current = {i: number[assigned[d]] for i, d in enumerate(seen) if assigned.get(d) in number}
+        joined = incremental(connectivity, current, self.threshold, self.most, self.margin)
+        steps = [[i for i, c in joined.items() if c == k] for k in sorted(set(joined.values()))]
+        clusters = [[seen[i] for i in c] for c in reconcile(connectivity, steps, self.threshold, self.most)]
+        # A device that joined a cluster takes over its model; one that opened a cluster brings its own.
+        source = {
+            d: view.models[names[joined[i]]] if joined[i] < len(names) else view.models[group_of(view, d)]
+            for i, d in enumerate(seen)
+        }
+        places = [*names, *(self.fresh_name(view) for _ in range(max(0, len(clusters) - len(names))))]
+        placed = match(
+            clusters, {d: number[assigned[d]] for d in seen if assigned.get(d) in number}, range(len(places))
+        )
+        groups = {places[p]: inside for p, inside in sorted(placed.items())}
+        models = {
+            name: blend(view.store, ((samples_of(view, d), source[d]) for d in inside))
+            for name, inside in groups.items()
+        }
+        if len(groups) == 1:
+            groups, models = {ALL: next(iter(groups.values()))}, {ALL: next(iter(models.values()))}
+        view.memory["assigned"] = {d: name for name, inside in groups.items() for d in inside}
+        largest = max(groups, key=lambda g: (len(groups[g]), g))
+        for name, inside in known.items():
+            unseen = [d for d in inside if d not in set(seen)]
+            groups[name if name in groups else largest] += unseen
+        return groups, models
+
+
+@dataclass(frozen=True)
+class ICFL(Method, kind="icfl"):
+    """Clusters form, merge and split by the mean cosine of updates, every ``every`` rounds."""
+
+    title: ClassVar[str] = "ICFL"
+    citation: ClassVar[str] = "Yan et al., Clustered Federated Learning in Heterogeneous Environment, IEEE TNNLS 2023"
+    reconstruction: ClassVar[str] = (
+        "the idea (incremental clustering, then clustering, by average connectivity) is the paper's; formulas are ours"
+    )
+
+    fraction: float | None = None
+    every: int = 10
+    threshold: float = 0.7
+    margin: float = 0.05
+    most: int = 10
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+        self.require(self.every >= 1, "every", "at least 1")
+        self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
+        self.require(self.margin >= 0, "margin", "0 or more")
+        self.require(self.most >= 1, "most", "at least 1")
+
+    def plan(self, setting: Setting) -> Plan:
+        """A barrier per cluster at the cloud."""
+        fraction = setting.fraction if self.fraction is None else self.fraction
+        structure = Incremental(every=self.every, threshold=self.threshold, margin=self.margin, most=self.most)
+        return Plan(
+            root=Rules(
+                structure=structure,
+                selection=Selection(fraction),
+                pace=ClusterPace(setting.updates, meet=self.every),
+                hand_down=ClusterHandDown(),
+            )
+        )

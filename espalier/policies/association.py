@@ -1,0 +1,136 @@
+"""Which edge a device reports to, arranged by the cloud (HiFlash, FedUC).
+
+Both methods arrange devices so that each edge's data look like the whole's and its rounds are short; see
+:mod:`espalier.policies.edge_search` for the cost. They differ in the start and in what makes a round long.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.address import Address
+from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
+from espalier.policies.edge_search import Floats, Ints, Search, greedy_start, random_start
+from espalier.policies.latency import Latency, estimate
+from espalier.policies.uplink import makespan
+
+Reach = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Association(Structure, ABC):
+    """Devices are arranged over the edges before each cloud round; devices at work stay where they are.
+
+    Attributes:
+        reach: A device's ``own`` edge (nothing is arranged), its edge and its ``neighbours`` on the ring, or ``all``.
+        weight: Weight of the time against the label mix.
+        epochs: Local updates of an order, for the expected times.
+        improvements: The most moves and swaps per arrangement.
+    """
+
+    reach: Literal["own", "neighbours", "all"] = "own"
+    weight: float = 0.5
+    epochs: int = 1
+    improvements: int = 200
+
+    def survey(self, view: View) -> Survey | None:
+        """Ask devices that are not known yet for their label histograms."""
+        if self.reach == "own":
+            return None
+        known = view.memory.setdefault("histograms", {})
+        new = [d for d in view.env.devices() if d not in known and not view.env.busy(d)]
+        return Survey("label_histogram", devices=new) if new else None
+
+    def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
+        """Search; return the new parents."""
+        if self.reach == "own":
+            return None
+        env, memory = view.env, view.memory
+        known: dict[Address, Any] = memory.setdefault("histograms", {})
+        known.update({d: a.report.stats["histogram"] for d, a in answers.items()})
+        hosts = {e: i for i, e in enumerate(env.facts("edges")) if env.parent(e) is not None}
+        devices = [d for d in env.devices() if d in known and env.parent(d) in hosts]
+        if len(devices) < 2 or len(hosts) < 2:
+            return None
+        numbers = list(hosts.values())
+        place = np.array([hosts[_host(env.parent(d))] for d in devices])
+        reach = np.zeros((len(devices), max(numbers) + 1), dtype=np.bool_)
+        total = len(env.facts("edges"))
+        for row, device in enumerate(devices):
+            if not env.busy(device):
+                here = env.facts("edge_of", device=device)
+                at = env.facts("edges").index(here)
+                near = numbers if self.reach == "all" else [(at + k) % total for k in (-1, 0, 1)]
+                reach[row, [e for e in near if e in numbers]] = True
+            if not reach[row].any():
+                reach[row, place[row]] = True
+        latency = [estimate(env, _host(env.parent(d)), d, self.epochs, view.now) for d in devices]
+        counts = np.array([np.asarray(known[d], dtype=np.float64) for d in devices])
+        found, cost = self.search(view, place, counts, latency, reach, len(numbers))
+        back = {i: e for e, i in hosts.items()}
+        parents = {
+            d: back[int(e)] for d, e in zip(devices, found.tolist(), strict=True) if env.parent(d) != back[int(e)]
+        }
+        memory["arrangements"] = memory.get("arrangements", 0) + 1
+        if not parents:
+            return None
+        return Arrangement(parents=parents, note={"moved": len(parents), "cost": cost})
+
+    @abstractmethod
+    def search(
+        self, view: View, place: Ints, counts: Floats, latency: Sequence[Latency], reach: Reach, edges: int
+    ) -> tuple[Ints, float]:
+        """Return each device's edge and the cost, given where they are and may go."""
+
+
+def _host(parent: Address | None) -> Address:
+    assert parent is not None
+    return parent
+
+
+@dataclass(frozen=True)
+class Balanced(Association, kind="balanced"):
+    """HiFlash's: greedy by ascending latency, then swaps; an edge is as slow as its slowest device."""
+
+    def search(
+        self, view: View, place: Ints, counts: Floats, latency: Sequence[Latency], reach: Reach, edges: int
+    ) -> tuple[Ints, float]:
+        """Start greedily with ``ceil(N / M)`` devices per edge, then swap."""
+        totals = np.array([e.total for e in latency])
+        top = max(float(totals.max()), 1e-12)
+        start = greedy_start(totals, counts, reach, self.weight, -(-len(place) // edges))
+        search = Search(start, counts, lambda m: float(totals[m].max()) / top, self.weight, reach.shape[1])
+        rng = view.env.rng("associate", view.me, view.memory.get("arrangements", 0))
+        search.run(reach, rng, limit=self.improvements)
+        return search.place, search.cost
+
+
+@dataclass(frozen=True)
+class TimeSharing(Association, kind="time_sharing"):
+    """FedUC's: moves and swaps; an edge is as slow as its uploads one after another."""
+
+    def search(
+        self, view: View, place: Ints, counts: Floats, latency: Sequence[Latency], reach: Reach, edges: int
+    ) -> tuple[Ints, float]:
+        """Start from a random balanced arrangement the first time, later from the present one."""
+        rng = view.env.rng("associate", view.me, view.memory.get("arrangements", 0))
+        if not view.memory.get("arrangements"):
+            place = random_start(reach, rng)
+        ready, upload = np.array([e.ready for e in latency]), np.array([e.up for e in latency])
+        sharing = view.env.facts("uplink")
+
+        def span(members: Ints) -> float:
+            return makespan(ready[members], upload[members], sharing)
+
+        used = np.unique(place)
+        mean = max(float(np.mean([span(np.flatnonzero(place == e)) for e in used.tolist()])), 1e-12)
+        search = Search(place, counts, lambda m: span(m) / mean, self.weight, reach.shape[1])
+        even = len(place) / edges
+        search.run(reach, rng, limit=self.improvements, sizes=(max(1, int(even / 2)), max(1, int(2 * even))))
+        return search.place, search.cost

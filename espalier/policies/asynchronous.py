@@ -1,0 +1,80 @@
+"""Children that never wait for each other: each report is mixed into the model as it comes.
+
+The mixing rule is FedAsync's (Xie, Koyejo, Gupta, Asynchronous Federated Optimization, 2019):
+``w <- (1 - a) w + a w_k`` with ``a = alpha0 (1 + staleness)^-power``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from espalier.core.address import Address
+from espalier.core.policies import Arrival, Assignment, Merge, Pace, View
+from espalier.core.store import Ref
+from espalier.policies.staleness_control import NoControl, StalenessControl
+
+
+def mixing_rate(alpha0: float, staleness: int, power: float) -> float:
+    """Return the share of a report that is ``staleness`` versions old: ``alpha0 (1 + staleness)^-power``."""
+    return float(alpha0 * (1.0 + staleness) ** -power)
+
+
+@dataclass(frozen=True)
+class Asynchronous(Pace, kind="asynchronous"):
+    """A cohort per child: whoever has reported gets the newest model and goes on.
+
+    Which version of the model each child works on is remembered (``view.memory["given"]``).
+    """
+
+    def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
+        """Return every child alone."""
+        return {str(child): (child,) for child in view.children}
+
+    def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
+        """Give out work and remember the version that it starts from."""
+        given = view.memory.setdefault("given", {})
+        given.update(dict.fromkeys(chosen, view.memory.get("version", 0)))
+        return super().assign(view, chosen)
+
+
+@dataclass(frozen=True)
+class Mixing(Merge, kind="mixing"):
+    """Mix each report into the model; a report that is too stale is thrown away.
+
+    Staleness counts the versions that the model went through since the child got it. ``control`` says which
+    staleness is too much; nobody's report is thrown away twice in a row.
+    """
+
+    alpha0: float = 0.6
+    power: float = 0.5
+    control: StalenessControl = field(default_factory=NoControl)
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
+        self.require(self.power >= 0, "power", "0 or more")
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Mix the reports in, one after another."""
+        memory = view.memory
+        models = dict(view.models)
+        dropped: set[Address] = memory.setdefault("dropped", set())
+        for arrival in arrivals:
+            child = arrival.report.sender
+            version = memory.get("version", 0)
+            staleness = version - memory.get("given", {}).get(child, version)
+            kept = staleness <= self.control.limit(view) or child in dropped
+            if kept:
+                dropped.discard(child)
+                memory["version"] = version + 1
+                rate = mixing_rate(self.alpha0, staleness, self.power)
+                for group, model in arrival.report.models.items():
+                    old = models.get(group, model)
+                    terms = [(1.0, model)] if rate == 1.0 else [(1.0 - rate, old), (rate, model)]
+                    models[group] = view.store.combine(terms, fallback=old)
+            else:
+                dropped.add(child)
+                view.note("stale", child=child, staleness=staleness)
+            self.control.observe(view, arrival, staleness, kept, models)
+        return models

@@ -1,0 +1,114 @@
+"""Numbers that a method wrote down as it went (α, merge weights, thresholds …), drawn over rounds.
+
+A method notes them as events: any field of an event that is a number, a list of numbers or a table of numbers is a
+series of its own. Nothing here knows a method.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from espalier.record.run import Run
+from espalier.report.figures import Figure, axis, figure, numbers, thin
+from espalier.report.names import Names
+from espalier.report.palette import SCALE, colour, dash
+
+#: events of the simulator and of the tree; they have places of their own in a report
+KNOWN = frozenset((
+    "dropped", "late", "abandoned", "unreachable", "gone", "came", "drift", "rejected", "stalled", "taken_over",
+    "similarity",
+))  # fmt: skip
+#: fields that say where and when, not what
+_PLACE = frozenset(("node", "child", "round", "clock", "time", "cohort", "device"))
+#: lines in one figure; more series become rows of a heatmap, at most so many
+MOST_LINES, MOST_ROWS, MOST_POINTS, MOST_FIGURES = 12, 120, 200, 8
+
+Series = dict[str, list[tuple[float, float]]]
+
+
+def noted(run: Run) -> dict[str, Figure]:
+    """Return a figure for every kind of number that the method noted, by title."""
+    names = Names.of(run)
+    found: dict[str, Series] = {}
+    rounds = _round_of(run)
+    kinds = ", ".join("?" * len(KNOWN))
+    rows = run.query(f"SELECT time, kind, node, data FROM events WHERE kind NOT IN ({kinds}) ORDER BY rowid", *KNOWN)
+    for time, kind, node, text in rows:
+        facts = json.loads(text)
+        if not isinstance(facts, Mapping):
+            continue
+        at = facts.get("round", facts.get("clock"))
+        when = float(at) if isinstance(at, int | float) else rounds(time)
+        who = facts.get("node", node)
+        where = names.name(who) if isinstance(who, int) else ""
+        for field, key, value in _numbers(facts):
+            title = kind if field in ("value", "values", kind) else f"{kind}: {field}"
+            label = " · ".join(part for part in (where, _called(key, names)) if part) or kind
+            found.setdefault(title, {}).setdefault(label, []).append((when, value))
+    return {t: _figure(t, s) for t, s in list(found.items())[:MOST_FIGURES] if _worth(s)}
+
+
+def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield (field, key within it, number)."""
+    for field, value in facts.items():
+        if field in _PLACE:
+            continue
+        if isinstance(value, Mapping):
+            pairs: list[tuple[str, Any]] = [(str(k), v) for k, v in value.items()]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            # whole numbers in a list name nodes more often than they measure something
+            pairs = [(str(i), v) for i, v in enumerate(value) if isinstance(v, float)]
+        else:
+            pairs = [("", value)]
+        for key, number in pairs:
+            if isinstance(number, int | float) and not isinstance(number, bool):
+                yield field, key, float(number)
+
+
+def _called(key: str, names: Names) -> str:
+    """Return a table's key for people: keys that are addresses of nodes get the node's name."""
+    return names.name(int(key)) if key.isdigit() and int(key) >= names.devices else key
+
+
+def _worth(series: Series) -> bool:
+    """Tell whether there is anything to draw: a series with two moments, or several series."""
+    return len(series) > 1 or any(len(points) > 1 for points in series.values())
+
+
+def _round_of(run: Run) -> Any:
+    rows = run.query("SELECT time, max(round) FROM metrics GROUP BY time ORDER BY time")
+    times, rounds = np.array([t for t, _ in rows]), np.array([r for _, r in rows], dtype=float)
+    return lambda time: float(np.interp(time, times, rounds)) if len(times) else float(time)
+
+
+def _figure(title: str, series: Series) -> Figure:
+    if len(series) <= MOST_LINES:
+        data = []
+        for number, (label, points) in enumerate(series.items()):
+            kept = [points[i] for i in thin(len(points), MOST_POINTS).tolist()]
+            data.append({
+                "type": "scatter", "mode": "lines" if len(kept) > 1 else "markers", "name": escape(label),
+                "x": numbers([x for x, _ in kept]), "y": numbers([y for _, y in kept]),
+                "line": {"color": colour(number), "dash": dash(number)},
+                "hovertemplate": f"{escape(label)}<br>round %{{x}}: %{{y}}<extra></extra>",
+            })  # fmt: skip
+        return figure(data, axis("global rounds", "count"), axis(title, "method's unit"), height=380)
+    labels = [list(series)[i] for i in thin(len(series), MOST_ROWS).tolist()]
+    grid = np.unique([x for label in labels for x, _ in series[label]])
+    grid = grid[thin(len(grid), MOST_POINTS)]
+    table = np.full((len(labels), len(grid)), np.nan)
+    for row, label in enumerate(labels):
+        known = dict(series[label])
+        table[row] = [known.get(x, np.nan) for x in grid.tolist()]
+    data = [{
+        "type": "heatmap", "x": numbers(grid), "y": [escape(label) for label in labels], "colorscale": SCALE,
+        "z": [numbers(row, 4) for row in table], "hovertemplate": "%{y}<br>round %{x}: %{z}<extra></extra>",
+        "colorbar": {"title": {"text": f"{escape(title)}<br>(method's unit)"}, "thickness": 12},
+    }]  # fmt: skip
+    vertical = {"automargin": True, "type": "category", "autorange": "reversed"}
+    return figure(data, axis("global rounds", "count"), vertical, height=min(900, 140 + 14 * len(labels)))

@@ -1,0 +1,106 @@
+"""The report: one HTML file with everything in it. It opens without a network and asks for none."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from espalier import __version__
+from espalier.core.errors import RunError
+from espalier.report import palette
+from espalier.report.groups import Comparison, compare
+from espalier.report.reading import Reading, opened, read_all
+from espalier.report.sections import Room, curve_section, detail, overview, spread_section
+from espalier.report.spread import Floats, final_array
+
+_SCRIPTS = ("page.js", "timeline.js", "live.js")
+
+
+def write_report(directories: list[Path], output: Path) -> None:
+    """Write the report of all runs at or below the given directories."""
+    html = report(read_all(directories))
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror or error}.") from error
+
+
+def report(readings: Sequence[Reading]) -> str:
+    """Return the report of some runs as HTML."""
+    comparison = compare(readings)
+    parts = {"overview": overview(comparison), "curves": curve_section(comparison)}
+    parts["spread"] = spread_section(comparison, *finals(comparison))
+    faces = [g.face for g in comparison.groups if len(g.face.frame)]
+    room = Room.shared(len(faces), max((f.experiment.get("fleet", {}).get("devices", 0) for f in faces), default=0))
+    for face in faces:
+        parts[f"detail/{face.key}"] = details_of(face, room)
+    return html({name: packed(part) for name, part in parts.items()}, parts["overview"]["title"])
+
+
+def details_of(reading: Reading, room: Room) -> dict[str, Any]:
+    """Return what is shown of a single run."""
+    assert reading.directory is not None
+    with opened(reading.directory) as run:
+        return detail(run, reading.score, room)
+
+
+def finals(comparison: Comparison) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Return the scores of every run's devices and of its edges at its last evaluation."""
+    devices, edges = {}, {}
+    for reading in comparison.readings:
+        if reading.directory is None:
+            continue
+        with opened(reading.directory) as run:
+            devices[reading.key] = final_array(run, f"{comparison.score}_device")
+            edges[reading.key] = final_array(run, f"{comparison.score}_edge")
+    return devices, edges
+
+
+def html(parts: dict[str, str], title: str, *, live: bool = False) -> str:
+    """Return the page: with its parts inside, or one that asks the server it came from for them."""
+    from plotly.offline import get_plotlyjs
+
+    blocks = [f'<script type="text/plain" data-part="{escape(n)}">{text}</script>' for n, text in parts.items()]
+    about = {"live": live, "version": __version__, "dark": palette.editions(), "colours": palette.LIGHT}
+    # in this order: text that users wrote must not be searched for marks
+    found = _asset("page.html").replace("/*STYLE*/", _asset("page.css"))
+    found = found.replace("/*SCRIPT*/", "\n".join(_asset(n) for n in _SCRIPTS))
+    found = found.replace("/*ABOUT*/", json.dumps(about).replace("<", "\\u003c"))
+    found = found.replace("<!--TITLE-->", escape(title))
+    found = found.replace("<!--PARTS-->", "".join(blocks))
+    return found.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"))
+
+
+def packed(part: dict[str, Any]) -> str:
+    """Return plain data as compressed JSON in letters."""
+    # mtime: the same runs make the same file
+    return base64.b64encode(gzip.compress(dumps(part), 6, mtime=0)).decode()
+
+
+def dumps(part: dict[str, Any]) -> bytes:
+    """Return plain data as JSON that a browser reads: what is not finite becomes null."""
+    try:
+        text = json.dumps(part, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(part), separators=(",", ":"), allow_nan=False)
+    return text.encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _asset(name: str) -> str:
+    return (resources.files("espalier.report") / "assets" / name).read_text(encoding="utf-8")

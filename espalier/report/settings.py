@@ -1,0 +1,86 @@
+"""How to run it again: the configuration, versions, seeds and commands of what a report shows."""
+
+from __future__ import annotations
+
+import tomllib
+from html import escape
+from typing import Any
+
+import tomli_w
+
+from espalier.report.groups import Comparison, Group
+from espalier.report.reading import Reading
+
+
+def experiment_text(comparison: Comparison, setting: int) -> str:
+    """Return one experiment file that makes all runs of a setting again."""
+    groups = [g for g in comparison.groups if g.setting == setting]
+    table = dict(comparison.settings[setting].experiment)
+    methods: list[Any] = [m for g in groups for m in g.face.experiment.get("methods", [])]
+    table["methods"] = methods
+    table["seeds"] = sorted({s for g in groups for s in g.seeds})
+    return tomli_w.dumps(_without_none(table))
+
+
+def about(reading: Reading) -> dict[str, Any]:
+    """Return what a run's ``run.toml`` says of its making: versions and the command."""
+    if reading.directory is None:
+        return {}
+    try:
+        table = tomllib.loads((reading.directory / "run.toml").read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError):
+        return {}
+    found: dict[str, Any] = table.get("about", {})
+    return found
+
+
+def to_html(comparison: Comparison) -> str:
+    """Return the section as HTML."""
+    parts = []
+    for number, setting in enumerate(comparison.settings):
+        groups = [g for g in comparison.groups if g.setting == number]
+        name = str(setting.experiment.get("name", "experiment"))
+        file = f"{name}.toml" if len(comparison.settings) == 1 else f"{name}-{number + 1}.toml"
+        title = f"<h3>{escape(setting.name)}</h3>" if setting.name else ""
+        parts.append(
+            f"{title}<p>Save the configuration below as <code>{escape(file)}</code>; this makes the runs again:</p>"
+            f"<pre><code>espalier run {escape(file)}</code></pre>{_limits(groups)}"
+            f"<details><summary>{escape(file)}</summary><pre><code>"
+            f"{escape(experiment_text(comparison, number))}</code></pre></details>"
+        )
+    parts.append(_runs(comparison))
+    return "".join(parts)
+
+
+def _limits(groups: list[Group]) -> str:
+    """Say so where runs of one setting ended by different rules: one file cannot hold them all."""
+    rules = {str(_without_none(r.experiment.get("stop", {}))) for g in groups for r in g.readings}
+    if len(rules) == 1:
+        return ""
+    return "<p>These runs ended by different rules (their own <code>run.toml</code> has each one's).</p>"
+
+
+def _runs(comparison: Comparison) -> str:
+    rows = []
+    for group in comparison.groups:
+        for reading in group.readings:
+            facts = about(reading)
+            versions = ", ".join(f"{k} {v}" for k, v in facts.get("versions", {}).items())
+            cells = (
+                group.label, str(reading.seed), reading.state, str(reading.directory or "in memory"), versions,
+                str(facts.get("command", "")),
+            )  # fmt: skip
+            rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
+    heads = "".join(f"<th>{h}</th>" for h in ("method", "seed", "state", "directory", "versions", "command"))
+    return (
+        f'<h3>Runs</h3><div class="wide"><table class="text"><thead><tr>{heads}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(v) for v in value]
+    return value

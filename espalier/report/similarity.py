@@ -1,0 +1,50 @@
+"""Similarity of devices as a method measured it, devices sorted by cluster so that clusters show as squares."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from espalier.record.run import Run
+from espalier.report.figures import Figure, figure, numbers, thin
+from espalier.report.growth import moments
+from espalier.report.palette import SCALE
+
+#: matrices shown (the slider's steps), and devices in one of them
+MOST_MATRICES, MOST_DEVICES = 6, 250
+
+
+def similarity(run: Run) -> Figure | None:
+    """Draw the matrices that the run recorded (events ``similarity``); None if it has none."""
+    rows = run.query("SELECT time, data FROM events WHERE kind = 'similarity' ORDER BY rowid")
+    if not rows:
+        return None
+    homes = dict(run.query("SELECT node, edge FROM devices"))
+    groups = moments(run, 2)[-1].groups
+    frames = []
+    for time, text in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
+        facts = json.loads(text)
+        matrix = np.array(facts["matrix"], dtype=float)
+        devices = facts.get("devices") or list(range(len(matrix)))
+        order = sorted(range(len(devices)), key=lambda i: (groups.get(devices[i], ""), homes.get(devices[i], 0), i))
+        kept = [order[i] for i in thin(len(order), MOST_DEVICES).tolist()]
+        names = [_name(devices[i], groups, homes) for i in kept]
+        trace = {"x": names, "y": names, "z": [numbers(row, 3) for row in matrix[np.ix_(kept, kept)]]}
+        frames.append({"name": f"{time:.6g} s", "caption": f"measured at {time:.6g} s", "data": [trace], "traces": [0]})
+    first: dict[str, Any] = {
+        "type": "heatmap", "colorscale": SCALE, "hovertemplate": "%{x} and %{y}: %{z}<extra></extra>",
+        "colorbar": {"title": {"text": "similarity<br>(method's unit)"}, "thickness": 12},
+    }  # fmt: skip
+    side = {"type": "category", "showticklabels": False, "title": {"text": "device (number), by cluster"}}
+    data = [{**first, **frames[-1]["data"][0]}]
+    return figure(
+        data, side, {**side, "autorange": "reversed", "scaleanchor": "x"}, height=560,
+        frames=frames if len(frames) > 1 else None,
+    )  # fmt: skip
+
+
+def _name(device: int, groups: dict[int, str], homes: dict[int, int]) -> str:
+    cluster = f"cluster {groups[device]}" if device in groups else f"edge {homes.get(device, '?')}"
+    return f"device {device} ({cluster})"

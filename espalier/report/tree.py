@@ -1,0 +1,201 @@
+"""The tree, drawn: the root in the middle, aggregators around it, devices outside; a slider goes through time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from espalier.core.address import Address, host_of
+from espalier.record.run import Run
+from espalier.record.table import human_seconds
+from espalier.report.figures import Figure, figure
+from espalier.report.growth import Moment, moments
+from espalier.report.names import Names
+from espalier.report.palette import LIGHT, MUTED, colour, symbol
+
+Point = tuple[float, float]
+#: fleets beyond this are drawn as aggregators only, their size showing how many devices they have
+MOST_DEVICES = 1500
+
+
+def place(parents: dict[Address, Address], devices: int) -> dict[Address, Point]:
+    """Return where each node of a tree (or of several) is drawn: depth outwards, one slot per leaf around.
+
+    The root is at (0, 0), the deepest nodes at distance 1.
+    """
+    children: dict[Address, list[Address]] = {}
+    for node, parent in parents.items():
+        children.setdefault(parent, []).append(node)
+    for below in children.values():
+        below.sort(key=lambda n: (n < devices, n))
+    roots = sorted(n for n in children if n not in parents)
+    order: list[tuple[Address, int]] = []
+    stack = [(r, 0 if len(roots) == 1 else 1) for r in reversed(roots)]
+    while stack:
+        node, depth = stack.pop()
+        order.append((node, depth))
+        stack += [(c, depth + 1) for c in reversed(children.get(node, []))]
+    leaves = [n for n, _ in order if n not in children]
+    slots = {n: (i, i) for i, n in enumerate(leaves)}
+    for node, _ in reversed(order):
+        if node in children:
+            inner = [slots[c] for c in children[node]]
+            slots[node] = (min(a for a, _ in inner), max(b for _, b in inner))
+    deepest = max((d for _, d in order), default=0) or 1
+    found = {}
+    for node, depth in order:
+        first, last = slots[node]
+        angle = math.pi / 2 - 2 * math.pi * ((first + last) / 2 + 0.5) / max(1, len(leaves))
+        radius = depth / deepest
+        found[node] = (radius * math.cos(angle), radius * math.sin(angle))
+    return found
+
+
+def tree(run: Run, most: int = 60, by: str = "label") -> Figure:
+    """Draw a run's tree at its moments (one frame each).
+
+    Devices are coloured by their main label, by their ``cluster`` or by the edge that was their ``home``; the
+    figure's ``looks`` hold all of these, and the drawn one is ``by``.
+    """
+    names = Names.of(run)
+    fleet = run.query("SELECT node, edge, samples, histogram FROM devices ORDER BY node")
+    drawn = len(fleet) <= MOST_DEVICES
+    steps = moments(run, most)
+    frames = [_frame(m, names, fleet, drawn) for m in steps]
+    looks = _looks(steps, fleet) if drawn else {}
+    chosen = looks.get(by) or next(iter(looks.values()), None)
+    legend = chosen["legend"] if chosen is not None else []
+    if chosen is not None:
+        for number, frame in enumerate(frames):
+            frame["data"][1]["marker"] = chosen["markers"][number if len(chosen["markers"]) > 1 else 0]
+    blank = {"visible": False, "range": [-1.15, 1.15]}
+    first = [{**t, **u} for t, u in zip(_traces(), frames[0]["data"], strict=True)]
+    found = figure(
+        [*first, *legend], blank, {**blank, "range": [-1.42, 1.15], "scaleanchor": "x"}, height=560, frames=frames,
+        margin={"l": 8, "r": 8, "t": 24, "b": 8},
+    )  # fmt: skip
+    found["looks"] = looks
+    return found
+
+
+def _traces() -> list[dict[str, Any]]:
+    line = {"color": MUTED[0], "width": 0.7}
+    ring = {"symbol": "circle-open", "size": 15, "color": LIGHT[3], "line": {"width": 2}}
+    square = {"symbol": "square", "color": MUTED[0], "line": {"width": 1, "color": "#ffffff"}}
+    about = {"type": "scatter", "showlegend": False}
+    return [
+        {**about, "mode": "lines", "line": line, "hoverinfo": "skip", "name": "reports to"},
+        {**about, "mode": "markers", "hovertemplate": "%{text}<extra></extra>", "name": "devices"},
+        {
+            **about,
+            "mode": "markers",
+            "marker": square,
+            "hovertemplate": "%{text}<extra></extra>",
+            "name": "aggregators",
+        },
+        {
+            **about,
+            "mode": "markers",
+            "marker": ring,
+            "hoverinfo": "skip",
+            "name": "changed just now",
+            "showlegend": True,
+        },
+    ]
+
+
+def _frame(moment: Moment, names: Names, fleet: Sequence[tuple[Any, ...]], drawn: bool) -> dict[str, Any]:
+    n = names.devices
+    parents = {c: p for c, p in moment.parents.items() if drawn or c >= n}
+    spots = place(parents, n)
+    lines_x: list[float | None] = []
+    lines_y: list[float | None] = []
+    for node, parent in parents.items():
+        (x0, y0), (x1, y1) = spots[node], spots[parent]
+        lines_x += [round(x0, 3), round(x1, 3), None]
+        lines_y += [round(y0, 3), round(y1, 3), None]
+    outside = [d for d, *_ in fleet if d not in spots] if drawn else []
+    for i, device in enumerate(outside):  # rows of forty below the tree
+        spots[device] = (-1 + 2 * (i % 40 + 0.5) / 40, -1.2 - 0.07 * (i // 40))
+    devices = [spots[d] for d, *_ in fleet] if drawn else []
+    below: dict[Address, int] = {}
+    for child, parent in moment.parents.items():
+        below[parent] = below.get(parent, 0) + (child < n)
+    servers = [a for a in spots if a >= n]
+    sizes = [9.0 if drawn else 8 + 30 * math.sqrt(below.get(a, 0) / max(1, len(fleet))) for a in servers]
+    texts = [
+        f"{names.name(a)}: {below.get(a, 0)} devices" + (", not there" if host_of(a) in moment.away else "")
+        for a in servers
+    ]
+    changed = [spots[d] for d in sorted(moment.changed) if d in spots]
+    told = ", ".join(f"{v} {k}" for k, v in moment.counts.items())
+    absent = f"; {len(outside)} away" if outside else ""
+    caption = f"{human_seconds(moment.time)}{': ' + told if told else ''}{absent}"
+    return {
+        "name": f"{moment.time:.6g} s",
+        "caption": caption,
+        "traces": [0, 1, 2, 3],
+        "data": [
+            {"x": lines_x, "y": lines_y},
+            {**_xy(devices), "text": [_device_text(row, moment, names) for row in fleet] if drawn else []},
+            {**_xy([spots[a] for a in servers]), "text": texts, "marker": {"size": sizes}},
+            _xy(changed),
+        ],
+    }
+
+
+def _xy(points: Sequence[Point]) -> dict[str, list[float]]:
+    return {"x": [round(x, 3) for x, _ in points], "y": [round(y, 3) for _, y in points]}
+
+
+def _device_text(row: tuple[Any, ...], moment: Moment, names: Names) -> str:
+    device, edge, samples, histogram = row
+    parent, group = moment.parents.get(device), moment.groups.get(device)
+    where = "reports to nobody" if parent is None else f"reports to {names.name(parent)}"
+    cluster = f"<br>cluster {escape(group)}" if group else ""
+    label = main_label(histogram)
+    return f"device {device}, home edge {edge}<br>{where}{cluster}<br>{samples} samples, most of label {label}"
+
+
+def main_label(histogram: bytes) -> int:
+    """Return the label a device has most samples of."""
+    return int(np.frombuffer(histogram, dtype="<i4").argmax()) if histogram else 0
+
+
+def _looks(steps: Sequence[Moment], fleet: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the ways to colour devices: markers (one for all frames, or one per frame) and a legend."""
+    looks: dict[str, Any] = {}
+    labels = [main_label(h) for *_, h in fleet]
+    looks["label"] = _look([labels], "label {}")
+    clusters = sorted({g for m in steps for g in m.groups.values()}, key=lambda g: (len(g), g))
+    if clusters:
+        number = {g: i for i, g in enumerate(clusters)}
+        per_frame = [[number.get(m.groups.get(d, ""), -1) for d, *_ in fleet] for m in steps]
+        looks["cluster"] = _look(per_frame, "cluster {}", clusters)
+    looks["home"] = _look([[e for _, e, *_ in fleet]], "home edge {}")
+    return looks
+
+
+def _look(per_frame: Sequence[Sequence[int]], title: str, called: Sequence[str] | None = None) -> dict[str, Any]:
+    markers = [
+        {
+            "size": 8,
+            "color": [MUTED[0] if k < 0 else colour(k) for k in kinds],
+            "symbol": ["circle-open" if k < 0 else symbol(k) for k in kinds],
+        }
+        for kinds in per_frame
+    ]
+    present = sorted({k for kinds in per_frame for k in kinds if k >= 0})
+    legend = [
+        {
+            "type": "scatter", "x": [None], "y": [None], "mode": "markers", "hoverinfo": "skip",
+            "name": escape(title.format(called[k] if called is not None else k)),
+            "marker": {"size": 8, "color": colour(k), "symbol": symbol(k)},
+        }
+        for k in present
+    ]  # fmt: skip
+    return {"markers": markers, "legend": legend if len(legend) <= 24 else []}
