@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from espalier import __version__
 from espalier.cli import show
 from espalier.cli.plan import prepare, tidy, unfinished
 from espalier.cli.pool import Errand, News, on_terminal, run_all
+from espalier.cli.report import report, shown_live, watch
 from espalier.cli.reproduce import reproduce
 from espalier.core.errors import ConfigError, EspalierError, nearest
 from espalier.core.method import available as known_methods
@@ -63,6 +65,7 @@ def main() -> None:
 @click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
+@click.option("--watch", "live", is_flag=True, help="Show the runs in a browser while they go on.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the runs that --out holds already.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
@@ -76,6 +79,7 @@ def run(
     workers: int,
     data_dir: Path | None,
     report_path: Path | None,
+    live: bool,
     go_on: bool,
     quiet: bool,
     as_json: bool,
@@ -90,7 +94,8 @@ def run(
         found = replace(found, seeds=seeds)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     todo = prepare(found, where, data_dir, workers, go_on=go_on)
-    _carry_out(todo, where, jobs, quiet, as_json, tidy)
+    with shown_live(where) if live else nullcontext():
+        _carry_out(todo, where, jobs, quiet, as_json, tidy)
     if report_path is not None:
         from espalier.report.page import write_report
 
@@ -251,4 +256,6 @@ def data_fetch(name: str, data_dir: Path | None) -> None:
     click.echo(str(where))
 
 
+main.add_command(report)
 main.add_command(reproduce)
+main.add_command(watch)

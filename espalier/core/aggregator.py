@@ -284,6 +284,8 @@ class Aggregator:
             cohort.arrived.append(arrival)
         elif self.rules.pace.late == "keep" and report.models and key != SURVEY:
             cohort.arrived.append(arrival)
+            if state.asleep:
+                return self._wake(now)
         else:
             dropped: list[Action] = [self._drop(report, "stranger" if stranger else "late")]
             if not stranger and self.rules.pace.readmit == "now" and cohort.open and not cohort.overdue:
@@ -329,6 +331,7 @@ class Aggregator:
         if order is None or self.state.asleep:
             return []
         self.state.asleep = True
+        cohort.open = False  # the order is given back: what comes now waits for the next one
         return [Send(Report(order.id, order.sender, self.me, order.sender, {}, {}, 0, order.round, now))]
 
     def _close(self, key: str, now: float) -> list[Action]:
@@ -403,9 +406,7 @@ class Aggregator:
         state = self.state
         state.idle.discard(child)
         if state.asleep:
-            state.asleep = False
-            assert state.order is not None
-            return [Send(Word("awake", self.me, state.order.sender, now))]
+            return self._wake(now)
         if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
             return []
         if all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()) and len(state.cohorts) == 1:
@@ -416,6 +417,12 @@ class Aggregator:
             return []
         stalled = cohort is None or (cohort.open and not cohort.waiting and not cohort.arrived)
         return self._open(key, now) if stalled else []
+
+    def _wake(self, now: float) -> list[Action]:
+        """Tell the parent that there is somebody, or something, to work with again."""
+        assert self.state.order is not None
+        self.state.asleep = False
+        return [Send(Word("awake", self.me, self.state.order.sender, now))]
 
     def _left(self, child: Address, now: float) -> list[Action]:
         state = self.state

@@ -66,7 +66,7 @@ class Setting:
         n_classes: Classes of the task.
         updates: Local updates (epochs or steps) per order that the experiment asks for.
         fraction: The share of an edge's devices (for flat methods: of all devices) in each round.
-        stay: The mobility's staying probability (1 without mobility).
+        stay: The mobility's staying probability (1 without mobility, 0 where devices follow a trace).
     """
 
     n_devices: int

@@ -13,8 +13,9 @@ Differences from the authors' code: devices that were not drawn in a round count
 drawn go with the larger side; averages are weighted by samples (``weighted = false`` is theirs); the places of a split
 *inside* its cluster are mapped back to devices, which the authors' notebook forgets from the second split on; cosines
 are of parameters only. ``eps1`` and ``eps2`` depend on the model and the learning rate: the defaults are those of the
-notebook; ``relative = true`` compares the mean's norm with ``eps1`` times the largest instead. ``every = 10`` and
-``threshold = 0.7`` are CFLHKD's settings; Sattler tests every round.
+notebook. ``relative = true`` makes them shares: of the cluster's largest norm, and of the largest norm met so far in
+the run (0.4 and 0.6 by default). ``every = 10`` and ``threshold = 0.7`` are CFLHKD's settings; Sattler tests every
+round.
 """
 
 from __future__ import annotations
@@ -53,6 +54,13 @@ class Bipartition(Regrouping, kind="bipartition"):
     threshold: float = 0.7
     weighted: bool = True
 
+    def limits(self, view: View, greatest: float) -> tuple[float, float]:
+        """Return the two thresholds, in the scale of the updates if they are relative."""
+        if not self.relative:
+            return self.eps1, self.eps2
+        peak = view.memory["peak"] = max(greatest, view.memory.get("peak", 0.0))
+        return self.eps1 * greatest, self.eps2 * peak
+
     def regroup(
         self, view: View, answers: Mapping[Address, Arrival]
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
@@ -77,7 +85,7 @@ class Bipartition(Regrouping, kind="bipartition"):
         products = gram(updates)
         weights = np.array([samples_of(view, d) if self.weighted else 1.0 for d in seen])
         mean, greatest = norms_of(products, weights)
-        allowed = may_split(mean, greatest, self.eps1, self.eps2, self.relative)
+        allowed = may_split(mean, greatest, *self.limits(view, greatest))
         found = bipartition(cosines_of_gram(products), self.threshold) if allowed else None
         view.note("split", devices=len(seen), mean=mean, greatest=greatest, split=found is not None)
         if found is None:
@@ -110,7 +118,7 @@ class CFL(Method, kind="cfl"):
     every: int = 10
     after: int = 20
     eps1: float = 0.4
-    eps2: float = 1.6
+    eps2: float | None = None
     relative: bool = False
     threshold: float = 0.7
     weighted: bool = True
@@ -121,14 +129,15 @@ class CFL(Method, kind="cfl"):
         self.require(self.every >= 1, "every", "at least 1")
         self.require(self.after >= 0, "after", "0 or more")
         self.require(self.eps1 > 0, "eps1", "more than 0")
-        self.require(self.eps2 >= 0, "eps2", "0 or more")
+        self.require(self.eps2 is None or self.eps2 >= 0, "eps2", "0 or more")
         self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
         fraction = setting.fraction if self.fraction is None else self.fraction
+        eps2 = (0.6 if self.relative else 1.6) if self.eps2 is None else self.eps2
         structure = Bipartition(
-            every=self.every, after=self.after, eps1=self.eps1, eps2=self.eps2, relative=self.relative,
+            every=self.every, after=self.after, eps1=self.eps1, eps2=eps2, relative=self.relative,
             threshold=self.threshold, weighted=self.weighted,
         )  # fmt: skip
         return Plan(

@@ -39,8 +39,8 @@ from typing import ClassVar, Literal
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import Local, Pace, Rules, Selection
 from espalier.policies.distribution import ByDistribution
+from espalier.policies.one_shot import OneShot
 from espalier.policies.semi_async import Discounted, GroupModels, Probing, SemiAsync
-from espalier.policies.subspace import OneShot
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class CSAHFL(Method, kind="csahfl"):
                 merge=Discounted(self.literal),
                 hand_down=GroupModels(),
             ),
+            middle=Rules(merge=Discounted(), hand_down=GroupModels()),
             local=Probing() if probing else Local(),
             serves="root" if self.serve == "global" else "edge",
         )

@@ -12,8 +12,11 @@ Each runs FedAvg at its own speed.
 
 The paper's full text was not at hand: the two steps per iteration, connectivity inside clusters as the measure and the
 absence of a preset number of clusters are the paper's; cosines of updates, the thresholds, the margin and the limit
-are ours, and ``every = 10``, ``threshold = 0.7`` CFLHKD's settings. A new cluster starts from the average of the
-models its devices had, a merged one from the average of both, the halves of a split one from its model.
+are ours, and ``every = 10``, ``threshold = 0.7`` CFLHKD's settings. Near the end of training the updates of a good
+cluster are mere noise, no longer connected: a cluster is split only while its devices are ``restless``, the mean norm
+of their updates at least that share of the greatest mean met in the run (without this, good clusters fall apart).
+A new cluster starts from the average of the models its devices had, a merged one from the average of both, the halves
+of a split one from its model.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from espalier.core.address import Address
 from espalier.core.messages import ALL
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import Arrival, Rules, Selection, View
 from espalier.core.store import Ref
+from espalier.policies.affinity import cosines_of_gram
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,
     ClusterPace,
@@ -37,7 +43,7 @@ from espalier.policies.cloud_clusters import (
     samples_of,
 )
 from espalier.policies.fdc import match
-from espalier.policies.update_clustering import incremental, reconcile, update_cosines
+from espalier.policies.update_clustering import gram, incremental, reconcile
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Incremental(Regrouping, kind="incremental"):
     threshold: float = 0.7
     margin: float = 0.05
     most: int = 10
+    restless: float = 0.75
 
     def regroup(
         self, view: View, answers: Mapping[Address, Arrival]
@@ -59,21 +66,24 @@ class Incremental(Regrouping, kind="incremental"):
             return None
         names = sorted({assigned[d] for d in seen if d in assigned} & set(view.models))
         number = {name: i for i, name in enumerate(names)}
-        connectivity = update_cosines(updates)
+        products = gram(updates)
+        connectivity, norms = cosines_of_gram(products), np.sqrt(np.diag(products))
+        peak = view.memory["peak"] = max(float(norms.mean()), view.memory.get("peak", 0.0))
         current = {i: number[assigned[d]] for i, d in enumerate(seen) if assigned.get(d) in number}
         joined = incremental(connectivity, current, self.threshold, self.most, self.margin)
         steps = [[i for i, c in joined.items() if c == k] for k in sorted(set(joined.values()))]
-        clusters = [[seen[i] for i in c] for c in reconcile(connectivity, steps, self.threshold, self.most)]
+        final = reconcile(connectivity, steps, self.threshold, self.most, norms, self.restless * peak)
+        clusters = [[seen[i] for i in c] for c in final]
         # A device that joined a cluster takes over its model; one that opened a cluster brings its own.
         source = {
             d: view.models[names[joined[i]]] if joined[i] < len(names) else view.models[group_of(view, d)]
             for i, d in enumerate(seen)
         }
         places = [*names, *(self.fresh_name(view) for _ in range(max(0, len(clusters) - len(names))))]
-        placed = match(
-            clusters, {d: number[assigned[d]] for d in seen if assigned.get(d) in number}, range(len(places))
-        )
-        groups = {places[p]: inside for p, inside in sorted(placed.items())}
+        placed = match(clusters, {d: assigned[d] for d in seen if assigned.get(d) in number}, places)
+        groups: dict[str, list[Address]] = {}
+        for device in seen:
+            groups.setdefault(placed[device], []).append(device)
         models = {
             name: blend(view.store, ((samples_of(view, d), source[d]) for d in inside))
             for name, inside in groups.items()
@@ -103,6 +113,7 @@ class ICFL(Method, kind="icfl"):
     threshold: float = 0.7
     margin: float = 0.05
     most: int = 10
+    restless: float = 0.75
 
     def check(self) -> None:
         """Refuse impossible values."""
@@ -111,11 +122,14 @@ class ICFL(Method, kind="icfl"):
         self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
         self.require(self.margin >= 0, "margin", "0 or more")
         self.require(self.most >= 1, "most", "at least 1")
+        self.require(self.restless >= 0, "restless", "0 or more")
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
         fraction = setting.fraction if self.fraction is None else self.fraction
-        structure = Incremental(every=self.every, threshold=self.threshold, margin=self.margin, most=self.most)
+        structure = Incremental(
+            every=self.every, threshold=self.threshold, margin=self.margin, most=self.most, restless=self.restless
+        )
         return Plan(
             root=Rules(
                 structure=structure,

@@ -15,12 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address
+from espalier.core.method import Setting
 from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
 from espalier.policies.edge_search import Floats, Ints, Search, greedy_start, random_start
 from espalier.policies.latency import Latency, estimate
 from espalier.policies.uplink import makespan
 
 Reach = NDArray[np.bool_]
+#: which edges a device may go to; "auto": its own, and the neighbouring ones if devices move
+AutoReach = Literal["auto", "own", "neighbours", "all"]
+
+
+def reach_under(reach: AutoReach, setting: Setting) -> Literal["own", "neighbours", "all"]:
+    """Return which edges a device may go to under a setting."""
+    if reach != "auto":
+        return reach
+    return "own" if setting.stay == 1.0 else "neighbours"
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ class Regrouping(Structure):
         memory.setdefault("start", dict(view.models))
         found = None
         if self.due(view):
-            memory["stage"] = view.clock // self.every
             found = self.regroup(view, answers)
+            memory["stage"] = view.clock // self.every
         if found is None:
             stray = [d for d in view.env.devices() if view.env.group(d) not in view.models]
             return Arrangement(groups={d: group_of(view, d) for d in stray}) if stray else None

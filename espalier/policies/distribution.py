@@ -92,4 +92,4 @@ class ByDistribution(Merge, kind="distribution"):
 
 
 def _pooled(histograms: Iterable[Any]) -> Floats:
-    return np.sum([np.asarray(h, dtype=np.float64) for h in histograms], axis=0)
+    return np.asarray(np.sum([np.asarray(h, dtype=np.float64) for h in histograms], axis=0))

@@ -12,7 +12,7 @@ may join another cluster if their common variance stays within bounds; clusters 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -23,6 +23,8 @@ from espalier.policies.affinity import Floats, ranking
 
 Clusters = list[list[int]]
 Linkage = Literal["average", "complete", "single"]
+#: where a cluster lives: an edge, or a name
+Place = TypeVar("Place", int, str)
 
 
 def scaled_rows(affinities: Floats, scaled: bool) -> Floats:
@@ -161,8 +163,8 @@ def cut_at(tree: Floats, threshold: float) -> Clusters:
     return sorted(found, key=lambda c: c[0])
 
 
-def match(clusters: Sequence[Sequence[int]], current: Mapping[int, int], places: Sequence[int]) -> dict[int, list[int]]:
-    """Give each cluster a place (an edge) so that as few devices as possible move: place -> members.
+def match(clusters: Sequence[Sequence[int]], current: Mapping[int, Place], places: Sequence[Place]) -> dict[int, Place]:
+    """Give each cluster a place so that as few devices as possible move: place by device.
 
     Args:
         clusters: At most as many clusters as places.
@@ -173,7 +175,7 @@ def match(clusters: Sequence[Sequence[int]], current: Mapping[int, int], places:
     overlap = np.zeros((len(clusters), len(places)))
     for k, members in enumerate(clusters):
         for device in members:
-            if current.get(device) in where:
+            if device in current and current[device] in where:
                 overlap[k, where[current[device]]] += 1
     chosen, at = linear_sum_assignment(-overlap)
-    return {places[p]: list(clusters[k]) for k, p in zip(chosen.tolist(), at.tolist(), strict=True)}
+    return {device: places[p] for k, p in zip(chosen.tolist(), at.tolist(), strict=True) for device in clusters[k]}

@@ -79,8 +79,6 @@ class SemiAsync(Pace, kind="semi_async"):
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return each device's epochs and the interval as its budget."""
-        if not all(view.env.is_device(c) for c in chosen):
-            return dict.fromkeys(chosen, Assignment(1))
         expected = {c: estimate(view.env, view.me, c, self.updates, view.now) for c in chosen}
         within = interval([e.total for e in expected.values()], self.alpha)
         view.note("interval", round=view.round, seconds=within)
@@ -91,9 +89,7 @@ class SemiAsync(Pace, kind="semi_async"):
 
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Return the interval, and what the slowest probe takes."""
-        budget = next(iter(work.values())).budget
-        if budget is None:
-            return None
+        budget = max(share.budget or 0.0 for share in work.values())
         probe = max(view.env.facts("nominal", device=c, batches=1, now=view.now) for c in work) if self.probe else 0.0
         return (budget + float(probe)) * (1.0 + _SLACK)
 

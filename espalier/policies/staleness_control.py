@@ -7,7 +7,7 @@ no training and no luck.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,14 +161,13 @@ class Learnt(StalenessControl, kind="dqn"):
         env = view.env
         if env.is_device(child):
             return [estimate(env, view.me, child, self.epochs, view.now).total]
-        below: Sequence[int] = env.children(child)
-        return [
-            t
-            for c in below
-            for t in (
-                [estimate(env, child, c, self.epochs, view.now).total] if env.is_device(c) else self._times(view, c)
-            )
-        ]
+        found: list[float] = []
+        for below in env.children(child):
+            if env.is_device(below):
+                found.append(estimate(env, child, below, self.epochs, view.now).total)
+            else:
+                found += self._times(view, below)
+        return found
 
     def observe(self, view: View, arrival: Arrival, staleness: int, kept: bool, models: Mapping[str, Ref]) -> None:
         """Count; choose anew when it is time."""

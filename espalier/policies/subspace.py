@@ -10,7 +10,7 @@ smallest distance exceeds beta. One round trip, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,12 +21,11 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from espalier.core.address import Address
-from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
 from espalier.core.statistics import LocalData, label_histogram, register_statistic
 
 Floats = NDArray[np.float64]
 Measure = Literal["smallest", "trace", "repository"]
+Linkage = Literal["weighted", "average"]
 #: a cut, or "auto": in the largest gap of the merge heights
 Beta = float | Literal["auto"]
 
@@ -120,7 +119,7 @@ class Cut:
         return int(self.labels.max()) + 1
 
 
-def cluster(angles: Floats, beta: Beta, method: str = "weighted", rescue: bool = True) -> Cut:
+def cluster(angles: Floats, beta: Beta, method: Linkage = "weighted", rescue: bool = True) -> Cut:
     """Merge the closest clusters until the smallest distance exceeds ``beta``.
 
     With ``rescue`` a cut below 90 degrees that leaves one cluster, or every device alone, is replaced by
@@ -172,81 +171,3 @@ def subspace(
     else:
         found["signature"] = leading_vectors(x, count).astype(np.float32)
     return found | label_histogram(local, []) if histogram else found
-
-
-@dataclass(frozen=True)
-class OneShot(Structure, kind="subspace"):
-    """Groups of devices whose data span similar subspaces, found once; newcomers join the nearest group.
-
-    With ``clusters`` off only the label histograms are asked for (they are what a merge by distribution needs);
-    with ``histograms`` off only the vectors leave a device.
-    """
-
-    vectors: int = 3
-    beta: Beta = 20.0
-    linkage: Literal["weighted", "average"] = "weighted"
-    measure: Measure = "smallest"
-    rescue: bool = True
-    clusters: bool = True
-    histograms: bool = True
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.vectors >= 1, "vectors", "at least 1")
-        self.require(self.beta == "auto" or self.beta >= 0, "beta", 'degrees, 0 or more, or "auto"')
-
-    def survey(self, view: View) -> Survey | None:
-        """Ask the devices that are not known yet, unless they are at work."""
-        if not (self.clusters or self.histograms):
-            return None
-        known = view.memory.setdefault("known", set())
-        new = [d for d in view.env.devices() if d not in known and not view.env.busy(d)]
-        if not new:
-            return None
-        if not self.clusters:
-            return Survey("label_histogram", devices=new)
-        args = {"count": self.vectors, "per_label": self.measure == "repository", "histogram": self.histograms}
-        return Survey("subspace", args, devices=new)
-
-    def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
-        """Cluster at the first answers; put later ones into the nearest group."""
-        if not answers:
-            return None
-        memory = view.memory
-        memory["known"] |= set(answers)
-        stats = {d: answers[d].report.stats for d in sorted(answers)}
-        if self.histograms:
-            memory.setdefault("histograms", {}).update({d: s["histogram"] for d, s in stats.items()})
-        if not self.clusters:
-            return None
-        old = memory.setdefault("signatures", {})
-        fresh = _stacked([s["signature"] for s in stats.values()])
-        if old:
-            groups = self._nearest(view, list(stats), fresh)
-            note = {"newcomers": len(groups)}
-        else:
-            cut = cluster(proximity(fresh, self.measure), self.beta, self.linkage, self.rescue)
-            groups = {d: f"c{k}" for d, k in zip(stats, cut.labels.tolist(), strict=True)}
-            sizes = np.bincount(cut.labels).tolist()
-            note = {"clusters": cut.count, "beta": cut.beta, "sizes": sizes, "why": cut.why}
-        old.update({d: s["signature"] for d, s in stats.items()})
-        return Arrangement(groups=groups, note=note)
-
-    def _nearest(self, view: View, devices: Sequence[Address], fresh: Floats) -> dict[Address, str]:
-        """Return for each newcomer the group with the smallest mean angle to it."""
-        old = view.memory["signatures"]
-        names = np.array([view.env.group(d) for d in old])
-        both = _stacked([*fresh, *old.values()])
-        angles = principal_angles(both[: len(fresh)], both[len(fresh) :], self.measure)
-        groups = sorted(set(names.tolist()))
-        means = np.stack([angles[:, names == g].mean(1) for g in groups], axis=1)
-        return {d: groups[k] for d, k in zip(devices, means.argmin(1).tolist(), strict=True)}
-
-
-def _stacked(signatures: Sequence[NDArray[Any]]) -> Floats:
-    """Stack signatures [d, p_i] into [N, d, max p], with columns of zeros where one has fewer."""
-    width = max(s.shape[1] for s in signatures)
-    out = np.zeros((len(signatures), signatures[0].shape[0], width))
-    for i, s in enumerate(signatures):
-        out[i, :, : s.shape[1]] = s
-    return out

@@ -73,13 +73,9 @@ def norms_of(products: Floats, weights: Floats) -> tuple[float, float]:
     return float(np.sqrt(max(share @ products @ share, 0.0))), float(np.sqrt(max(np.diag(products).max(), 0.0)))
 
 
-def may_split(mean: float, greatest: float, eps1: float, eps2: float, relative: bool = False) -> bool:
-    """CFL's condition: the cluster as a whole has come to rest, some of its devices have not.
-
-    Absolute: ``mean < eps1`` and ``greatest > eps2``. Relative: ``mean < eps1 * greatest``, whatever the scale of the
-    model and of the learning rate.
-    """
-    return mean < eps1 * greatest if relative else mean < eps1 and greatest > eps2
+def may_split(mean: float, greatest: float, eps1: float, eps2: float) -> bool:
+    """CFL's condition: the cluster as a whole has come to rest, some of its devices have not."""
+    return mean < eps1 and greatest > eps2
 
 
 def bipartition(cosine: Floats, most: float) -> tuple[list[int], list[int]] | None:
@@ -143,11 +139,19 @@ def incremental(
     return place
 
 
-def reconcile(connectivity: Floats, clusters: Clusters, threshold: float, most: int) -> Clusters:
+def reconcile(
+    connectivity: Floats,
+    clusters: Clusters,
+    threshold: float,
+    most: int,
+    norms: Floats | None = None,
+    least: float = 0.0,
+) -> Clusters:
     """ICFL's second step: merge the best connected pair while it is above the threshold, then split loose clusters.
 
     A cluster of more than two devices whose mean internal connectivity is below the threshold is split in two by
-    complete linkage while there are fewer than ``most``.
+    complete linkage, if there are fewer than ``most`` and the mean of its devices' ``norms [N]`` is ``least`` or more:
+    near the end of training only noise is left of a good cluster's updates, and halving it would go on for ever.
     """
     found = [list(c) for c in clusters if c]
     while len(found) > 1:
@@ -159,10 +163,11 @@ def reconcile(connectivity: Floats, clusters: Clusters, threshold: float, most: 
         i, j = pairs[best]
         found[i] = sorted(found[i] + found.pop(j))
     for members in list(found):
-        if len(members) > 2 and len(found) < most and internal(connectivity, members) < threshold:
-            first, second = dendrogram_cut(1.0 - connectivity[np.ix_(members, members)], 2, "complete")
+        moving = norms is None or float(norms[members].mean()) >= least
+        if moving and len(members) > 2 and len(found) < most and internal(connectivity, members) < threshold:
+            sides = dendrogram_cut(1.0 - connectivity[np.ix_(members, members)], 2, "complete")
             found.remove(members)
-            found += [[members[i] for i in first], [members[i] for i in second]]
+            found += [[members[i] for i in side] for side in sides]
     return sorted((sorted(c) for c in found), key=lambda c: c[0])
 
 

@@ -17,9 +17,10 @@ from torch import nn
 
 from espalier.core.errors import RunError
 from espalier.record.database import FORMAT, connect
+from espalier.report.plots import Plots
 
 
-class Run:
+class Run(Plots):
     """One method × one world × one task × one seed."""
 
     def __init__(self, directory: Path | str | None = None, *, connection: sqlite3.Connection | None = None):

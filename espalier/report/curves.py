@@ -99,9 +99,10 @@ def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: 
         ]
     else:
         texts = [f"seed {seeds[0]}"] * len(x)
+    line = {"color": tone, "width": 2, "dash": dash(group.number)}
     out.append({
         "type": "scatter", "x": x, "y": numbers(found.mean), "name": label, "legendgroup": key,
-        "mode": "lines+markers" if len(x) < 2 else "lines", "line": {"color": tone, "width": 2, "dash": dash(group.number)},
+        "mode": "lines+markers" if len(x) < 2 else "lines", "line": line,
         "text": texts, "hovertemplate": f"<b>{label}</b><br>at %{{x}} {'' if unit == 'count' else unit}: "
         "%{y:.4f} %{text}<extra></extra>",
     })  # fmt: skip

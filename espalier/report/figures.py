@@ -85,16 +85,17 @@ def to_plotly(found: Figure) -> Any:
     """Return a figure as ``plotly.graph_objects.Figure``, with a slider where it has frames."""
     import plotly.graph_objects as go
 
-    out = go.Figure(data=found["data"], layout=found["layout"], frames=found.get("frames"))
+    frames = [{k: f[k] for k in ("name", "data", "traces")} for f in found.get("frames", [])]
+    out = go.Figure(data=found["data"], layout=found["layout"], frames=frames)
     out.update_layout(template="plotly_white")
-    if found.get("frames"):
+    if frames:
         steps = [
             {
                 "label": frame["name"],
                 "method": "animate",
                 "args": [[frame["name"]], {"mode": "immediate", "frame": {"duration": 0}}],
             }
-            for frame in found["frames"]
+            for frame in frames
         ]
         out.update_layout(sliders=[{"steps": steps, "active": 0, "pad": {"t": 40}}])
     return out

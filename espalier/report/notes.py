@@ -88,7 +88,7 @@ def _round_of(run: Run) -> Any:
 
 def _figure(title: str, series: Series) -> Figure:
     if len(series) <= MOST_LINES:
-        data = []
+        data: list[dict[str, Any]] = []
         for number, (label, points) in enumerate(series.items()):
             kept = [points[i] for i in thin(len(points), MOST_POINTS).tolist()]
             data.append({
@@ -105,10 +105,10 @@ def _figure(title: str, series: Series) -> Figure:
     for row, label in enumerate(labels):
         known = dict(series[label])
         table[row] = [known.get(x, np.nan) for x in grid.tolist()]
-    data = [{
+    picture = {
         "type": "heatmap", "x": numbers(grid), "y": [escape(label) for label in labels], "colorscale": SCALE,
         "z": [numbers(row, 4) for row in table], "hovertemplate": "%{y}<br>round %{x}: %{z}<extra></extra>",
         "colorbar": {"title": {"text": f"{escape(title)}<br>(method's unit)"}, "thickness": 12},
-    }]  # fmt: skip
+    }  # fmt: skip
     vertical = {"automargin": True, "type": "category", "autorange": "reversed"}
-    return figure(data, axis("global rounds", "count"), vertical, height=min(900, 140 + 14 * len(labels)))
+    return figure([picture], axis("global rounds", "count"), vertical, height=min(900, 140 + 14 * len(labels)))

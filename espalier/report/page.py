@@ -25,10 +25,14 @@ _SCRIPTS = ("page.js", "timeline.js", "live.js")
 
 def write_report(directories: list[Path], output: Path) -> None:
     """Write the report of all runs at or below the given directories."""
-    html = report(read_all(directories))
+    save(report(read_all(directories)), output)
+
+
+def save(text: str, output: Path) -> None:
+    """Write a text file, making its folder."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(html, encoding="utf-8")
+        output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise RunError(f"{output} cannot be written: {error.strerror or error}.") from error
 
@@ -71,8 +75,8 @@ def html(parts: dict[str, str], title: str, *, live: bool = False) -> str:
     blocks = [f'<script type="text/plain" data-part="{escape(n)}">{text}</script>' for n, text in parts.items()]
     about = {"live": live, "version": __version__, "dark": palette.editions(), "colours": palette.LIGHT}
     # in this order: text that users wrote must not be searched for marks
-    found = _asset("page.html").replace("/*STYLE*/", _asset("page.css"))
-    found = found.replace("/*SCRIPT*/", "\n".join(_asset(n) for n in _SCRIPTS))
+    found = asset("page.html").replace("/*STYLE*/", asset("page.css"))
+    found = found.replace("/*SCRIPT*/", "\n".join(asset(n) for n in _SCRIPTS))
     found = found.replace("/*ABOUT*/", json.dumps(about).replace("<", "\\u003c"))
     found = found.replace("<!--TITLE-->", escape(title))
     found = found.replace("<!--PARTS-->", "".join(blocks))
@@ -102,5 +106,6 @@ def _finite(value: Any) -> Any:
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return a file that comes with this package."""
     return (resources.files("espalier.report") / "assets" / name).read_text(encoding="utf-8")

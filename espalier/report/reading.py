@@ -1,4 +1,4 @@
-"""One run as it stands at a moment: its curve, its configuration, its state. What every part of a report starts from."""
+"""One run as it stands at a moment: its curve, its configuration, its state. Every part of a report starts here."""
 
 from __future__ import annotations
 

@@ -40,9 +40,10 @@ class Room:
 
 def overview(comparison: Comparison) -> dict[str, Any]:
     """Return the verdict, the state of the runs and the configuration, and whom one may look at in detail."""
+    evaluated = any(len(r.frame) for r in comparison.readings)
     return {
         "title": str(comparison.settings[0].experiment.get("name", "runs")) if comparison.settings else "runs",
-        "verdict": formats.to_html(verdict(comparison)),
+        "verdict": formats.to_html(verdict(comparison)) if evaluated else "<p>No run has been evaluated yet.</p>",
         "runs": runs_html(comparison.readings),
         "going": any(r.state == "running" for r in comparison.readings),
         "settings": settings.to_html(comparison),

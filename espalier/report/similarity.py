@@ -1,4 +1,7 @@
-"""Similarity of devices as a method measured it, devices sorted by cluster so that clusters show as squares."""
+"""Similarity of devices as a method measured it. Devices are sorted by the cluster that they end in.
+
+Clusters show as squares along the diagonal. A method records ``Record("similarity", {"matrix": …, "devices": …})``.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def similarity(run: Run) -> Figure | None:
         return None
     homes = dict(run.query("SELECT node, edge FROM devices"))
     groups = moments(run, 2)[-1].groups
-    frames = []
+    frames: list[dict[str, Any]] = []
     for time, text in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
         facts = json.loads(text)
         matrix = np.array(facts["matrix"], dtype=float)

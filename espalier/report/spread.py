@@ -21,8 +21,9 @@ Series = list[tuple[float, int, NDArray[np.float32]]]
 def final_array(run: Run, name: str) -> Floats:
     """Return a number per device or edge at the last evaluation; empty if there is none."""
     rows = run.query("SELECT data FROM arrays WHERE name = ? ORDER BY rowid DESC LIMIT 1", name)
-    values = np.frombuffer(rows[0][0], dtype="<f4").astype(float) if rows else np.zeros(0)
-    return values[np.isfinite(values)]
+    values: Floats = np.frombuffer(rows[0][0], dtype="<f4").astype(np.float64) if rows else np.zeros(0)
+    known: Floats = values[np.isfinite(values)]
+    return known
 
 
 def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "device") -> Figure:
@@ -45,7 +46,7 @@ def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "
             "type": "box", "orientation": "h", "y": [label], "name": label, "q1": numbers([q1]),
             "median": numbers([median]), "q3": numbers([q3]), "lowerfence": numbers([low]),
             "upperfence": numbers([high]), "mean": numbers([values.mean()]), "line": {"color": tone},
-            "fillcolor": faded(tone, 0.18), "showlegend": False, "hoverinfo": "x+name",
+            "fillcolor": faded(tone, 0.18), "boxmean": True, "showlegend": False, "hoverinfo": "x+name",
         })  # fmt: skip
     name, unit = unit_of(f"{comparison.score}_{scope}")
     return figure(
@@ -109,7 +110,7 @@ def _thinned(series: Series, most: int = 150) -> Series:
 
 
 def _steps(series: Series) -> tuple[Series, list[float | None], str, str]:
-    """Return the horizontal axis: rounds where evaluations follow them (of several in one round the last), else time."""
+    """Return what is drawn against what: rounds (of several evaluations in one, the last), else virtual time."""
     rounds = np.array([r for _, r, _ in series])
     last = np.append(np.diff(rounds) > 0, True)
     if 2 * int(last.sum()) > len(series):

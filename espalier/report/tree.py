@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from espalier.core.address import Address, host_of
+from espalier.core.errors import ConfigError, nearest
 from espalier.record.run import Run
 from espalier.record.table import human_seconds
 from espalier.report.figures import Figure, figure
@@ -55,11 +56,11 @@ def place(parents: dict[Address, Address], devices: int) -> dict[Address, Point]
     return found
 
 
-def tree(run: Run, most: int = 60, by: str = "label") -> Figure:
+def tree(run: Run, most: int = 60) -> Figure:
     """Draw a run's tree at its moments (one frame each).
 
-    Devices are coloured by their main label, by their ``cluster`` or by the edge that was their ``home``; the
-    figure's ``looks`` hold all of these, and the drawn one is ``by``.
+    The figure's ``looks`` say how devices may be coloured: by their main ``label``, by their ``cluster`` or by the
+    edge that was their ``home``. :func:`dressed` puts one on.
     """
     names = Names.of(run)
     fleet = run.query("SELECT node, edge, samples, histogram FROM devices ORDER BY node")
@@ -67,19 +68,38 @@ def tree(run: Run, most: int = 60, by: str = "label") -> Figure:
     steps = moments(run, most)
     frames = [_frame(m, names, fleet, drawn) for m in steps]
     looks = _looks(steps, fleet) if drawn else {}
-    chosen = looks.get(by) or next(iter(looks.values()), None)
-    legend = chosen["legend"] if chosen is not None else []
-    if chosen is not None:
-        for number, frame in enumerate(frames):
-            frame["data"][1]["marker"] = chosen["markers"][number if len(chosen["markers"]) > 1 else 0]
     blank = {"visible": False, "range": [-1.15, 1.15]}
-    first = [{**t, **u} for t, u in zip(_traces(), frames[0]["data"], strict=True)]
+    first = [_merged(t, u) for t, u in zip(_traces(), frames[0]["data"], strict=True)]
     found = figure(
-        [*first, *legend], blank, {**blank, "range": [-1.42, 1.15], "scaleanchor": "x"}, height=560, frames=frames,
+        first, blank, {**blank, "range": [-1.42, 1.15], "scaleanchor": "x"}, height=560, frames=frames,
         margin={"l": 8, "r": 8, "t": 24, "b": 8},
     )  # fmt: skip
     found["looks"] = looks
     return found
+
+
+def _merged(trace: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    marker = {**trace.get("marker", {}), **change.get("marker", {})}
+    return {**trace, **change, **({"marker": marker} if marker else {})}
+
+
+def dressed(found: Figure, by: str = "label") -> Figure:
+    """Return a tree with its devices coloured by one of its looks."""
+    looks = found["looks"]
+    if not looks:
+        return found
+    if by not in looks:
+        raise ConfigError(f"by = {by!r}: this run's devices can be coloured by {', '.join(looks)}.{nearest(by, looks)}")
+    markers = looks[by]["markers"]
+    frames = []
+    for number, frame in enumerate(found.get("frames", [])):
+        marker = markers[number if len(markers) > 1 else 0]
+        frames.append(
+            {**frame, "data": [{**t, "marker": marker} if i == 1 else t for i, t in enumerate(frame["data"])]}
+        )
+    data = [*found["data"], *looks[by]["legend"]]
+    data[1] = {**data[1], "marker": markers[0]}
+    return {**found, "data": data, "frames": frames}
 
 
 def _traces() -> list[dict[str, Any]]:

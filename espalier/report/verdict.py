@@ -15,6 +15,8 @@ from espalier.report.reading import HIGHER_IS_BETTER, Reading
 
 Kind = Literal["score", "seconds", "bytes"]
 
+_SIZES = {"s": 1.0, "min": 60.0, "h": 3600.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -37,6 +39,13 @@ class Measure:
         if value != value:
             return "never" if self.kind == "seconds" else "–"
         return human_seconds(value) if self.kind == "seconds" else f"{value:.3f}"
+
+    def pair(self, mean: float, std: float) -> str:
+        """Write a mean and a standard deviation, both in the unit that suits the mean."""
+        if self.kind == "score":
+            return f"{mean:.3f} ± {std:.3f}"
+        number, unit = self.text(mean).split(" ")
+        return f"{number} ± {std / _SIZES[unit]:.1f} {unit}"
 
 
 @dataclass(frozen=True)
@@ -77,9 +86,7 @@ class Cell:
 
     def text(self, measure: Measure) -> str:
         """Write mean ± std, and how many of the seeds have a value where not all do."""
-        out = measure.text(self.mean)
-        if len(self.known) > 1:
-            out += f" ± {measure.text(self.std)}"
+        out = measure.pair(self.mean, self.std) if self.std > 0 else measure.text(self.mean)
         if 0 < len(self.known) < len(self.values):
             out += f" ({len(self.known)}/{len(self.values)})"
         return out
@@ -99,8 +106,7 @@ def verdict(comparison: Comparison) -> Verdict:
     groups = [g for g in comparison.groups if any(len(r.frame) for r in g.readings)]
     measures, readers = [], []
     for measure, reader in _columns(comparison):
-        cells = [_values(g, reader) for g in groups]
-        if any(v == v for values in cells for v in values.values()):
+        if any(v == v for g in groups for v in _values(g, reader).values()):
             measures.append(measure)
             readers.append(reader)
     columns = []

@@ -84,7 +84,7 @@ class Runner:
             fleet = experiment.fleet
             setting = Setting(
                 fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
-                getattr(experiment.world.mobility, "stay", 1.0),
+                getattr(experiment.world.mobility, "stay", 1.0 if experiment.world.mobility.kind == "none" else 0.0),
             )  # fmt: skip
             recorder = Recorder(None if directory is None else directory / "run.sqlite", self._facts())
             self.recorder = recorder

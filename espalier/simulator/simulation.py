@@ -43,7 +43,9 @@ from espalier.core.statistics import statistic
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.record.database import Recorder
+from espalier.simulator.distil import Distiller
 from espalier.simulator.fleet import Fleet
+from espalier.simulator.gradients import gradients
 from espalier.simulator.ledger import Job, Ledger
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.measure import Meter
@@ -118,6 +120,8 @@ class Simulation:
         )  # fmt: skip
         self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)
+        self.fleet.tellers["gradients"] = lambda model, devices: gradients(self, model, devices)
+        self.fleet.tellers["distilled"] = Distiller(self)
         self.fleet.batches = lambda device: task.training.batches(self.fleet.samples(device), 1)
         self.views = Views(task.dataset, partition, seed)
         self.ledger = Ledger(

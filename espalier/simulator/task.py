@@ -82,7 +82,8 @@ class Task:
         self.dtype = getattr(torch, self.training.precision)
         self.module = module.to(self.dtype)
         self.spec = ParamSpec.of(module)
-        self.trainer = Trainer(module, loss or _LOSSES[dataset.kind], workers=workers)
+        self.loss = loss or _LOSSES[dataset.kind]
+        self.trainer = Trainer(module, self.loss, workers=workers)
         self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric)
         self.metric_names = tuple(metric_names)
 

@@ -84,21 +84,22 @@ def kill_runs(
     dataset = registry.load("digits")
     rng = stream(seed, "kills")
     tally = Tally()
-    whole: dict[str, tuple[dict[str, Any], float]] = {}
+    whole: dict[tuple[str, bool], tuple[dict[str, Any], float]] = {}
     number = 0
     while tally.total < kills:
-        method = methods[number % len(methods)]
-        experiment = _experiment(method, every_event=number % 2 == 0)
+        method, every_event = methods[number % len(methods)], number // len(methods) % 2 == 0
+        experiment = _experiment(method, every_event)
         directory = folder / f"run-{number}"
         number += 1
-        if method not in whole:
-            begun = time.monotonic()
-            _live(experiment, folder / method, dataset, None)
-            whole[method] = (contents(folder / method), time.monotonic() - begun)
-        undisturbed, seconds = whole[method]
+        if (method, every_event) not in whole:
+            begun, where = time.monotonic(), folder / f"{method}-{number}"
+            _live(experiment, where, dataset, None)
+            whole[method, every_event] = (contents(where), time.monotonic() - begun)
+        undisturbed, seconds = whole[method, every_event]
         for _ in range(min(int(rng.integers(1, 7)), kills - tally.total)):
             point = str(rng.choice(POINTS))
-            at = rng.uniform(0.0, 2 * seconds) if point == "time" else float(rng.geometric(0.03))
+            often = 0.03 if every_event else 0.2
+            at = rng.uniform(0.0, 1.5 * seconds) if point == "time" else float(rng.geometric(often))
             if not _live(experiment, directory, dataset, (point, at)):
                 break
             tally.kills[point] += 1
@@ -188,7 +189,7 @@ def _doom(point: str, at: int) -> None:
         return connection
 
     if point == "fsync":
-        os.fsync = fsync
+        os.fsync = fsync  # type: ignore[assignment]
     elif point == "replace":
         os.replace = replaced  # type: ignore[assignment]
     else:

@@ -196,14 +196,16 @@ class Head(_message.Message):
     def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., content: _Optional[bytes] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Part(_message.Message):
-    __slots__ = ("size", "encoding", "digest")
+    __slots__ = ("size", "encoding", "digest", "base")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     size: int
     encoding: int
     digest: bytes
-    def __init__(self, size: _Optional[int] = ..., encoding: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    base: int
+    def __init__(self, size: _Optional[int] = ..., encoding: _Optional[int] = ..., digest: _Optional[bytes] = ..., base: _Optional[int] = ...) -> None: ...
 
 class Chunk(_message.Message):
     __slots__ = ("envelope", "part", "offset", "data", "checksum")

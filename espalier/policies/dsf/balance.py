@@ -69,7 +69,9 @@ def transferable(
     return listed, forced
 
 
-def wished(offered: Mapping[int, tuple[float, float]], own: Tally, target: float, limit: int, small: bool) -> int | None:
+def wished(
+    offered: Mapping[int, tuple[float, float]], own: Tally, target: float, limit: int, small: bool
+) -> int | None:
     """Return which offered node a central node asks for, if any.
 
     The one whose joining helps most (Eq. 8 above 0) within the hop limit; a cluster that is far too small takes

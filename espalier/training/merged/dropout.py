@@ -17,31 +17,6 @@ if TYPE_CHECKING:
 
 FUNCTIONS: frozenset[Any] = frozenset([F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d])
 ELEMENTWISE: frozenset[Any] = frozenset([F.dropout, torch.dropout])
-OTHER_RANDOM: tuple[Any, ...] = (
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-    F.gumbel_softmax,
-    F.rrelu,
-    torch.rrelu,
-    torch.rand,
-    torch.randn,
-    torch.randint,
-    torch.randperm,
-    torch.rand_like,
-    torch.randn_like,
-    torch.randint_like,
-    torch.normal,
-    torch.bernoulli,
-    torch.multinomial,
-    torch.poisson,
-    torch.Tensor.bernoulli,
-    torch.Tensor.bernoulli_,
-    torch.Tensor.uniform_,
-    torch.Tensor.normal_,
-    torch.Tensor.random_,
-    torch.Tensor.exponential_,
-    torch.Tensor.multinomial,
-)
 
 
 class Noise:

@@ -36,8 +36,7 @@ class _Layer(Function):
         else:
             projected = torch.bmm(flat, w_ih.data.transpose(1, 2))
         gates = projected.view(k, t, b, 4 * size).transpose(0, 1).contiguous()
-        hidden = x.new_empty(t + 1, k, b, size)
-        cells, shown = hidden.new_empty(hidden.shape), x.new_empty(t, k, b, size)
+        hidden, cells, shown = (_apart(x, t + 1, k, b, size) for _ in range(3))
         hidden[0], cells[0] = h, c
         recurrent = w_hh.data.transpose(1, 2)
         for step in range(t):
@@ -47,7 +46,7 @@ class _Layer(Function):
             g[..., 3 * size :].sigmoid_()
             i, f, n, o = torch.split(g, size, 2)
             cell = torch.mul(f, cells[step], out=cells[step + 1]).addcmul_(i, n)
-            torch.mul(o, torch.tanh(cell, out=shown[step]), out=hidden[step + 1])
+            torch.mul(o, torch.tanh(cell, out=shown[step + 1]), out=hidden[step + 1])
         ctx.save_for_backward(flat, gates, hidden, cells, shown)
         ctx.slots = slots
         return hidden[1:].transpose(0, 1).contiguous(), cells[t].clone()
@@ -56,17 +55,17 @@ class _Layer(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         flat, gates, hidden, cells, shown = ctx.saved_tensors
         w_ih, w_hh, b_ih, b_hh = ctx.slots
-        t, k, b, size = shown.shape
+        t, k, b, size = gates.shape[0], *shown.shape[1:]
         g_out = grads[0].transpose(0, 1)
-        d_cell, d_hidden = grads[1].clone(), torch.zeros_like(shown[0])
+        d_cell, d_hidden = grads[1].clone(), grads[1].new_zeros(k, b, size)
         d_gates = torch.empty_like(gates)
         slope = torch.ops.aten
         for step in reversed(range(t)):
             d_hidden += g_out[step]
             i, f, n, o = torch.split(gates[step], size, 2)
             d_i, d_f, d_n, d_o = torch.split(d_gates[step], size, 2)
-            d_o.copy_(slope.sigmoid_backward(d_hidden * shown[step], o))
-            d_cell += slope.tanh_backward(d_hidden * o, shown[step])
+            d_o.copy_(slope.sigmoid_backward(d_hidden * shown[step + 1], o))
+            d_cell += slope.tanh_backward(d_hidden * o, shown[step + 1])
             d_i.copy_(slope.sigmoid_backward(d_cell * n, i))
             d_f.copy_(slope.sigmoid_backward(d_cell * cells[step], f))
             d_n.copy_(slope.tanh_backward(d_cell * i, n))
@@ -124,7 +123,18 @@ def rule(
             keep = merge.noise.keep(k, batch, (time, features), dropout, x).view(k, batch, time, features)
             x = x * keep.transpose(1, 2)
     joined = x.transpose(1, 2).flatten(0, 1) if batch_first else x.transpose(0, 1).flatten(1, 2)
-    return joined, torch.stack(last_h).flatten(1, 2), torch.stack(last_c).flatten(1, 2)
+    # Contiguous for one client too: how later sums are ordered must not depend on the number of clients.
+    return joined.contiguous(), torch.stack(last_h).flatten(1, 2), torch.stack(last_c).flatten(1, 2)
+
+
+def _apart(x: Tensor, t: int, k: int, b: int, size: int) -> Tensor:
+    """An empty ``[t, k, b, size]`` whose rows do not join into one run of memory.
+
+    Vector and scalar code of tanh round differently, and in one run only the last few elements meet the
+    scalar code: whose they are would depend on the number of clients. In rows of their own they do not.
+    """
+    gap = 0 if b * size % 64 == 0 else 1
+    return x.new_empty(t, k, b, size + gap)[..., :size]
 
 
 def _slots(group: Sequence[Stacked]) -> Slots:

@@ -47,34 +47,14 @@ _UNEVEN: frozenset[Any] = frozenset(
 )
 """Functions whose vector and scalar code round differently, so that a number's place in memory shows."""
 
-_VALUE_TO_PYTHON = "the forward pass looks at values (data-dependent control flow) in {}"
-_OWN_RANDOMNESS = "{} draws random numbers in the forward pass"
-_REFUSED: dict[Any, str] = {
-    **dict.fromkeys(
-        [
-            torch.Tensor.__bool__,
-            torch.Tensor.__int__,
-            torch.Tensor.__float__,
-            torch.Tensor.__index__,
-            torch.Tensor.item,
-            torch.Tensor.tolist,
-            torch.Tensor.numpy,
-            torch.Tensor.nonzero,
-            torch.nonzero,
-            torch.is_nonzero,
-            torch.masked_select,
-            torch.Tensor.masked_select,
-            torch.unique,
-            torch.Tensor.unique,
-            torch.equal,
-            torch.Tensor.equal,
-            torch.allclose,
-        ],
-        _VALUE_TO_PYTHON,
-    ),
-    **dict.fromkeys(dropout.OTHER_RANDOM, _OWN_RANDOMNESS),
-}
-
+_TO_PYTHON: frozenset[Any] = frozenset(
+    [
+        *(getattr(torch.Tensor, n) for n in ("__bool__", "__int__", "__float__", "__index__", "item", "tolist")),
+        *(getattr(torch.Tensor, n) for n in ("numpy", "nonzero", "masked_select", "unique", "equal")),
+        *(getattr(torch, n) for n in ("is_nonzero", "nonzero", "masked_select", "unique", "equal", "allclose")),
+    ]
+)
+"""Functions whose answer, or its shape, depends on values: what a client sees would depend on the others."""
 
 _MANY = 64
 """More results than any torch function has."""
@@ -105,6 +85,11 @@ class Merge(TorchFunctionMode):
         self.clients = clients
         self._cursor = 0
 
+    def end(self) -> None:
+        """End a forward pass: all of the plan's calls must have been met."""
+        if self.plan is not None and self._cursor != len(self.plan):
+            raise Unsupported("the forward pass takes another way and leaves out parameters")
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -112,8 +97,8 @@ class Merge(TorchFunctionMode):
         kwargs = kwargs or {}
         if Stacked in types or func in dropout.FUNCTIONS:
             return self.planned(func, args, kwargs)
-        if func in _REFUSED:
-            raise Unsupported(_REFUSED[func].format(_name(func)))
+        if func in _TO_PYTHON:
+            raise Unsupported(f"the forward pass looks at values (data-dependent control flow) by {_name(func)}")
         shortcut = _SHORTCUTS.get(func)
         if shortcut is not None:
             return shortcut(func, *args, **kwargs)
@@ -142,17 +127,14 @@ class Merge(TorchFunctionMode):
         return self._answer(func, args, kwargs, call)
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
-        rule = _RULES.get(func)
-        axis = call.axes[0]
+        rule, axis = _RULES.get(func), call.axes[0]
         result: Any = NotImplemented
-        if rule is not None and (axis == 0 or self.clients == 1 or (axis is not None and func in _OWN_AXES)):
+        if rule is not None and (axis == 0 or (axis is not None and func in _OWN_AXES)):
             result = rule(self, *args, **kwargs)
         elif rule is not None and axis is not None and func in _ANY_AXIS:
             result = rule(self, args[0].movedim(axis, 0), *args[1:], **kwargs)
-            return result.movedim(0, axis) if isinstance(result, Tensor) else self._one_by_one(func, args, kwargs, call)
-        if result is NotImplemented:
-            return self._one_by_one(func, args, kwargs, call)
-        return result
+            result = result if result is NotImplemented else result.movedim(0, axis)
+        return self._one_by_one(func, args, kwargs, call) if result is NotImplemented else result
 
     def _one_by_one(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         """Call the function once per client and join the results: slow, and right for any function."""

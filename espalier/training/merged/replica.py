@@ -70,6 +70,7 @@ class Replica:
             slot.uses = 0
         with self.merge:
             out: Tensor = self._module(x)
+        self.merge.end()
         return out
 
     def collect(self) -> None:

@@ -144,6 +144,11 @@ class Stacked:
     def __matmul__(self, other: Any) -> Any:
         return self._call(torch.matmul, other)
 
+    def __iadd__(self, other: Any) -> Any:
+        raise Unsupported("a parameter or buffer is changed in place")
+
+    __isub__ = __imul__ = __itruediv__ = __iadd__
+
     def __neg__(self) -> Any:
         return self._call(torch.neg)
 

@@ -1,0 +1,81 @@
+"""``espalier report`` and ``espalier watch``: look at runs, finished or going on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from espalier.core.errors import RunError
+from espalier.report.beside import Beside
+
+FORMATS = ("html", "md", "latex", "csv")
+
+_DIRECTORY = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, type=_DIRECTORY)
+@click.option(
+    "--out", "-o", type=_DIRECTORY, help="Where to write [default: report.html; other formats: standard output]."
+)
+@click.option(
+    "--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True,
+    help="A page with every figure, or the verdict's table for a paper or a program.",
+)  # fmt: skip
+@click.option("--png", type=_DIRECTORY, help="Also write every figure as PNG into this folder (needs Chromium).")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors (and the table, if it goes there).")
+def report(directories: tuple[Path, ...], out: Path | None, kind: str, png: Path | None, quiet: bool) -> None:
+    """Report on every run at or below DIRECTORIES: methods side by side, over their seeds."""
+    from espalier.report.page import report as page
+    from espalier.report.page import save
+    from espalier.report.reading import read_all
+
+    found = read_all(list(directories))
+    if kind == "html":
+        where = out or Path("report.html")
+        save(page(found), where)
+        if not quiet:
+            click.echo(f"report: {where}")
+    else:
+        from espalier.report import formats
+        from espalier.report.groups import compare
+        from espalier.report.verdict import verdict
+
+        write = {"md": formats.to_markdown, "latex": formats.to_latex, "csv": formats.to_csv}[kind]
+        text = write(verdict(compare(found)))
+        if out is None:
+            click.echo(text, nl=False)
+        else:
+            save(text, out)
+    if png is not None:
+        from espalier.report.pictures import write_pictures
+
+        for path in write_pictures(found, png):
+            if not quiet:
+                click.echo(f"picture: {path}", err=kind != "html" and out is None)
+
+
+@click.command()
+@click.argument("directory", type=_DIRECTORY)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Serve at this address; others get a token.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Serve at this port [default: 8642, or any free one].")
+def watch(directory: Path, host: str, port: int | None) -> None:
+    """Show the runs at or below DIRECTORY in a browser, live, until interrupted."""
+    from espalier.report.server import LivePage
+
+    if not directory.is_dir():
+        raise RunError(f"{directory} is not a directory. Runs are kept where `espalier run --out` says.")
+    page = LivePage([directory], host, port)
+    click.echo(f"watching {directory} at {page.url} (Ctrl-C ends)")
+    try:
+        page.wait()
+    except KeyboardInterrupt:
+        page.close()
+
+
+def shown_live(where: Path) -> Beside:
+    """Start a live page of the runs that are going to be made in a directory, and say where it is."""
+    page = Beside(where)
+    click.echo(f"live page: {page.url}", err=True)
+    return page

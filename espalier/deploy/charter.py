@@ -1,0 +1,132 @@
+"""The charter: what a fleet does. The cloud writes it, every node gets it with its parent's welcome.
+
+It names methods, policies and models; it carries no code. A model of the user's own (``package.module:Factory``) is
+imported on a node only if that node's operator allowed it by name.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.method import Plan, Setting
+from espalier.core.params import Entry, ParamSpec, numel
+from espalier.deploy.encoding import Compress
+from espalier.deploy.limits import Limits
+from espalier.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Card:
+    """The task as a node must know it: the model's name and shape, and what its data must look like."""
+
+    model: str
+    options: dict[str, Any]
+    input_shape: tuple[int, ...]
+    n_classes: int
+    n_cells: int
+    kind: str
+    loss: str | None
+    entries: tuple[tuple[str, tuple[int, ...], str], ...]
+    n_params: int
+
+    @property
+    def spec(self) -> ParamSpec:
+        """Names and places of the model's tensors."""
+        entries, at = [], 0
+        for name, shape, dtype in self.entries:
+            stop = at + numel(shape)
+            entries.append(Entry(name, shape, at, stop, dtype))
+            at = stop
+        floats = sum(e.stop - e.start for e in entries if e.dtype.startswith(("float", "bfloat")))
+        return ParamSpec(tuple(entries), self.n_params, floats, at)
+
+
+@dataclass(frozen=True)
+class Charter:
+    """Everything that a node is told.
+
+    Attributes:
+        run: The run's name; a node with another run's state forgets it.
+        experiment: Of one method and one seed.
+        card: The task.
+        limits: Of every node.
+        patience: Seconds that a parent waits for a lost child before it counts as gone.
+        compress: How models travel.
+        scripted: Seconds per mini-batch that devices report instead of what they measure (None: they measure).
+    """
+
+    run: str
+    experiment: Experiment
+    card: Card
+    limits: Limits = field(default_factory=Limits)
+    patience: float = 10.0
+    compress: Compress = "none"
+    scripted: float | None = None
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.experiment.seeds[0]
+
+    def plan(self) -> Plan:
+        """Return the policies of every node."""
+        fleet = self.experiment.fleet
+        setting = Setting(
+            fleet.devices, fleet.edges, self.card.n_classes, self.experiment.training.updates, fleet.fraction,
+            getattr(self.experiment.world.mobility, "stay", 1.0),
+        )  # fmt: skip
+        return self.experiment.methods[0].plan(setting)
+
+    def to_bytes(self) -> bytes:
+        """Write it down."""
+        card = {name: getattr(self.card, name) for name in Card.__dataclass_fields__}
+        table = {
+            "run": self.run,
+            "experiment": self.experiment.to_plain(),
+            "card": card,
+            "limits": self.limits.to_plain(),
+            "patience": self.patience,
+            "compress": self.compress,
+            "scripted": self.scripted,
+        }
+        return json.dumps(table, sort_keys=True).encode()
+
+    @staticmethod
+    def of_bytes(data: bytes) -> Charter:
+        """Read it.
+
+        Raises:
+            ProtocolError: It is damaged, or names a method that this node does not have.
+        """
+        try:
+            table = json.loads(data)
+            card = dict(table["card"])
+            card["input_shape"] = tuple(card["input_shape"])
+            card["entries"] = tuple((n, tuple(s), d) for n, s, d in card["entries"])
+            return Charter(
+                str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
+                Limits.build(table["limits"]), float(table["patience"]), table["compress"], table["scripted"],
+            )  # fmt: skip
+        except ConfigError as error:
+            raise ProtocolError(f"The fleet's charter cannot be followed here: {error}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProtocolError(f"The fleet's charter cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int, **known: Any) -> Card:
+    """Describe an experiment's task: ``known`` are vocabulary, n_cells and kind."""
+    from espalier.training.models import build
+
+    options = dict(experiment.task.model_options)
+    if known.get("vocabulary") is not None:
+        options.setdefault("vocabulary", known["vocabulary"])
+    module = build(experiment.task.model, input_shape=input_shape, n_classes=n_classes, **options)
+    spec = ParamSpec.of(module)
+    return Card(
+        experiment.task.model, options, tuple(input_shape), n_classes, int(known.get("n_cells") or n_classes),
+        str(known.get("kind") or "classification"), experiment.task.loss,
+        tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params,
+    )  # fmt: skip

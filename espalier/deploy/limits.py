@@ -1,0 +1,54 @@
+"""What a node may ask of another: sizes, rates, numbers. Checked before anything is allocated."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from espalier.core.spec import Spec
+
+
+@dataclass(frozen=True)
+class Limits(Spec, family="limits"):
+    """Bounds of one node; the cloud hands its own down.
+
+    Attributes:
+        letter_bytes: Models of one letter together, as they travel.
+        content_bytes: A letter's message without its models.
+        parts: Models in one letter.
+        letters_per_second: Of one child, on average; bursts of ten seconds' worth are let through.
+        bytes_per_second: Of one child, on average.
+        greetings_per_minute: Links that one name may open.
+        children: Links at one time.
+    """
+
+    letter_bytes: int = 1 << 30
+    content_bytes: int = 4 << 20
+    parts: int = 256
+    letters_per_second: float = 200.0
+    bytes_per_second: float = float(1 << 30)
+    greetings_per_minute: float = 120.0
+    children: int = 10_000
+
+    def check(self) -> None:
+        """Refuse what would let nothing through."""
+        for name in self._fields():
+            self.require(getattr(self, name) > 0, name, "more than 0")
+
+
+class Meter:
+    """A token bucket: ``rate`` per second on average, ``burst`` at once."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._at = burst, time.monotonic()
+
+    def take(self, amount: float = 1.0) -> bool:
+        """Take tokens; False if there are not enough."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < amount:
+            return False
+        self._left -= amount
+        return True

@@ -1,0 +1,81 @@
+"""Who belongs together by affinity: CFLHKD's dynamic clustering over places (edges, or names at the cloud).
+
+What is known of a device is its label histogram and, once it has trained, something whose cosines are those of its
+updates. From both come affinities (Eq. 17) and clusters (:mod:`espalier.policies.fdc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from espalier.core.address import Address
+from espalier.policies import fdc
+from espalier.policies.affinity import Floats, affinity, cosines, jensen_shannon_matrix, ranking
+from espalier.policies.fdc import Place
+
+
+@dataclass(frozen=True)
+class AffinityRule:
+    """How devices are clustered.
+
+    Attributes:
+        gamma: Share of the label distributions in an affinity; the rest is the updates'.
+        delta: Greatest distance of a device's affinity row to its cluster's centroid.
+        scaled: Whether distances are divided by the square root of the number of devices.
+        most: Greatest number of clusters.
+    """
+
+    gamma: float = 0.5
+    delta: float = 0.7
+    scaled: bool = False
+    most: int = 8
+
+    def affinities(
+        self, devices: Sequence[Address], histograms: Mapping[Address, Any], directions: Mapping[Address, Any]
+    ) -> Floats:
+        """Return affinities ``[n, n]``; a device that has not trained yet agrees with everybody's direction.
+
+        Args:
+            devices: The n devices.
+            histograms: The label histogram ``[C]`` of each.
+            directions: Vectors ``[d]`` of those that have trained.
+        """
+        cosine = np.ones((len(devices), len(devices)))
+        seen = [i for i, d in enumerate(devices) if d in directions]
+        if seen:
+            cosine[np.ix_(seen, seen)] = cosines(np.stack([directions[devices[i]] for i in seen]))
+        apart = jensen_shannon_matrix(np.stack([histograms[d] for d in devices]))
+        return affinity(apart, cosine, self.gamma)
+
+    def form(
+        self,
+        devices: Sequence[Address],
+        affinities: Floats,
+        current: Mapping[Address, Place],
+        places: Sequence[Place],
+        least: int = 1,
+    ) -> dict[Address, Place]:
+        """Cluster everybody anew, into at least ``least`` clusters; return everybody's place."""
+        most = min(self.most, len(places))
+        found = fdc.cluster(affinities, self.delta, most, least=least, scaled=self.scaled)
+        return fdc.match([[devices[i] for i in c] for c in found], current, places)
+
+    def mend(
+        self,
+        devices: Sequence[Address],
+        affinities: Floats,
+        current: Mapping[Address, Place],
+        places: Sequence[Place],
+        loose: Collection[Address],
+    ) -> dict[Address, Place]:
+        """Find places for the loose devices, beside the others or at a free one; nobody else moves."""
+        rows = fdc.scaled_rows(affinities, self.scaled)
+        clusters = [[i for i, d in enumerate(devices) if d not in loose and current.get(d) == p] for p in places]
+        order = [i for i in ranking(affinities) if devices[i] in loose]
+        found = fdc.assign(rows, order, self.delta, min(self.most, len(places)), clusters)
+        where = {devices[i]: place for place, members in zip(places, found, strict=True) for i in members}
+        return {d: where[d] for d in loose}

@@ -1,0 +1,211 @@
+"""A control node that builds the devices' tree from all it knows, and rebuilds it between rounds (for KMA).
+
+Devices register with it. It builds the tree once, then again at the end of a full round of the root, if anyone came
+or went meanwhile; until then newcomers wait and whose parent is gone idles. Only when the root itself is gone, or has
+nobody left to work with, it rebuilds at once: else there would be no end of the round. Building takes the time of a
+message to the farthest device and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from espalier.core.address import Address, host_of, role
+from espalier.core.aggregator import AggregatorState
+from espalier.core.codec import register
+from espalier.core.device import Device, DeviceState
+from espalier.core.messages import (
+    ALL,
+    Action,
+    Arrange,
+    Arrived,
+    Deadline,
+    Event,
+    Lost,
+    Order,
+    Record,
+    Report,
+    Send,
+    SetDeadline,
+    Started,
+    Word,
+)
+from espalier.core.policies import Environment, Local, Pace
+from espalier.core.store import Ref
+from espalier.policies.dsf.central import Level
+from espalier.policies.dsf.head import Head
+
+#: builds the levels of a tree: (environment, devices and their accuracies, number of the tree) -> levels
+Build = Callable[[Environment, dict[int, float], int], list[Level]]
+#: bytes of a control message
+NOTE = 8
+
+
+@register
+@dataclass(slots=True)
+class ControlState:
+    """Registered devices, the tree's aggregators, the root, whether the tree is out of date, trees built so far."""
+
+    devices: dict[int, float] = field(default_factory=dict)
+    heads: set[Address] = field(default_factory=set)
+    root: Address | None = None
+    stale: bool = False
+    building: bool = False
+    waiting: bool = False
+    built: int = 0
+
+
+class Control:
+    """The control node."""
+
+    def __init__(self, me: Address, build: Build, env: Environment, patience: float) -> None:
+        self.me, self.env = me, env
+        self.build, self.patience = build, patience
+        self.state = ControlState()
+
+    @property
+    def idle(self) -> bool:
+        """Never."""
+        return False
+
+    def watches(self, host: int) -> bool:
+        """Tell whether a host is registered."""
+        return host in self.state.devices
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        state = self.state
+        match event:
+            case Arrived(message=Word(kind="register", sender=device, data=data)):
+                state.devices[device] = data["accuracy"]
+                state.stale = True
+                return self._plan(self.patience) if state.root is None else []
+            case Arrived(message=Word(kind="round", sender=root)) if root == state.root:
+                if not state.stale:
+                    return [Send(Word("go", self.me, root, now))]
+                state.waiting = True
+                return self._plan(self._exchange())
+            case Lost(host=host):
+                state.devices.pop(host, None)
+                state.stale = True
+                if state.root is not None and host_of(state.root) == host:
+                    state.root, state.waiting = None, False
+                    return self._plan(self._exchange())
+            case Deadline(key="build"):
+                return self._build(now)
+        return []
+
+    def _plan(self, seconds: float) -> list[Action]:
+        if self.state.building:
+            return []
+        self.state.building = True
+        return [SetDeadline(seconds, "build", self.state.built)]
+
+    def _exchange(self) -> float:
+        """Return the seconds in which every device is told and has answered."""
+        devices = sorted(self.state.devices)
+        return 2.0 * float(self.env.facts("delays", devices=devices, nbytes=NOTE).max()) if devices else 0.0
+
+    def _build(self, now: float) -> list[Action]:
+        state = self.state
+        state.building = False
+        old, waiting = state.root, state.waiting
+        levels = self.build(self.env, dict(state.devices), state.built) if state.devices else []
+        if not levels:
+            return []  # nobody may lead: the next who registers may
+        state.built += 1
+        state.stale, state.waiting = False, False
+        parents: dict[Address, Address | None] = {}
+        for number, level in enumerate(levels):
+            for centre, members in level.items():
+                parents |= {role(m, number): role(centre, number + 1) for m in members}
+        state.root = role(next(iter(levels[-1])), len(levels))
+        heads = {p for p in parents.values() if p is not None}
+        parents |= dict.fromkeys(sorted(state.heads - heads), None)
+        parents[state.root] = None
+        state.heads = heads
+        actions: list[Action] = [Arrange(parents, {})]
+        actions.append(Record("rebuilt", {"clusters": len(levels[0]), "devices": len(state.devices)}))
+        if waiting and old == state.root:
+            actions.append(Send(Word("go", self.me, old, now)))
+        elif waiting and old is not None:
+            actions.append(Send(Word("yield", self.me, old, now, {"head": state.root})))
+        elif old is None:
+            actions.append(Send(Word("crown", self.me, host_of(state.root), now, {"head": state.root})))
+        return actions
+
+
+@register
+@dataclass(slots=True)
+class ClientState(DeviceState):
+    """A device's state, and the newest global model it has seen."""
+
+    clock: int = -1
+    model: Ref | None = None
+
+
+class Client(Device):
+    """A device that registers with the control node."""
+
+    state: ClientState
+
+    def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int) -> None:
+        super().__init__(me, local, pace, env, ClientState())
+        self.epochs = epochs
+
+    @property
+    def idle(self) -> bool:
+        """Never: it keeps the newest model."""
+        return False
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        state = self.state
+        match event:
+            case Started():
+                accuracy = self.env.facts("pretraining_accuracy", device=self.me, epochs=self.epochs)
+                return [Send(Word("register", self.me, self.env.facts("cloud"), now, {"accuracy": accuracy}))]
+            case Arrived(message=Word(kind="crown", data=data)):
+                start = {"clock": max(0, state.clock), "model": state.model}
+                return [Send(Word("reign", self.me, data["head"], now, start))]
+            case Arrived(message=Word(kind="fresh", data=data)):
+                self._seen(data["clock"], data["model"])
+                return []
+            case Arrived(message=Order() as order):
+                self._seen(order.clock, next(iter(order.models.values())))
+        return super().on(event, now)
+
+    def _seen(self, clock: int, model: Ref) -> None:
+        if clock > self.state.clock:
+            self.state.clock, self.state.model = clock, model
+
+
+class Controlled(Head):
+    """A head whose rounds, when it is the root, begin when the control node says so."""
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Arrived(message=Word(kind="go")):
+                return super()._begin(now)
+            case Arrived(message=Word(kind="yield", data=data)):
+                state, to = self.state, data["head"]
+                clock = state.progress
+                models = {ALL: state.models[ALL]}
+                self.state = AggregatorState()
+                return [Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, clock, now, stats={"clock": clock}))]
+        return super().on(event, now)
+
+    def _begin(self, now: float) -> list[Action]:
+        if self.state.orders == 0:
+            return super()._begin(now)  # the first round of a reign: the tree is new
+        return [self._ask(now)]
+
+    def _stall(self, key: str, now: float) -> list[Action]:
+        actions = super()._stall(key, now)
+        nobody = self.state.order is None and not self.state.tickets and not actions
+        return [self._ask(now)] if nobody and self.state.orders else actions
+
+    def _ask(self, now: float) -> Action:
+        return Send(Word("round", self.me, self.env.facts("cloud"), now))

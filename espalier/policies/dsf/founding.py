@@ -1,0 +1,288 @@
+"""How a device finds a cluster: greet, elect, herald, choose, join; or, as a newcomer, greet, ask, join.
+
+At the beginning nobody has a cluster: neighbours exchange degrees, then two-hop return probabilities (Eq. 9), and
+whoever has the largest around is a central node. Its heralds pass from neighbour to neighbour up to the hop limit;
+the others join the central node with the least delay among those they heard of. Who hears of none greets its
+neighbours again until one of them has a cluster, and so joins the nearest there is.
+
+Later a neighbour does have a cluster: the newcomer asks its neighbours' central nodes for size and mean accuracy
+and joins by Algorithm 2.
+"""
+
+from __future__ import annotations
+
+import math
+
+from espalier.core.messages import Word
+from espalier.policies.dsf import assembly, transfer
+from espalier.policies.dsf.agent import Agent, on_timer, on_word
+from espalier.policies.dsf.balance import Tally, choose_cluster
+from espalier.policies.dsf.state import NONE, AgentState, Court, Member
+from espalier.policies.dsf.thp import leads, two_hop_probability
+
+#: greetings in vain after which a device rests until a neighbour stirs
+ENOUGH = 200
+
+
+def start(agent: Agent) -> None:
+    """Begin (again): all but the accuracy and the newest model is forgotten."""
+    state = agent.state
+    for level in state.courts:
+        agent.tell_head(level + 1, "retire")
+    fresh = AgentState(state.accuracy, state.clock, state.model, state.sent)
+    fresh.timers = {key: number + 1 for key, number in state.timers.items()}
+    for field in AgentState.__slots__:
+        setattr(state, field, getattr(fresh, field))
+    if agent.bounds.balance and math.isnan(state.accuracy):
+        state.accuracy = agent.env.facts("pretraining_accuracy", device=agent.me, epochs=agent.bounds.epochs)
+    greet(agent, 0)
+
+
+# -- greeting ----------------------------------------------------------------------------------------------
+
+
+def greet(agent: Agent, attempt: int) -> None:
+    """Ask the neighbours who they are and whether they have a cluster."""
+    state = agent.state
+    neighbours = agent.neighbours()
+    state.phase, state.attempt, state.thp = "greet", attempt, math.nan
+    state.tries += 1
+    state.greeted = dict.fromkeys(neighbours, agent.now)
+    for answers in (state.degrees, state.here, state.rivals, state.told, state.asked):
+        answers.clear()
+    for other in neighbours:
+        agent.send("hello", other, degree=len(neighbours), able=agent.able, ask=True)
+    if state.tries <= ENOUGH:
+        agent.timer("greet", 1 + attempt)
+    else:
+        state.phase = "rest"
+    if not neighbours and attempt == 0:
+        _elect(agent)
+
+
+@on_word("hello")
+def _hello(agent: Agent, word: Word) -> None:
+    state, other = agent.state, word.sender
+    state.badged.pop(other, None)  # it has forgotten what it was told
+    mine = _cluster_host(agent)
+    if mine != NONE:
+        if word.data["ask"]:
+            agent.send("here", other, centre=mine)
+        return
+    state.degrees[other] = (word.data["degree"], word.data["able"])
+    if word.data["ask"] and state.greeted.get(other, -1.0) < word.sent:
+        # It came after our greeting: it cannot know us.
+        state.greeted[other] = agent.now
+        agent.send("hello", other, degree=len(state.greeted), able=agent.able, ask=False)
+    if state.phase == "rest":
+        state.tries = 0
+        greet(agent, 0)
+    greeted(agent)
+
+
+@on_word("here")
+def _here(agent: Agent, word: Word) -> None:
+    agent.state.here[word.sender] = word.data["centre"]
+    greeted(agent)
+
+
+def _cluster_host(agent: Agent) -> int:
+    """Return whom this device has joined, or knows to lead its cluster."""
+    state = agent.state
+    if 0 in state.courts:
+        return agent.me
+    if 0 in state.seats:
+        return state.seats[0].centre
+    return state.wooing[0] if 0 in state.welcomed else NONE
+
+
+def greeted(agent: Agent) -> None:
+    """Go on once every neighbour has answered."""
+    state = agent.state
+    if state.phase != "greet" or any(n not in state.degrees and n not in state.here for n in state.greeted):
+        return
+    if state.here:
+        _ask(agent)
+    elif state.attempt == 0:
+        _elect(agent)
+
+
+@on_timer("greet")
+def _greet_over(agent: Agent, _: int) -> None:
+    state = agent.state
+    if state.phase != "greet":
+        return
+    if state.here:
+        _ask(agent)
+    elif state.attempt == 0:
+        _elect(agent)
+    else:
+        # The nearest cluster may be some neighbours away: it gets nearer with every greeting.
+        greet(agent, state.attempt + 1 if state.attempt <= 2 * agent.bounds.hops else 0)
+
+
+# -- the election --------------------------------------------------------------------------------------------
+
+
+def _elect(agent: Agent) -> None:
+    state = agent.state
+    degrees = [degree for degree, _ in state.degrees.values()]
+    state.phase = "elect"
+    state.thp = two_hop_probability(len(state.greeted), degrees) if degrees else 0.0
+    for other in sorted(state.degrees):
+        _tell_probability(agent, other)
+    agent.timer("elect", 1)
+    _elected(agent)
+
+
+def _tell_probability(agent: Agent, other: int) -> None:
+    agent.state.told.add(other)
+    agent.send("thp", other, value=agent.state.thp if agent.able else math.nan)
+
+
+@on_word("thp")
+def _probability(agent: Agent, word: Word) -> None:
+    state = agent.state
+    state.rivals[word.sender] = word.data["value"]
+    if not math.isnan(state.thp) and word.sender not in state.told:
+        _tell_probability(agent, word.sender)
+    _elected(agent)
+
+
+def _elected(agent: Agent) -> None:
+    state = agent.state
+    if state.phase == "elect" and all(n in state.rivals for n in state.degrees):
+        _elect_over(agent, 0)
+
+
+@on_timer("elect")
+def _elect_over(agent: Agent, _: int) -> None:
+    state = agent.state
+    if state.phase != "elect":
+        return
+    rivals = {n: value for n, value in state.rivals.items() if not math.isnan(value)}
+    if agent.able and leads(agent.me, state.thp, rivals):
+        state.phase = "gather"
+        state.courts[0] = Court(agent.name(), {agent.me: Member(1, agent.accuracy)})
+        for other in agent.neighbours():
+            agent.send("herald", other, centre=agent.me, hops=0, delay=0.0)
+        agent.timer("gather", 2)
+    else:
+        state.phase = "choose"
+        agent.timer("choose", 1)
+
+
+@on_word("herald")
+def _herald(agent: Agent, word: Word) -> None:
+    state, centre = agent.state, word.data["centre"]
+    if centre == agent.me or 0 in state.seats:
+        return
+    hops, delay = word.data["hops"] + 1, word.data["delay"] + agent.delay(word.sender)
+    if centre in state.heard and state.heard[centre][1] <= delay:
+        return
+    state.heard[centre] = (hops, delay)
+    if hops < agent.bounds.hops:
+        for other in agent.neighbours():
+            if other not in (word.sender, centre):
+                agent.send("herald", other, centre=centre, hops=hops, delay=delay)
+
+
+@on_timer("choose")
+def _choose(agent: Agent, _: int) -> None:
+    state = agent.state
+    if state.phase != "choose":
+        return
+    heard = {c: delay for c, (_, delay) in state.heard.items() if not agent.gone(c)}
+    if heard:
+        join(agent, 0, min(heard, key=lambda c: (heard[c], c)))
+    else:
+        greet(agent, 1)
+
+
+@on_timer("gather")
+def _gathered(agent: Agent, _: int) -> None:
+    if agent.state.phase == "gather":
+        transfer.begin(agent)
+
+
+# -- a newcomer ------------------------------------------------------------------------------------------------
+
+
+def _ask(agent: Agent) -> None:
+    state = agent.state
+    state.phase = "ask"
+    for centre in sorted({c for c in state.here.values() if c != agent.me and not agent.gone(c)}):
+        state.asked[centre] = None
+        agent.send("ask", centre)
+    agent.timer("ask", 1 + state.attempt)
+
+
+@on_word("ask")
+def _asked(agent: Agent, word: Word) -> None:
+    court = agent.state.courts.get(0)
+    if court is not None:
+        tally = court.tally
+        agent.send("info", word.sender, size=tally.size, total=tally.total, mean=agent.state.mean)
+    else:
+        agent.send("moved", word.sender, level=0, centre=assembly.leader(agent, 0))
+
+
+@on_word("info")
+def _info(agent: Agent, word: Word) -> None:
+    state = agent.state
+    if state.phase != "ask" or word.sender not in state.asked:
+        return
+    state.asked[word.sender] = (word.data["size"], word.data["total"])
+    if not math.isnan(word.data["mean"]):
+        state.mean = word.data["mean"]
+    if None not in state.asked.values():
+        _pick(agent, 0)
+
+
+@on_timer("ask")
+def _pick(agent: Agent, _: int) -> None:
+    """Join by Algorithm 2 within the limits of hops and delay (without balance: the nearest); else the fewest hops."""
+    state, bounds = agent.state, agent.bounds
+    if state.phase != "ask":
+        return
+    known = {c: Tally(*found) for c, found in state.asked.items() if found is not None and not agent.gone(c)}
+    far = {c: (agent.hops(c), agent.delay(c), c) for c in known}
+    near = {c: known[c] for c in known if far[c][0] <= bounds.hops and far[c][1] <= bounds.delay}
+    if not known:
+        greet(agent, state.attempt + 1)
+    elif not near:
+        join(agent, 0, min(known, key=lambda c: far[c]))
+    elif bounds.balance:
+        target = state.mean if not math.isnan(state.mean) else _mean(known)
+        join(agent, 0, choose_cluster(near, agent.accuracy, target) or min(near))
+    else:
+        join(agent, 0, min(near, key=lambda c: (far[c][1], c)))
+
+
+def _mean(known: dict[int, Tally]) -> float:
+    return sum(t.total for t in known.values()) / max(1, sum(t.size for t in known.values()))
+
+
+# -- joining ---------------------------------------------------------------------------------------------------
+
+
+def join(agent: Agent, level: int, host: int) -> None:
+    """Ask a host for a place in the cluster of a level that it leads."""
+    state = agent.state
+    state.wooing[level] = host
+    state.welcomed.discard(level)
+    if level == 0:
+        state.phase = "join"
+        state.asked.clear()
+    agent.send("join", host, level=level, member=assembly.about_me(agent, level))
+    agent.timer("join", 4, level)
+
+
+@on_word("welcome")
+def _welcome(agent: Agent, word: Word) -> None:
+    state, level = agent.state, word.data["level"]
+    if state.wooing.get(level) == word.sender:
+        state.welcomed.add(level)
+        agent.stop("join", level)
+    elif level not in state.seats or state.seats[level].centre != word.sender:
+        agent.send("quit", word.sender, level=level)

@@ -1,0 +1,65 @@
+"""The aggregator that a device runs for a cluster: any level, also the root."""
+
+from __future__ import annotations
+
+from espalier.core.address import host_of
+from espalier.core.aggregator import Aggregator, AggregatorState, Cohort
+from espalier.core.messages import (
+    ALL,
+    Action,
+    Arrange,
+    Arrived,
+    Deadline,
+    Event,
+    Order,
+    Report,
+    Send,
+    Serve,
+    Word,
+)
+from espalier.core.store import Ref
+
+
+class Head(Aggregator):
+    """An aggregator that may become the root, or stop, when its device's agent says so.
+
+    Words of its own device: ``reign`` (be the root from the given round and model on), ``retire`` (forget all).
+    A report with a ``clock`` brings a model to begin the reign with.
+    """
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Arrived(message=Word(kind="reign", data=data)):
+                return self._reign(data["clock"], data["model"], now)
+            case Arrived(message=Word(kind="retire")):
+                self.state = AggregatorState()
+                return []
+            case Arrived(message=Report(stats={"clock": clock}) as report):
+                return self._reign(clock, report.models[ALL], now)
+            case Deadline() if not self.state.models:
+                return []  # set before it retired
+        return super().on(event, now)
+
+    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
+        state = self.state
+        if state.models and state.order is None:
+            return []  # it is the root already
+        self.state = AggregatorState(
+            models={ALL: model if model is not None else self.env.store.initial()},
+            cohorts={"": Cohort(clock)},
+            rounds=clock,
+            progress=clock,
+        )
+        return [Arrange({}, {}, self.me), Serve(dict(self.state.models)), *self._begin(now)]
+
+    def _begin(self, now: float) -> list[Action]:
+        # Said in every round: of two trees that met, the one that stays is the run's.
+        return [Arrange({}, {}, self.me), *super()._begin(now)]
+
+    def _ordered(self, order: Order, now: float) -> list[Action]:
+        # Who still works on an earlier order gets the new one too: a new parent's model supersedes.
+        self.state.tickets.clear()
+        model = next(iter(order.models.values()))
+        news = Word("fresh", self.me, host_of(self.me), now, {"clock": order.clock, "model": model})
+        return [Send(news), *super()._ordered(order, now)]

@@ -1,0 +1,85 @@
+"""Dynamic clustering by affinity with the clusters at the cloud: what is left of CFLHKD without its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from espalier.core.address import Address
+from espalier.core.policies import Arrival, Survey, View
+from espalier.core.store import Ref
+from espalier.policies.affinity_clusters import AffinityRule
+from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
+
+
+@dataclass(frozen=True)
+class FlatAffinity(Regrouping, kind="flat_affinity"):
+    """Clusters at the cloud by affinity: once, or (``dynamic``) anew every ``every`` rounds and after drift.
+
+    Attributes:
+        dynamic: Whether devices are ever put elsewhere.
+        initial: Least number of clusters at the beginning.
+        gamma: See :class:`~espalier.policies.affinity_clusters.AffinityRule`, as the three that follow.
+        delta: Greatest distance to a centroid.
+        scaled: Whether distances are scaled.
+        most: Greatest number of clusters.
+    """
+
+    dynamic: bool = True
+    initial: int = 4
+    gamma: float = 0.5
+    delta: float = 0.7
+    scaled: bool = False
+    most: int = 8
+
+    def survey(self, view: View) -> Survey | None:
+        """Ask devices that the cloud does not know yet for their labels."""
+        known = view.memory.setdefault("histogram", {})
+        unknown = [d for d in view.env.devices() if d not in known]
+        return Survey("label_histogram", devices=unknown) if unknown else None
+
+    def due(self, view: View) -> bool:
+        """Always look: somebody may have come or drifted."""
+        return True
+
+    def regroup(
+        self, view: View, answers: Mapping[Address, Arrival]
+    ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
+        """Form clusters, or find places for newcomers and drifted devices."""
+        memory = view.memory
+        memory["histogram"].update({d: a.report.stats["histogram"] for d, a in answers.items()})
+        before: dict[Address, str] = memory.get("place", {})
+        known = [d for d in view.env.devices() if d in memory["histogram"]]
+        drifted = memory.pop("drifted", set()) & set(known) & set(before)
+        loose = {d for d in known if d not in before} | (drifted if self.dynamic else set())
+        anew = not before or (self.dynamic and super().due(view))
+        if not known or not (loose or anew):
+            return None
+        rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
+        seen, updates = last_updates(view, known)
+        affinities = rule.affinities(known, memory["histogram"], dict(zip(seen, updates, strict=True)))
+        names = [str(k) for k in range(self.most)]
+        if anew:
+            found = rule.form(known, affinities, before, names, least=1 if before else self.initial)
+        else:
+            found = rule.mend(known, affinities, before, names, loose)
+        memory["place"] = {**before, **found}
+        groups: dict[str, list[Address]] = {}
+        for device, name in sorted(memory["place"].items()):
+            groups.setdefault(name, []).append(device)
+        return groups, {name: self._model(view, name, inside, before) for name, inside in groups.items()}
+
+    def _model(self, view: View, name: str, inside: Sequence[Address], before: Mapping[Address, str]) -> Ref:
+        """Return a cluster's model: its own if it goes on, else the average of those that its devices had."""
+        own = next((d for d in inside if before.get(d) == name), None)
+        if own is not None:
+            return view.models[group_of(view, own)]
+        return blend(view.store, ((samples_of(view, d), view.models[group_of(view, d)]) for d in inside))
+
+    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Remember what the devices learnt, and who has drifted."""
+        super().observe(view, arrivals)
+        for arrival in arrivals:
+            if "histogram" in arrival.report.stats:
+                view.memory["histogram"][arrival.report.sender] = arrival.report.stats["histogram"]
+                view.memory.setdefault("drifted", set()).add(arrival.report.sender)

@@ -1,0 +1,86 @@
+"use strict";
+// A live page: the server says which parts have changed (server-sent events), the page fetches those it shows.
+const Live = (() => {
+  const parts = { overview: null, curves: null, spread: null };
+  let news = {}, detail = null, busy = false;
+
+  const address = (path, more) => {
+    const query = new URLSearchParams(location.search);
+    for (const [k, v] of Object.entries(more || {})) query.set(k, v);
+    const text = query.toString();
+    return text ? `${path}?${text}` : path;
+  };
+
+  async function fetchJson(path, more) {
+    const answer = await fetch(address(path, more));
+    if (answer.status === 404) return null;
+    if (!answer.ok) throw new Error(`the server answered ${answer.status} for ${path}`);
+    return answer.json();
+  }
+
+  function connection(text, lost) {
+    const line = byId("connection");
+    line.hidden = false;
+    line.textContent = text;
+    line.classList.toggle("lost", Boolean(lost));
+  }
+
+  async function catchUp() {
+    if (busy) return;
+    busy = true;
+    try {
+      for (let again = true; again;) {
+        again = false;
+        if (news.overview !== parts.overview) {
+          parts.overview = news.overview;
+          const part = await source.get("overview");
+          if (part) showOverview(part);
+          again = true;
+        }
+        if (news.curves !== parts.curves) {
+          parts.curves = news.curves;
+          const part = await source.get("curves");
+          if (part) await showCurves(part);
+          again = true;
+        }
+        if (news.spread !== parts.spread) {
+          parts.spread = news.spread;
+          const part = await source.get("spread");
+          if (part) await showSpread(part);
+          again = true;
+        }
+        const key = byId("run").value, name = `detail/${key}`;
+        if (key && news[name] !== detail) {
+          detail = news[name];
+          const part = await source.get(name);
+          if (part && byId("run").value === key) await showDetail(part, key);
+          again = true;
+        }
+      }
+      document.body.dataset.ready = "yes";
+    } finally {
+      busy = false;
+    }
+  }
+
+  function begin() {
+    source = {
+      get: (name) => fetchJson(`section/${name}`),
+      window: (key, start, stop) => fetchJson(`section/timeline/${key}`, { start, stop }),
+    };
+    connection("connecting …");
+    const stream = new EventSource(address("events"));
+    stream.addEventListener("news", (event) => {
+      news = JSON.parse(event.data);
+      document.body.dataset.news = String(Number(document.body.dataset.news || 0) + 1);
+      connection(news.waiting ? news.waiting : news.going ? "live: updates as the runs go on" : "no run is going on");
+      catchUp().catch(trouble);
+    });
+    stream.onerror = () => connection("the watcher cannot be reached: this is the last that it showed", true);
+  }
+
+  return { begin };
+})();
+
+if (about.live) Live.begin();
+else begin().catch(trouble);

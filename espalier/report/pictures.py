@@ -1,0 +1,113 @@
+"""Figures as PNG, for documents. Drawn by the Chromium or Chrome that is on this machine; nothing is downloaded."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from espalier.core.errors import RunError
+from espalier.report.curves import AXES, curves
+from espalier.report.figures import Figure
+from espalier.report.groups import compare
+from espalier.report.page import asset, dumps, finals
+from espalier.report.reading import Reading, opened
+from espalier.report.sections import spread_section
+from espalier.report.similarity import similarity
+from espalier.report.spread import over_time
+from espalier.report.timeline import timeline
+from espalier.report.tree import dressed, tree
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+#: pixels of a figure's width, and how many of the picture's pixels make one of them
+WIDTH, DENSITY = 900, 2
+
+
+def browser() -> str:
+    """Return the browser that draws: ``$ESPALIER_BROWSER``, else the first known one on the path."""
+    wanted = os.environ.get("ESPALIER_BROWSER")
+    for name in (wanted,) if wanted else BROWSERS:
+        found = shutil.which(name)
+        if found is not None:
+            return found
+    where = f"ESPALIER_BROWSER = {wanted!r} is not a program" if wanted else "none was found"
+    raise RunError(
+        f"PNG pictures are drawn by Chromium or Chrome, but {where}. Install one (Debian: apt-get install chromium) or "
+        "set ESPALIER_BROWSER to its path. The HTML, Markdown, LaTeX and CSV formats need no browser."
+    )
+
+
+def write_pictures(readings: Sequence[Reading], folder: Path) -> list[Path]:
+    """Write every figure of a report as a PNG into a folder; return their paths."""
+    images = draw(figures_of(readings))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, image in images.items():
+            (folder / f"{name}.png").write_bytes(image)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written: {error.strerror or error}.") from error
+    return [folder / f"{name}.png" for name in images]
+
+
+def figures_of(readings: Sequence[Reading]) -> dict[str, Figure]:
+    """Return the figures of a report that make sense on paper, by name."""
+    comparison = compare(readings)
+    found: dict[str, Figure | None] = {f"score-by-{x}": curves(comparison, x) for x in AXES}
+    spread = spread_section(comparison, *finals(comparison))["figures"]
+    found |= {f"spread-{scope}": figure for scope, figure in spread.items()}
+    for group in comparison.groups:
+        face = group.face
+        if face.directory is None or not len(face.frame):
+            continue
+        name = re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-") or f"method-{group.number}"
+        with opened(face.directory) as run:
+            last = tree(run)
+            looks = "cluster" if "cluster" in last["looks"] else "label"
+            found[f"tree-{name}"] = _last_frame(dressed(last, looks))
+            if run.query("SELECT 1 FROM spans WHERE stop > start LIMIT 1"):
+                found[f"timeline-{name}"] = timeline(run)
+            found[f"devices-{name}"] = over_time(run, face.score)
+            found[f"similarity-{name}"] = similarity(run)
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _last_frame(figure: Figure) -> Figure:
+    frame = figure["frames"][-1]
+    data = list(figure["data"])
+    for trace, change in zip(frame["traces"], frame["data"], strict=True):
+        marker = {**data[trace].get("marker", {}), **change.get("marker", {})}
+        data[trace] = {**data[trace], **change, **({"marker": marker} if marker else {})}
+    return {"data": data, "layout": figure["layout"]}
+
+
+def draw(figures: Mapping[str, Figure]) -> dict[str, bytes]:
+    """Return figures as PNG images, by name."""
+    from plotly.offline import get_plotlyjs
+
+    plain = {n: {"data": f["data"], "layout": f["layout"]} for n, f in figures.items()}
+    facts = dumps({"figures": plain, "width": WIDTH, "density": DENSITY}).decode().replace("<", "\\u003c")
+    page = asset("pictures.html").replace("/*FIGURES*/", facts)
+    page = page.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"))
+    program = browser()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "figures.html"
+        source.write_text(page, encoding="utf-8")
+        command = [
+            program, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run",
+            f"--user-data-dir={folder}/profile", "--virtual-time-budget=120000", "--dump-dom", source.as_uri(),
+        ]  # fmt: skip
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"{program} did not draw the pictures within three minutes.") from error
+    found = dict(re.findall(r'<data data-name="([^"]*)" value="data:image/png;base64,([^"]+)"', done.stdout))
+    if set(found) != set(figures):
+        missing = ", ".join(sorted(set(figures) - set(found)))
+        words = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        raise RunError(f"{program} did not draw {missing}: {words[0]}.")
+    return {name: base64.b64decode(found[name]) for name in figures}

@@ -1,0 +1,148 @@
+"""Mixing by staleness, and limits on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+
+from espalier.core.aggregator import Aggregator
+from espalier.core.messages import Deadline, Record, SetDeadline, Started
+from espalier.core.policies import Arrival, Rules, View
+from espalier.core.store import Ref
+from espalier.policies.asynchronous import Asynchronous, Mixing, mixing_rate
+from espalier.policies.staleness_control import Climbing, StalenessControl, climb
+from tests.core.fakes import SmallFleet, answer, orders
+
+CLOUD = 20
+
+
+@dataclass(frozen=True)
+class Fixed(StalenessControl):
+    """A limit that never changes."""
+
+    most: float = 0.0
+
+    def limit(self, view: View) -> float:
+        return self.most
+
+
+def test_rate() -> None:
+    # ½ · (1 + 3)^-½ = ¼
+    assert mixing_rate(0.5, 3, 0.5) == 0.25
+    assert mixing_rate(0.6, 0, 0.5) == 0.6
+    assert mixing_rate(1.0, 7, 0.0) == 1.0
+
+
+class Run:
+    """A root with edges 10, 11, … whose models are numbers."""
+
+    def __init__(self, merge: Mixing, edges: int = 2) -> None:
+        self.fleet = SmallFleet(dict.fromkeys(range(10, 10 + edges), CLOUD))
+        self.root = Aggregator(CLOUD, Rules(pace=Asynchronous(1), merge=merge), self.fleet)
+        self.now = 0.0
+        self.out = orders(self.root.on(Started(), 0.0))
+        self.records: list[Record] = []
+
+    def report(self, edge: int, value: float) -> float:
+        """Let an edge report a number; return the model afterwards. The edge gets its next order."""
+        self.now += 1.0
+        actions = self.root.on(answer(self.out[edge], self.fleet.store.number(value), 1, self.now), self.now)
+        self.records += [a for a in actions if isinstance(a, Record)]
+        (again,) = [a for a in actions if isinstance(a, SetDeadline)]
+        self.out |= orders(self.root.on(Deadline(again.key, again.number), self.now))
+        return self.fleet.store.numbers[self.root.state.models[""]]
+
+
+def test_a_stale_report_is_mixed_in_with_less_weight() -> None:
+    run = Run(Mixing(0.5, 0.5))
+    # Edge 10 reports zeros three times: the model stays 0, but its version is 3.
+    assert [run.report(10, 0.0) for _ in range(3)] == [0.0] * 3
+    # Edge 11 still had version 0: staleness 3, rate ¼, 0 + ¼ · 4 = 1.
+    assert run.report(11, 4.0) == 1.0
+    # It got version 4 then, and nobody came between: rate ½, ½ · 1 + ½ · 4 = 2.5
+    assert run.report(11, 4.0) == 2.5
+
+
+def test_one_edge_is_never_stale() -> None:
+    run = Run(Mixing(0.5, 0.5, Fixed(0.0)), edges=1)
+    assert [run.report(10, 8.0) for _ in range(3)] == [4.0, 6.0, 7.0]
+
+
+def test_without_discount_the_last_edge_wins() -> None:
+    run = Run(Mixing(1.0, 0.0))
+    assert [run.report(10, 3.0), run.report(11, 5.0), run.report(10, 7.0)] == [3.0, 5.0, 7.0]
+
+
+def test_what_is_too_stale_is_thrown_away_but_never_twice_in_a_row() -> None:
+    run = Run(Mixing(0.5, 0.0, Fixed(1.0)))
+    run.report(10, 0.0)
+    run.report(10, 0.0)
+    # staleness 2 exceeds 1: nothing changes, and the version stays 2
+    assert run.report(11, 8.0) == 0.0
+    assert [r.data["staleness"] for r in run.records if r.kind == "stale"] == [2]
+    run.report(10, 0.0)
+    run.report(10, 0.0)
+    # again 2 too old, but it must be taken this time: 0 + ½ · 8
+    assert run.report(11, 8.0) == 4.0
+    run.report(10, 4.0)
+    run.report(10, 4.0)
+    assert run.report(11, 100.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "direction", "gain", "before", "expected"),
+    [
+        (5, 1, 0.2, None, (6, 1)),  # the first step just goes on
+        (5, 1, 0.2, 0.2, (6, 1)),
+        (5, 1, 0.1, 0.2, (4, -1)),  # it paid less: turn round
+        (5, -1, 0.1, 0.2, (6, 1)),
+        (10, 1, 0.3, 0.2, (10, 1)),  # at most 2M = 10
+        (1, -1, 0.3, 0.2, (1, -1)),  # at least 1
+    ],
+)
+def test_climbing(limit: int, direction: int, gain: float, before: float | None, expected: tuple[int, int]) -> None:
+    assert climb(limit, direction, gain, before, 10) == expected
+
+
+def test_the_climbing_limit_steps_every_so_many_arrivals() -> None:
+    class Judged(SmallFleet):
+        #: before the run, then at each step
+        accuracies = iter((0.0, 0.4, 0.5))
+
+        def accuracy(self, refs: object, where: str, node: int) -> list[float]:
+            assert where == "proxy"
+            return [next(self.accuracies)]
+
+    run = Run(Mixing(control=Climbing()))
+    run.fleet.__class__ = Judged
+    run.report(10, 1.0)
+    memory = run.root.state.memory["control"]
+    assert (memory["limit"], memory["arrivals"]) == (2, 1)
+    run.report(11, 1.0)
+    # The clock of the first gain begins with the first arrival, at 1 s: (0.4 - 0) / (2 - 1) = 0.4; the limit goes up.
+    assert (memory["limit"], memory["gain"]) == (3, pytest.approx(0.4))
+    run.report(10, 1.0)
+    run.report(11, 1.0)
+    # (0.5 - 0.4) / 2 s = 0.05, smoothed ½ · 0.05 + ½ · 0.4 = 0.225 < 0.4: turn round.
+    assert (memory["limit"], memory["gain"], memory["direction"]) == (2, pytest.approx(0.225), -1)
+
+
+def test_a_control_sees_every_arrival() -> None:
+    seen: list[tuple[int, int, bool]] = []
+
+    @dataclass(frozen=True)
+    class Watching(StalenessControl):
+        def limit(self, view: View) -> float:
+            return 0.0
+
+        def observe(self, view: View, arrival: Arrival, staleness: int, kept: bool, models: Mapping[str, Ref]) -> None:
+            seen.append((arrival.report.sender, staleness, kept))
+
+    run = Run(Mixing(0.5, 0.5, Watching()))
+    run.report(10, 1.0)
+    run.report(11, 1.0)
+    assert seen == [(10, 0, True), (11, 1, False)]
+    assert StalenessControl().limit(None) == math.inf  # type: ignore[arg-type]

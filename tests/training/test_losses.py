@@ -1,0 +1,39 @@
+import math
+
+import pytest
+import torch
+
+from espalier.core.errors import ConfigError, TrainingError
+from espalier.training.losses import IGNORED, checked, resolve
+
+
+def test_cross_entropy_by_hand():
+    # Equal logits over 4 classes: -log(1/4). Logits (log 3, 0) of class 0: -log(3/4).
+    loss = resolve("cross_entropy")
+    assert loss(torch.zeros(1, 4), torch.tensor([2])).item() == pytest.approx(math.log(4))
+    found = loss(torch.tensor([[math.log(3.0), 0.0]]), torch.tensor([0]))
+    assert found.item() == pytest.approx(-math.log(0.75))
+
+
+def test_mse_is_the_mean_over_outputs():
+    # ((1-0)² + (3-1)²)/2 = 2.5, and a target without the second axis is the same thing.
+    loss = resolve("mse")
+    assert loss(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]])).tolist() == [2.5]
+    assert loss(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])).tolist() == [1.0, 4.0]
+
+
+def test_ignored_pixels_take_no_part():
+    # Two classes, logits equal: every valid pixel costs log 2, whatever the share of ignored ones.
+    y = torch.tensor([[[0, 1], [IGNORED, IGNORED]], [[IGNORED, IGNORED], [IGNORED, IGNORED]]])
+    found = resolve("pixel_cross_entropy")(torch.zeros(2, 2, 2, 2), y)
+    assert found.tolist() == pytest.approx([math.log(2), 0.0])
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'cross_entropy'"):
+        resolve("cross_entrpy")
+
+
+def test_a_loss_that_is_already_averaged_is_refused():
+    with pytest.raises(TrainingError, match="reduction='none'"):
+        checked(torch.tensor(1.0), 3)

@@ -1,0 +1,205 @@
+"""Merged training equals the textbook's, for every bundled model and every optimizer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.seeds import key
+from espalier.training.evaluate import Evaluator
+from espalier.training.models import build
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job, Optimizer
+from tests.training.problems import CASES, Memory, Textbook, distance, make, starts
+
+OPTIMIZERS = {
+    "plain": {},
+    "momentum": {"optimizer": lambda i: Optimizer(lr=0.02 + 0.01 * i, momentum=0.9, weight_decay=1e-2)},
+    "nesterov": {"optimizer": lambda i: Optimizer(lr=0.02 + 0.01 * i, momentum=0.8, nesterov=True)},
+    "decay": {"optimizer": lambda i: Optimizer(lr=0.02 + 0.01 * i, weight_decay=0.1)},
+    "adam": {"optimizer": lambda i: Optimizer("adam", lr=0.001 + 0.001 * i, weight_decay=1e-2)},
+}
+
+
+def both(case, dtype, sizes, **options):
+    module = case.module()
+    jobs = make(module, case.pool(sum(sizes)), sizes, dtype=dtype, **options)
+    with Trainer(module, case.loss) as trainer:
+        found = list(trainer.run(jobs))
+        assert trainer.batched, trainer.why_not
+    return jobs, found, [Textbook(module, case.loss).run(j) for j in jobs]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_merged_training_is_the_textbooks_in_float64(case):
+    # 7 and 5 rows in batches of 4 (2): steps of 4+3 and 4+1, another learning rate for each.
+    sizes, batch = ([3, 2], 2) if case.heavy else ([7, 5, 4], 4)
+    jobs, found, expected = both(case, torch.float64, sizes, batch=batch)
+    for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
+        assert distance(ours.vector, vector, job.start) < 1e-10
+        assert ours.loss == pytest.approx(loss, rel=1e-10)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.heavy], ids=str)
+def test_merged_training_is_the_textbooks_in_float32(case):
+    jobs, found, expected = both(case, torch.float32, [7, 5, 4])
+    for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
+        assert distance(ours.vector, vector, job.start) < 1e-4
+        assert ours.loss == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("proximal", [False, True], ids=["", "proximal"])
+def test_every_optimizer_with_uneven_steps(name, proximal):
+    case = CASES[1]
+    module = case.module()
+    options = dict(OPTIMIZERS[name])
+    if proximal:
+        anchor = starts(module, 1, torch.float64)[0] * 0.5
+        options |= {"anchor": anchor, "mu": lambda i: 0.1 + 0.1 * i}
+    epochs = [1, 3, 2, 1]
+    jobs, found, expected = both(case, torch.float64, [9, 4, 11, 2], epochs=lambda i: epochs[i], **options)
+    for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
+        assert ours.steps == job.n_steps
+        assert ours.samples == len(job.rows) * job.epochs
+        assert distance(ours.vector, vector, job.start) < 1e-10
+        assert ours.loss == pytest.approx(loss, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "adam"])
+def test_memory_goes_on_where_it_stopped(name):
+    case = CASES[1]
+    module = case.module()
+    whole = make(module, case.pool(20), [10, 10], dtype=torch.float64, keep_memory=True, steps=6, **OPTIMIZERS[name])
+    with Trainer(module, case.loss) as trainer:
+        first = list(trainer.run([replace(j, steps=3) for j in whole]))
+        # The second half of a job sees other batches, so both halves are compared step by step with the textbook.
+        halves = [
+            replace(j, start=r.vector, memory=r.memory, steps=3) for j, r in zip(whole, first, strict=True)
+        ]
+        found = list(trainer.run(halves))
+    for job, result in zip(whole, found, strict=True):
+        book = Textbook(module, case.loss)
+        kept = {}
+
+        def keeping(job, model, make=book.optimizer, kept=kept):
+            optimizer = make(job, model)
+            if "state" in kept:
+                optimizer.load_state_dict(kept["state"])
+            kept["optimizer"] = optimizer
+            return optimizer
+
+        book.optimizer = keeping
+        middle, _ = book.run(replace(job, steps=3))
+        kept["state"] = kept["optimizer"].state_dict()
+        last, _ = book.run(replace(job, steps=3, start=middle))
+        assert distance(result.vector, last, job.start) < 1e-10
+
+
+def test_an_update_may_hold_nan_and_is_still_handed_back():
+    case = CASES[0]
+    module = case.module()
+    pool = case.pool(8)
+    pool.x[5] = float("nan")
+    jobs = make(module, pool, [4, 4])
+    with Trainer(module, case.loss) as trainer:
+        good, bad = trainer.run(jobs)
+    assert torch.isfinite(good.vector).all()
+    assert torch.isnan(bad.vector).any()
+
+
+def test_pools_may_differ_within_a_chunk():
+    case = CASES[1]
+    module = case.module()
+    a, b = case.pool(8), case.pool(8)
+    b.y = (b.y + 1) % case.outputs
+    jobs = make(module, a, [4, 4], dtype=torch.float64)
+    jobs = [jobs[0], replace(jobs[1], pool=b), replace(jobs[0], pool=b)]
+    with Trainer(module, case.loss) as trainer:
+        found = list(trainer.run(jobs))
+    for job, ours in zip(jobs, found, strict=True):
+        assert distance(ours.vector, Textbook(module, case.loss).run(job)[0], job.start) < 1e-10
+
+
+def test_the_module_given_is_never_changed():
+    case = CASES[4]
+    module = case.module()
+    before = {k: v.clone() for k, v in module.state_dict().items()}
+    with Trainer(module, case.loss) as trainer:
+        list(trainer.run(make(module, case.pool(8), [4, 4])))
+        list(Trainer(module, case.loss, batched=False).run(make(module, case.pool(8), [4, 4])))
+    assert all(torch.equal(before[k], v) for k, v in module.state_dict().items())
+
+
+def test_initial_draws_from_the_seed_and_leaves_torchs_generator_alone():
+    module = build("transformer", input_shape=(6,), n_classes=3, vocabulary=9, size=8, heads=2)
+    trainer = Trainer(module, "cross_entropy")
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, again, other = trainer.initial(3), trainer.initial(3), trainer.initial(4)
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(first, again)
+    for entry in trainer.spec.parameters:
+        drawn = not entry.name.endswith(("norm1.weight", "norm2.weight")) and "bias" not in entry.name
+        same = torch.equal(first[entry.start : entry.stop], other[entry.start : entry.stop])
+        assert same != drawn or "linear" in entry.name or "head" in entry.name
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"rows": np.zeros(0, dtype=np.int64)}, "Job 1 of 2: rows is empty"),
+        ({"start": torch.zeros(3)}, r"Job 1 of 2: start has shape \(3,\)"),
+        ({"anchor": torch.zeros(3), "mu": 1.0}, r"anchor has shape \(3,\)"),
+        ({"mu": 1.0}, "no anchor"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"epochs": 0}, "epochs is 0"),
+        ({"steps": -1}, "steps is -1"),
+        ({"optimizer": Optimizer("adam"), "memory": torch.zeros(3)}, r"memory has shape \(3,\)"),
+    ],
+)
+def test_an_impossible_job_is_refused_before_any_is_computed(change, word):
+    case = CASES[0]
+    module = case.module()
+    first, second = make(module, case.pool(8), [4, 4])
+    with pytest.raises(TrainingError, match=word):
+        Trainer(module, case.loss).run([first, replace(second, **change)])
+
+
+def test_data_that_the_model_cannot_take_are_one_clear_error():
+    case = CASES[0]
+    module = case.module()
+    jobs = make(module, Memory(torch.zeros(4, 7), torch.zeros(4, dtype=torch.int64)), [4])
+    with pytest.raises(TrainingError, match=r"inputs of shape \(2, 7\)"):
+        list(Trainer(module, case.loss).run(jobs))
+
+
+@pytest.mark.parametrize("options", [{"workers": 0}, {"chunk": 0}])
+def test_impossible_settings_are_refused(options):
+    with pytest.raises(ConfigError, match="positive number"):
+        Trainer(nn.Linear(1, 1), "mse", **options)
+
+
+def test_no_jobs_give_no_results():
+    assert list(Trainer(nn.Linear(1, 1), "mse").run([])) == []
+
+
+def test_devices_learn_the_digits():
+    x, y = load_digits(return_X_y=True)
+    pool = Memory(torch.tensor(x / 16, dtype=torch.float32).view(-1, 1, 8, 8), torch.tensor(y))
+    module = build("mlp", input_shape=(1, 8, 8), n_classes=10)
+    trainer = Trainer(module, "cross_entropy")
+    rows = np.arange(1400).reshape(7, 200)
+    optimizer = Optimizer(lr=0.05, momentum=0.9)
+    vector = trainer.initial(0)
+    for turn in range(6):
+        jobs = [Job(vector, pool, rows[d], 20, optimizer, key(0, "t", turn, d), epochs=4) for d in range(7)]
+        vector = torch.stack([r.vector for r in trainer.run(jobs)]).mean(0)
+    held = np.arange(1400, 1797)
+    (found,) = Evaluator(module, "classification", 10).run([vector], pool, held, y[held])
+    assert found.correct is not None
+    assert found.correct.sum() / found.count.sum() > 0.88
