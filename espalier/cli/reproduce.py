@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +79,7 @@ def reproduce(
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:
-        console = Console()
+        console = Console(width=None if sys.stdout.isatty() else 200)
         console.print(tables.terminal(results))
         for line in [*results.words(), *wanted.notes]:
             click.echo(f"- {line}")

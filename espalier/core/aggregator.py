@@ -114,7 +114,7 @@ class Aggregator:
     def _take(self, event: Event, now: float) -> list[Action]:
         match event:
             case Started():
-                return self._start(now)
+                return self._start(event, now)
             case Arrived(message=Order() as order):
                 return self._ordered(order, now)
             case Arrived(message=Report() as report):
@@ -130,8 +130,11 @@ class Aggregator:
 
     # -- the beginning of work ---------------------------------------------------------------------
 
-    def _start(self, now: float) -> list[Action]:
-        self.state.models = self.rules.initial(self.env.store)
+    def _start(self, event: Started, now: float) -> list[Action]:
+        self.state.models, self.state.progress = dict(event.models), event.progress
+        if self.env.parent(self.me) is not None:
+            return []  # it is back with what it had served, and waits for its parent's order
+        self.state.models = self.state.models or self.rules.initial(self.env.store)
         return [Serve(dict(self.state.models)), *self._begin(now)]
 
     def _ordered(self, order: Order, now: float) -> list[Action]:
@@ -409,6 +412,8 @@ class Aggregator:
             return self._wake(now)
         if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
             return []
+        if self.rules.pace.admits:
+            return self._admit(child, now)
         if all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()) and len(state.cohorts) == 1:
             return []
         key = self._cohort_of(child, now)
@@ -417,6 +422,13 @@ class Aggregator:
             return []
         stalled = cohort is None or (cohort.open and not cohort.waiting and not cohort.arrived)
         return self._open(key, now) if stalled else []
+
+    def _admit(self, child: Address, now: float) -> list[Action]:
+        """Give a newcomer work in the round that is open."""
+        key = self._cohort_of(child, now)
+        if key is None or key not in self.state.cohorts or not self.state.cohorts[key].open:
+            return [] if key is None else self._open(key, now)
+        return self._readmit(key, child, now)
 
     def _wake(self, now: float) -> list[Action]:
         """Tell the parent that there is somebody, or something, to work with again."""

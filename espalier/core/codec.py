@@ -31,7 +31,7 @@ def register(cls: type[T]) -> type[T]:
 
 
 @cache
-def _names(cls: type) -> tuple[str, ...]:
+def _names(cls: Any) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 
@@ -74,9 +74,10 @@ def _plain(value: Any) -> Any:
         }
     if isinstance(value, np.generic):
         return _plain(value.item())
-    name = type(value).__name__
-    if _REGISTRY.get(name) is type(value):
-        return {"!": "data", "c": name, "v": [_plain(getattr(value, n)) for n in _names(type(value))]}
+    kind: Any = type(value)
+    name = kind.__name__
+    if _REGISTRY.get(name) is kind:
+        return {"!": "data", "c": name, "v": [_plain(getattr(value, n)) for n in _names(kind)]}
     raise RunError(
         f"A {type(value).__module__}.{name} cannot be saved: a node's state and messages hold plain data and "
         "dataclasses registered with espalier.core.codec.register."

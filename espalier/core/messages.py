@@ -102,7 +102,13 @@ Message = Order | Report | Word
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run begins; sent to the root."""
+    """The run begins (sent to the root), or a server is back and has lost its state.
+
+    Then ``models`` are those it served last, which outlive it, and ``progress`` the rounds it had closed.
+    """
+
+    models: dict[str, Ref] = field(default_factory=dict)
+    progress: int = 0
 
 
 @dataclass(frozen=True, slots=True)

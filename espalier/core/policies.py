@@ -226,6 +226,8 @@ class Pace(Spec, family="pace", kind="barrier"):
     child_decides: bool = False
     #: when a late child gets work again: in the next round, or at once with the model of now
     readmit: Literal["next", "now"] = "next"
+    #: whether a child that comes (or comes back) while a round is open gets work at once
+    admits: bool = False
     #: after every so many of their rounds the root's cohorts wait for each other, and only then the structure is asked
     meet: int | None = None
 
@@ -398,6 +400,8 @@ class Structure(Spec, family="structure", kind="given"):
     """The given tree: every device reports to the edge it is at (or, ``flat``, to the root)."""
 
     flat: bool = False
+    #: what becomes of a dead edge's devices: the nearest live edge takes them over, or they wait for their own
+    orphans: Literal["nearest", "wait"] = "nearest"
 
     def survey(self, view: View) -> Survey | None:
         """Return the question to ask before this round, if any."""

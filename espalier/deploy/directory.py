@@ -78,7 +78,7 @@ class Directory:
         if host not in self.members:
             return []
         told: Told = []
-        for below in [m.address for m in self.members.values() if m.via == host and m.address != host]:
+        for below in [m.address for m in self.members.values() if m.via == host and m.address not in (host, self.me)]:
             told += self.gone(below)
         del self.members[host]
         self.at_work.discard(host)
@@ -219,7 +219,7 @@ class Directory:
     def save(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {
-            "members": dict(self.members),
+            "members": [m.to_plain() for m in self.members.values()],
             "placed": dict(self.placed),
             "at_work": set(self.at_work),
             "measured": dict(self.measured),
@@ -238,8 +238,8 @@ class Directory:
         for node, parent in plain["roles"].items():
             if parent is not None:
                 self.tree.attach(node, parent)
-        for member in plain["members"].values():
-            self.joined(member)
+        for member in plain["members"]:
+            self.joined(Member(*member))
         for device, parent in plain["parents"].items():
             self.attach(device, parent)
         self.at_work = set(plain["at_work"])

@@ -99,13 +99,15 @@ class Engine:
         self.nodes: dict[Address, Node] = {}
         self._queue: deque[tuple[Address, Event]] = deque()
         plain = journal.get("engine") or {}
-        self.works: dict[int, Work] = plain.get("works", {})
-        self.timers: dict[int, Timer] = plain.get("timers", {})
+        self.works: dict[int, Work] = {w[0]: Work.of_plain(w) for w in plain.get("works", ())}
+        self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
         self._count: int = plain.get("count", 0)
         self._jobs: dict[Address, int] = plain.get("jobs", {})
         self._asked: dict[Address, int] = plain.get("asked", {})
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
         self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
+        #: the run is over: nothing more happens to nodes
+        self.frozen = False
         self._effects = Effects()
         saved = journal.get("directory")
         if saved is not None:
@@ -149,13 +151,13 @@ class Engine:
                 self.steward.changed(members, ())
             case Gone(hosts=hosts):
                 for host in hosts:
-                    self._tell(self.directory.gone(host))
+                    self.tell(self.directory.gone(host))
                 self.steward.changed((), hosts)
             case Linked(parent=parent):
                 self._linked(parent)
             case Acknowledged(dest=dest, series=series, number=number):
                 if self.mail.acknowledged(dest, series, number):
-                    self._settled(dest, number)
+                    self.settled(dest, number)
             case Restarted(dest=dest, series=series):
                 if self.mail.renumber(dest, series):
                     self._effects.replaced[dest] = self._letters_to(dest)
@@ -173,13 +175,27 @@ class Engine:
     def _drain(self) -> None:
         while self._queue:
             address, event = self._queue.popleft()
+            if self.frozen:
+                continue
             node = self.node(address)
             self._touched.add(address)
             for action in node.on(event, self.now()):
                 self.act(address, action)
 
-    def _tell(self, told: Told) -> None:
+    def tell(self, told: Told) -> None:
+        """Let nodes of this host know what has changed around them."""
         self._queue.extend(told)
+
+    def begin(self, node: Address, event: Event) -> None:
+        """Give a node an event."""
+        self._queue.append((node, event))
+
+    def reborn(self, host: int) -> None:
+        """A host that reports here, though it is not linked here, came back without its memory."""
+        if host in self.mail.waiting:
+            self.mail.renumber(host, self.mail.series(host), forget=True)
+            self._effects.replaced[host] = []
+        self.stumbled(host)
 
     def _greeted(self, member: Member) -> None:
         old = self.directory.members.get(member.address)
@@ -187,7 +203,7 @@ class Engine:
             # what was meant for its earlier life would only puzzle it
             self.mail.renumber(member.address, self.mail.series(member.address), forget=True)
             self._effects.replaced[member.address] = []
-        self._tell(self.directory.joined(member))
+        self.tell(self.directory.joined(member))
 
     def _linked(self, parent: Member) -> None:
         directory = self.directory
@@ -198,7 +214,7 @@ class Engine:
             home: Address | None = directory.cloud if directory.is_device(self.me) else None
         else:
             home = parent.address
-        self._tell(directory.attach(self.me, home))
+        self.tell(directory.attach(self.me, home))
 
     # -- letters -------------------------------------------------------------------------------------------
 
@@ -236,6 +252,8 @@ class Engine:
             )
         if isinstance(message, Report):
             self._noticed(message)
+        elif isinstance(message, Order) and self.directory.is_device(message.to):
+            self.steward.ordered(message)
         self._queue.append((message.to, Arrived(message)))
 
     def _decoded(self, part: Part, origin: int) -> Tensor:
@@ -348,7 +366,8 @@ class Engine:
         if dest != self.me:
             self._settling.add((dest, number))
 
-    def _settled(self, dest: int, number: int) -> None:
+    def settled(self, dest: int, number: int) -> None:
+        """A host has confirmed its part of an arrangement; the rounds open after the last one has."""
         self._settling = {(d, n) for d, n in self._settling if d != dest or n > number}
         if not self._settling:
             for timer in [t for t in self.timers.values() if t.waits]:
@@ -490,7 +509,8 @@ class Engine:
         journal.put(
             "engine",
             {
-                "works": self.works, "timers": self.timers, "count": self._count, "jobs": self._jobs,
+                "works": [w.to_plain() for w in self.works.values()],
+                "timers": [t.to_plain() for t in self.timers.values()], "count": self._count, "jobs": self._jobs,
                 "asked": self._asked, "settling": self._settling, "served": self.served,
             },
         )  # fmt: skip

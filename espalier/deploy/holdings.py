@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,10 @@ from espalier.training.work import Pool
 
 Rows = NDArray[np.int64]
 Metric = Callable[..., Any]
+
+
+def _none() -> Rows:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +59,9 @@ class Holdings:
     """
 
     pool: Pool | None = None
-    rows: Rows = np.empty(0, dtype=np.int64)
+    rows: Rows = field(default_factory=_none)
     cells: Rows | None = None
-    held: Rows = np.empty(0, dtype=np.int64)
+    held: Rows = field(default_factory=_none)
     test: Test | None = None
     personal: Test | None = None
     metric: Metric | None = None

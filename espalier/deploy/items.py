@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import Arrange, Deadline, Event, Measure, Train
+from espalier.core.messages import Arrange, Deadline, Event, Measure, Order, Train
 from espalier.core.store import Ref
 from espalier.deploy.letters import Arrival, Letter
 from espalier.deploy.members import Member
 
+#: what a node asked its host to do is kept until it is done
 register(Train)
 register(Measure)
 
-@register
 @dataclass(frozen=True, slots=True)
 class Score:
     """Score models on this node's own test set; ``data`` comes back with the figures."""
@@ -25,7 +25,6 @@ class Score:
     data: dict[str, Any]
 
 
-@register
 @dataclass(slots=True)
 class Work:
     """Something for the worker thread: the action, the node that asked, the job's number, and when it was given."""
@@ -36,8 +35,19 @@ class Work:
     number: int
     at: float
 
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return it as plain data."""
+        action = self.action
+        what = (action.models, action.data) if isinstance(action, Score) else action
+        return (self.id, self.node, what, self.number, self.at)
 
-@register
+    @staticmethod
+    def of_plain(plain: tuple[Any, ...]) -> Work:
+        """Read what :meth:`to_plain` wrote."""
+        number, node, what, job, at = plain
+        return Work(number, node, Score(*what) if isinstance(what, tuple) else what, job, at)
+
+
 @dataclass(slots=True)
 class Timer:
     """A deadline of a node; ``waits`` for an arrangement to be confirmed, but not longer than ``due``."""
@@ -47,6 +57,10 @@ class Timer:
     event: Deadline
     due: float
     waits: bool = False
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return it as plain data; ``Timer(*plain)`` is equal to it."""
+        return (self.id, self.node, self.event, self.due, self.waits)
 
 
 # -- what happens to a host ------------------------------------------------------------------------------------
@@ -146,6 +160,10 @@ class Steward(Protocol):
 
     def served(self, node: Address, models: dict[str, Ref]) -> None:
         """A node of this host has other models in use."""
+        ...
+
+    def ordered(self, order: Order) -> None:
+        """A device of this host was handed a model."""
         ...
 
     def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ A :class:`Learner` is called from one worker thread. :class:`OwnLearner` is the 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -61,6 +62,10 @@ class Learner(Protocol):
 
     def train(self, lesson: Lesson) -> Learnt:
         """Train on the node's own samples."""
+        ...
+
+    def probe(self) -> float:
+        """Return the seconds of a mini-batch, as measured now (0: it cannot be told)."""
         ...
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
@@ -140,6 +145,23 @@ class OwnLearner:
         result = next(iter(self._trainer.run([job])))
         return Learnt(result.vector, result.loss, result.memory, training.batches(self.samples, lesson.updates))
 
+    def probe(self) -> float:
+        """Time a few mini-batches."""
+        if self._held.pool is None:
+            return 0.0
+        training, steps = self._training, 4
+        jobs = [
+            Job(
+                start=self.initial(self._charter.seed, 0), pool=self._held.pool, rows=self._held.rows,
+                batch_size=training.batch_size, optimizer=training.at(0), seed=0, steps=n,
+            )
+            for n in (1, steps)
+        ]  # fmt: skip
+        next(iter(self._trainer.run(jobs[:1])))  # the first call pays for what later ones have ready
+        begun = time.perf_counter()
+        next(iter(self._trainer.run(jobs[1:])))
+        return (time.perf_counter() - begun) / steps
+
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a registered statistic."""
         found = statistic(what)
@@ -155,6 +177,32 @@ class OwnLearner:
             return []
         found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
         return [figures(one, test.mix, self._charter.card.kind, self._held.metric_names) for one in found]
+
+
+class Blind:
+    """An edge without data: it merges and passes on."""
+
+    samples = 0
+
+    def train(self, lesson: Lesson) -> Learnt:
+        """Refuse."""
+        raise DataError("This node has no samples to train on.")
+
+    def probe(self) -> float:
+        """Nothing to time."""
+        return 0.0
+
+    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Refuse."""
+        raise DataError("This node has no samples to measure.")
+
+    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
+        """Nothing to score on."""
+        return []
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        """Refuse: only the cloud and devices can build the model."""
+        raise DataError("This node cannot build the model; the cloud hands it out.")
 
 
 def figures(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
-from espalier.core.codec import register
 from espalier.core.errors import ProtocolError
 from espalier.deploy.protocol import espalier_pb2 as pb
 
 
-@register
 @dataclass(frozen=True, slots=True)
 class Member:
     """One host.
@@ -21,7 +20,7 @@ class Member:
         role: ``"device"``, ``"edge"`` or ``"cloud"``.
         life: Of its state on disk: another one has forgotten everything.
         stamp: Grows with every link it makes; the newest says where it is.
-        via: The address of its parent on the network.
+        via: The address of its parent on the network (its own, while it has none).
         samples: Training samples it holds.
         aggregates: Whether it may run an aggregator besides training.
         endpoint: ``host:port`` where it listens, or empty.
@@ -42,6 +41,10 @@ class Member:
     seconds_per_batch: float = 0.0
     busy: bool = False
     model_seconds: float = 0.0
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return it as plain data; ``Member(*plain)`` is equal to it."""
+        return tuple(getattr(self, name) for name in Member.__slots__)
 
     def to_wire(self) -> pb.Member:
         """Return it as protobuf."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import grpc
 from google.protobuf.message import DecodeError
 
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, ProtocolError
 from espalier.deploy.certs import Bundle, Identity, identity_of
 from espalier.deploy.protocol import espalier_pb2 as pb
 
@@ -247,7 +247,11 @@ class Server:
                 self._malformed(link, "what it sent is no frame of this protocol")
                 return
             link.count(frame)
-            await take(link, frame)
+            try:
+                await take(link, frame)
+            except ProtocolError as error:
+                self._malformed(link, str(error))
+                return
 
 
 def _peer(context: grpc.aio.ServicerContext) -> Identity | None:

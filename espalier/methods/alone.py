@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import ALL, Action, Closed, Event, Serve, Started, Train, Trained
+from espalier.core.messages import ALL, Action, Closed, Event, Order, Serve, Started, Train, Trained
 from espalier.core.method import Method, Node, Plan, Setting
-from espalier.core.policies import Environment, Pace, Progress, Rules, Selection
+from espalier.core.policies import Environment, HandDown, Pace, Progress, Rules, Selection, View
 from espalier.core.store import Ref
 
 #: an order that is never done: whoever has it goes on until the run ends
@@ -29,6 +29,15 @@ class Endless(Pace, kind="endless"):
     def enough(self, progress: Progress) -> bool:
         """Never."""
         return False
+
+
+@dataclass(frozen=True)
+class OwnModel(HandDown, kind="own"):
+    """An aggregator that has a model keeps it, whatever its parent sends."""
+
+    def receive(self, view: View, order: Order) -> dict[str, Ref]:
+        """Return the models that are there, or the first that came."""
+        return dict(view.models) or dict(order.models)
 
 
 @register
@@ -99,8 +108,8 @@ class OnlyEdge(Method, kind="only_edge"):
     def plan(self, setting: Setting) -> Plan:
         """The cloud orders once; edges go on for ever."""
         return Plan(
-            root=Rules(pace=Pace(FOREVER)),
-            edge=Rules(selection=Selection(self.fraction), pace=Endless(setting.updates)),
+            root=Rules(pace=Pace(FOREVER, admits=True)),
+            edge=Rules(selection=Selection(self.fraction), pace=Endless(setting.updates), hand_down=OwnModel()),
             serves="edge",
             clock="edge",
         )

@@ -17,6 +17,9 @@ Where the paper is silent or contradicts itself we read it so:
 - Eq. (17) adds a divergence to a similarity: we take one minus the divergence. Cosines of whole models are always near
   1: we take those of updates (``affinity_on = "weights"`` is as printed). The edge tells the cloud a sketch of each
   update, ``sketch`` numbers, not the update itself.
+- The updates of a cluster that has learnt what it can are noise, and clustering by their directions would tear it apart
+  (planted clusters, found at the first clustering, are lost at the second): a cluster takes part in a scheduled
+  clustering only while it is ``restless``, its devices' updates at least that share of the longest average so far.
 - Thresholds: ``delta`` bounds distances between rows of affinities, ``drift`` the divergence of a device's labels.
 - Schedule: devices and edges meet every round; accuracies go up every 10 rounds, models every 30, as in the appendix
   (Algorithm 1 has all in every round: ``alg1``). The appendix's "cluster models are updated every 10 rounds", taken
@@ -66,6 +69,7 @@ class CFLHKD(Method, kind="cflhkd"):
         initial_clusters: Least number of clusters at the beginning.
         most: Greatest number of clusters (never more than edges).
         affinity_on: What cosines are taken of.
+        restless: Clusters whose devices' updates have shrunk below this share of the longest average stay as they are.
         sketch: Numbers that stand for a device's update.
         clustering: ``dynamic``, only ``initial``, or ``given`` by the edges.
         bilevel: Whether edges and a common model take part at all.
@@ -92,6 +96,7 @@ class CFLHKD(Method, kind="cflhkd"):
     initial_clusters: int = 4
     most: int = 8
     affinity_on: Literal["updates", "weights"] = "updates"
+    restless: float = 0.75
     sketch: int = 256
     clustering: Literal["dynamic", "initial", "given"] = "dynamic"
     bilevel: bool = True
@@ -115,6 +120,7 @@ class CFLHKD(Method, kind="cflhkd"):
             self.require(getattr(self, name) >= 0, name, "0 or more")
         self.require(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
         self.require(0 <= self.drift <= 1, "drift", "a divergence in bits, 0 to 1")
+        self.require(0 <= self.restless <= 1, "restless", "in [0, 1]")
         self.require(self.temperature > 0, "temperature", "more than 0")
 
     def every(self, rounds: int) -> int:
@@ -131,7 +137,7 @@ class CFLHKD(Method, kind="cflhkd"):
         if not self.bilevel:
             flat = FlatAffinity(
                 every=again, dynamic=dynamic, initial=self.initial_clusters, gamma=self.gamma, delta=self.delta,
-                scaled=self.scaled, most=self.most,
+                scaled=self.scaled, most=self.most, restless=self.restless,
             )  # fmt: skip
             pace = ClusterPace(updates, meet=1)
             return Plan(Rules(selection, pace, hand_down=ClusterHandDown(), structure=flat), local=local)
@@ -139,6 +145,7 @@ class CFLHKD(Method, kind="cflhkd"):
         structure = EdgeClusters(
             given=self.clustering == "given", every=again if dynamic else 0, initial=self.initial_clusters,
             gamma=self.gamma, delta=self.delta, scaled=self.scaled, most=self.most,
+            restless=self.restless if self.affinity_on == "updates" else 0.0,
             lam0=lam0 if self.refine == "edge" else 0.0,
         )  # fmt: skip
         cloud = CloudPace(
@@ -146,7 +153,7 @@ class CFLHKD(Method, kind="cflhkd"):
             extra=self.refine == "client" and lam0 > 0,
         )  # fmt: skip
         merge = CloudMerge(share_every=share, lam=self.lam2, distil=self.distil, temperature=self.temperature)
-        keep = EdgeHandDown(lam0=lam0, refine=self.refine, sketch=self.sketch, sketch_of=self.affinity_on)
+        keep = EdgeHandDown(lam0=lam0, refine=self.refine, sketch=self.sketch, weights=self.affinity_on == "weights")
         return Plan(
             root=Rules(Occupied(), cloud, merge, CloudHandDown(guides=lam0 > 0), structure),
             edge=Rules(selection, EdgePace(updates, remembers=dynamic), hand_down=keep),

@@ -59,7 +59,7 @@ class Agglomeration(Regrouping, kind="agglomeration"):
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
         """Agglomerate the answers; each cluster starts from its members' average."""
         ends = {d: model for d, a in sorted(answers.items()) for model in a.report.models.values()}
-        joint = view.memory.pop("joint")
+        joint = view.memory["joint"]
         if not ends:
             return None
         devices = list(ends)

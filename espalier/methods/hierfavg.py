@@ -13,7 +13,7 @@ by samples, which counts them twice); local work is whatever the experiment's un
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import Local, Pace, Rules, Selection
@@ -24,7 +24,8 @@ class HierFAVG(Method, kind="hierfavg"):
     """Edges average their devices, the cloud averages the edges every ``kappa2`` edge rounds.
 
     ``fraction`` of an edge's devices take part in each of its rounds (default: the experiment's);
-    ``mu`` adds FedProx's pull towards the edge's model.
+    ``mu`` adds FedProx's pull towards the edge's model. With ``clock = "edge"`` the run's rounds are those of the edges
+    (of the slowest one), and a device uses its edge's model as it is then.
     """
 
     title: ClassVar[str] = "HierFAVG"
@@ -33,6 +34,7 @@ class HierFAVG(Method, kind="hierfavg"):
     kappa2: int = 1
     fraction: float | None = None
     mu: float = 0.0
+    clock: Literal["root", "edge"] = "root"
 
     def check(self) -> None:
         """Refuse impossible values."""
@@ -47,4 +49,6 @@ class HierFAVG(Method, kind="hierfavg"):
             root=Rules(pace=Pace(self.kappa2)),
             edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)),
             local=Local(self.mu),
+            serves=self.clock,
+            clock=self.clock,
         )

@@ -18,6 +18,19 @@ from espalier.policies.affinity import Floats, affinity, cosines, jensen_shannon
 from espalier.policies.fdc import Place
 
 
+def at_rest(place: Mapping[Address, Place], norms: Mapping[Address, float], least: float) -> set[Place]:
+    """Return the clusters whose devices' updates are shorter than ``least`` on average.
+
+    The updates of a cluster that has learnt what it can are noise around zero; clustering by their directions would
+    tear it apart.
+    """
+    found: dict[Place, list[float]] = {}
+    for device, norm in norms.items():
+        if device in place:
+            found.setdefault(place[device], []).append(norm)
+    return {p for p, inside in found.items() if np.mean(inside) < least}
+
+
 @dataclass(frozen=True)
 class AffinityRule:
     """How devices are clustered.
@@ -45,6 +58,8 @@ class AffinityRule:
             directions: Vectors ``[d]`` of those that have trained.
         """
         cosine = np.ones((len(devices), len(devices)))
+        if not devices:
+            return cosine
         seen = [i for i, d in enumerate(devices) if d in directions]
         if seen:
             cosine[np.ix_(seen, seen)] = cosines(np.stack([directions[devices[i]] for i in seen]))
@@ -57,10 +72,14 @@ class AffinityRule:
         affinities: Floats,
         current: Mapping[Address, Place],
         places: Sequence[Place],
+        *,
+        most: int | None = None,
         least: int = 1,
     ) -> dict[Address, Place]:
-        """Cluster everybody anew, into at least ``least`` clusters; return everybody's place."""
-        most = min(self.most, len(places))
+        """Cluster everybody anew, into ``least`` to ``most`` clusters; return everybody's place."""
+        if not devices or not places:
+            return {}
+        most = max(1, min(self.most if most is None else most, len(places)))
         found = fdc.cluster(affinities, self.delta, most, least=least, scaled=self.scaled)
         return fdc.match([[devices[i] for i in c] for c in found], current, places)
 

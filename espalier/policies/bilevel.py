@@ -120,13 +120,13 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         lam0: Greatest strength of the pull.
         refine: Whether the edge pulls its model, or its devices do in an extra update, or nobody.
         sketch: Numbers that stand for an update.
-        sketch_of: Whether updates or whole models are sketched.
+        weights: Whether whole models are sketched in place of updates.
     """
 
     lam0: float = 0.1
     refine: Literal["edge", "client", "none"] = "edge"
     sketch: int = 256
-    sketch_of: Literal["updates", "weights"] = "updates"
+    weights: bool = False
 
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Take over a model that is sent as the cluster's own; else keep one's own, refined by the cloud's."""
@@ -166,7 +166,8 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         chosen = sorted(trained if asked else set(trained) & set(drifted))
         if chosen:
             stats["sketched"] = chosen
-            stats["sketches"] = self._sketches(view, [trained.pop(d) for d in chosen])
+            stats["sketches"] = self._sketches(view, [trained[d] for d in chosen])
+            memory["trained"] = {d: pair for d, pair in trained.items() if d not in set(chosen)}
         return stats
 
     def _sketches(self, view: View, pairs: Sequence[tuple[Ref, Ref]]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -175,7 +176,7 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         place = {ref: i for i, ref in enumerate(refs)}
         vectors = view.store.vectors(refs)[:, :n_params]
         ends = vectors[[place[end] for _, end in pairs]]
-        if self.sketch_of == "updates":
+        if not self.weights:
             ends = ends - vectors[[place[start] for start, _ in pairs]]
         return Sketch(n_params, self.sketch, view.env.rng("sketch")).fold(ends)
 

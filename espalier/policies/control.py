@@ -200,12 +200,12 @@ class Controlled(Head):
     def _begin(self, now: float) -> list[Action]:
         if self.state.orders == 0:
             return super()._begin(now)  # the first round of a reign: the tree is new
-        return [self._ask(now)]
+        return [self._consult(now)]
 
     def _stall(self, key: str, now: float) -> list[Action]:
         actions = super()._stall(key, now)
         nobody = self.state.order is None and not self.state.tickets and not actions
-        return [self._ask(now)] if nobody and self.state.orders else actions
+        return [self._consult(now)] if nobody else actions
 
-    def _ask(self, now: float) -> Action:
+    def _consult(self, now: float) -> Action:
         return Send(Word("round", self.me, self.env.facts("cloud"), now))

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from espalier.core.address import Address
 from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL
 from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
 from espalier.core.store import Ref
-from espalier.policies.affinity_clusters import AffinityRule
+from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.bilevel import refined
 from espalier.policies.cloud_clusters import blend
 
@@ -33,6 +35,8 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         delta: Greatest distance to a centroid.
         scaled: Whether distances are scaled.
         most: Greatest number of clusters.
+        restless: Clusters whose devices' updates are on average shorter than this share of the longest average met so
+            far stay as they are (0: everybody is always clustered anew).
         lam0: Strength with which a new cluster's model is pulled to the common one when the others are.
     """
 
@@ -43,6 +47,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
     delta: float = 0.7
     scaled: bool = False
     most: int = 8
+    restless: float = 0.75
     lam0: float = 0.0
 
     def follows(self) -> bool:
@@ -96,16 +101,27 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         if not edges or not known or not (loose or due):
             return dict(before), {}
         rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
-        affinities = rule.affinities(known, view.memory["histogram"], view.memory.get("sketch", {}))
-        if due or not before:
-            here = before or {d: p for d in known if (p := view.env.parent(d)) is not None}
-            found = rule.form(known, affinities, here, edges, least=1 if before else self.initial)
-            why = "schedule" if before else "start"
-        else:
-            found = rule.mend(known, affinities, before, edges, loose)
+        histograms, sketches = view.memory["histogram"], view.memory.get("sketch", {})
+        place, why = dict(before), "start"
+        if before and loose:
+            place |= rule.mend(known, rule.affinities(known, histograms, sketches), before, edges, loose)
             why = "drift" if drifted else "newcomers"
-        note = {"why": why, "round": view.clock, "drifted": sorted(drifted)}
-        return {**before, **found}, note
+        if due or not before:
+            settled = self._settled(view, place)
+            moving = [d for d in known if place.get(d) not in settled]
+            here = place or {d: p for d in known if (p := view.env.parent(d)) is not None}
+            place |= rule.form(
+                moving, rule.affinities(moving, histograms, sketches), here, [e for e in edges if e not in settled],
+                most=self.most - len(settled), least=1 if before else self.initial,
+            )  # fmt: skip
+            why = "schedule" if before else "start"
+        return place, {"why": why, "round": view.clock, "drifted": sorted(drifted)}
+
+    def _settled(self, view: View, place: Mapping[Address, Address]) -> set[Address]:
+        """Return the edges whose clusters have come to rest."""
+        norms = {d: float(np.linalg.norm(s)) for d, s in view.memory.get("sketch", {}).items()}
+        peak = view.memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), view.memory.get("peak", 0.0))
+        return at_rest(place, norms, self.restless * peak)
 
     def _edges(self, view: View) -> list[Address]:
         """Return the edges that are there now."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from espalier.core.address import Address
 from espalier.core.policies import Arrival, Survey, View
 from espalier.core.store import Ref
-from espalier.policies.affinity_clusters import AffinityRule
+from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
 
 
@@ -23,6 +25,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         delta: Greatest distance to a centroid.
         scaled: Whether distances are scaled.
         most: Greatest number of clusters.
+        restless: Clusters whose updates are shorter than this share of the longest average stay as they are.
     """
 
     dynamic: bool = True
@@ -31,6 +34,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
     delta: float = 0.7
     scaled: bool = False
     most: int = 8
+    restless: float = 0.75
 
     def survey(self, view: View) -> Survey | None:
         """Ask devices that the cloud does not know yet for their labels."""
@@ -57,15 +61,22 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
             return None
         rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
         seen, updates = last_updates(view, known)
-        affinities = rule.affinities(known, memory["histogram"], dict(zip(seen, updates, strict=True)))
-        names = [str(k) for k in range(self.most)]
+        ways = {d: u.numpy() for d, u in zip(seen, updates, strict=True)}
+        names, place = [str(k) for k in range(self.most)], dict(before)
+        if before and loose:
+            place |= rule.mend(known, rule.affinities(known, memory["histogram"], ways), before, names, loose)
         if anew:
-            found = rule.form(known, affinities, before, names, least=1 if before else self.initial)
-        else:
-            found = rule.mend(known, affinities, before, names, loose)
-        memory["place"] = {**before, **found}
+            norms = {d: float(np.linalg.norm(u)) for d, u in ways.items()}
+            peak = memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), memory.get("peak", 0.0))
+            rest = at_rest(place, norms, self.restless * peak)
+            moving = [d for d in known if place.get(d) not in rest]
+            place |= rule.form(
+                moving, rule.affinities(moving, memory["histogram"], ways), place, [n for n in names if n not in rest],
+                least=1 if before else self.initial,
+            )  # fmt: skip
+        memory["place"] = place
         groups: dict[str, list[Address]] = {}
-        for device, name in sorted(memory["place"].items()):
+        for device, name in sorted(place.items()):
             groups.setdefault(name, []).append(device)
         return groups, {name: self._model(view, name, inside, before) for name, inside in groups.items()}
 

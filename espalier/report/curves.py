@@ -26,7 +26,7 @@ _SCOPES = {
     "device_std": "standard deviation over devices",
 }
 _NAMES = {"acc": "accuracy", "miou": "mean IoU"}
-_UNITS = {"acc": "fraction of samples", "miou": "fraction", "loss": "mean per sample"}
+_UNITS = {"acc": "fraction", "miou": "fraction", "loss": "mean per sample"}
 
 
 def measures(comparison: Comparison) -> dict[str, str]:

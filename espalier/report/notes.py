@@ -110,5 +110,5 @@ def _figure(title: str, series: Series) -> Figure:
         "z": [numbers(row, 4) for row in table], "hovertemplate": "%{y}<br>round %{x}: %{z}<extra></extra>",
         "colorbar": {"title": {"text": f"{escape(title)}<br>(method's unit)"}, "thickness": 12},
     }  # fmt: skip
-    vertical = {"automargin": True, "type": "category", "autorange": "reversed"}
+    vertical = axis("series", "node · key", type="category", autorange="reversed")
     return figure([picture], axis("global rounds", "count"), vertical, height=min(900, 140 + 14 * len(labels)))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from espalier import __version__
 from espalier.core.errors import RunError
@@ -20,12 +20,18 @@ from espalier.report.reading import Reading, opened, read_all
 from espalier.report.sections import Room, curve_section, detail, overview, spread_section
 from espalier.report.spread import Floats, final_array
 
+if TYPE_CHECKING:
+    from espalier.reproduce.base import Results
+
 _SCRIPTS = ("page.js", "timeline.js", "live.js")
 
 
-def write_report(directories: list[Path], output: Path) -> None:
-    """Write the report of all runs at or below the given directories."""
-    save(report(read_all(directories)), output)
+def write_report(directories: list[Path], output: Path, results: Results | None = None) -> None:
+    """Write the report of all runs at or below the given directories.
+
+    ``results`` are those of a study: its published figures are put beside ours.
+    """
+    save(report(read_all(directories), results), output)
 
 
 def save(text: str, output: Path) -> None:
@@ -37,10 +43,14 @@ def save(text: str, output: Path) -> None:
         raise RunError(f"{output} cannot be written: {error.strerror or error}.") from error
 
 
-def report(readings: Sequence[Reading]) -> str:
-    """Return the report of some runs as HTML."""
+def report(readings: Sequence[Reading], results: Results | None = None) -> str:
+    """Return the report of some runs as HTML; with a study's published figures beside ours if it is one."""
     comparison = compare(readings)
     parts = {"overview": overview(comparison), "curves": curve_section(comparison)}
+    if results is not None:
+        from espalier.report.published import to_html
+
+        parts["overview"]["published"] = to_html(results)
     parts["spread"] = spread_section(comparison, *finals(comparison))
     faces = [g.face for g in comparison.groups if len(g.face.frame)]
     room = Room.shared(len(faces), max((f.experiment.get("fleet", {}).get("devices", 0) for f in faces), default=0))
@@ -79,14 +89,17 @@ def html(parts: dict[str, str], title: str, *, live: bool = False) -> str:
     found = found.replace("/*SCRIPT*/", "\n".join(asset(n) for n in _SCRIPTS))
     found = found.replace("/*ABOUT*/", json.dumps(about).replace("<", "\\u003c"))
     found = found.replace("<!--TITLE-->", escape(title))
-    found = found.replace("<!--PARTS-->", "".join(blocks))
-    return found.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"))
+    return found.replace("<!--PLOTLY-->", _packed(get_plotlyjs().encode())).replace("<!--PARTS-->", "".join(blocks))
 
 
 def packed(part: dict[str, Any]) -> str:
     """Return plain data as compressed JSON in letters."""
+    return _packed(dumps(part))
+
+
+def _packed(data: bytes) -> str:
     # mtime: the same runs make the same file
-    return base64.b64encode(gzip.compress(dumps(part), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
 
 
 def dumps(part: dict[str, Any]) -> bytes:

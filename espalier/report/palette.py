@@ -8,7 +8,7 @@ edition; the page puts the dark one in its place, colour by colour.
 
 from __future__ import annotations
 
-LIGHT = ("#397af8", "#cb8700", "#0d4038", "#ef2f98", "#4b0080", "#71420a")
+LIGHT = ("#397af8", "#c98500", "#0d4038", "#ef2f98", "#4b0080", "#71420a")
 DARK = ("#73adf3", "#ffde2d", "#4cf988", "#e688a1", "#8764ff", "#dc6416")
 #: the page behind figures, light and dark
 PAPER = ("#ffffff", "#15181d")

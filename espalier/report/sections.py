@@ -33,9 +33,9 @@ class Room:
 
     @staticmethod
     def shared(runs: int, devices: int) -> Room:
-        """Return each run's share where several are shown in detail."""
-        steps = 2_400_000 // max(1, runs * max(1, min(devices, 1500)) * 20)
-        return Room(max(12, min(60, steps)), 200_000 // max(1, runs))
+        """Return each run's share where several are shown in detail: together they take two to five megabytes."""
+        moments = 80_000 // max(1, runs * min(devices, 1500))
+        return Room(max(12, min(60, moments)), (200_000 if runs <= 5 else 120_000) // max(1, runs))
 
 
 def overview(comparison: Comparison) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from html import escape
 from typing import Any
@@ -39,7 +40,7 @@ def to_html(comparison: Comparison) -> str:
     parts = []
     for number, setting in enumerate(comparison.settings):
         groups = [g for g in comparison.groups if g.setting == number]
-        name = str(setting.experiment.get("name", "experiment"))
+        name = re.sub(r"[^\w.-]+", "-", str(setting.experiment.get("name", "experiment"))).strip("-.") or "experiment"
         file = f"{name}.toml" if len(comparison.settings) == 1 else f"{name}-{number + 1}.toml"
         title = f"<h3>{escape(setting.name)}</h3>" if setting.name else ""
         parts.append(

@@ -75,20 +75,25 @@ def raster(
 ) -> NDArray[np.uint8]:
     """Return what each row did for most of each of ``bins`` equal parts of a window, [rows, bins].
 
-    A part in which a row was idle longer than anything else shows as waiting. Of two that took equally long, the
-    one that comes first in :data:`STATES` after waiting is shown.
+    A part in which a row was idle longer than it did any one thing shows as waiting. Of two that took equally long,
+    the one that comes first in :data:`STATES` after waiting is shown.
     """
-    scale = bins / max(stop - start, 1e-300)
-    share = np.zeros((len(STATES), rows, bins))
-    for state in (TRAINS, MEASURES, SENDS):
-        mine = spans.state == state
-        share[state] = _covered(spans.row[mine], spans.start[mine], spans.stop[mine], rows, start, scale, bins)
     sent = spans.state == SENDS
-    share[RECEIVES] = _covered(spans.other[sent], spans.start[sent], spans.stop[sent], rows, start, scale, bins)
+    doing = {
+        s: (spans.row[m], spans.start[m], spans.stop[m])
+        for s in (TRAINS, MEASURES, SENDS)
+        if (m := spans.state == s).any()
+    }
+    doing[RECEIVES] = (spans.other[sent], spans.start[sent], spans.stop[sent])
     if away:
         who, since, until = (np.array(column) for column in zip(*away, strict=True))
-        share[AWAY] = _covered(who.astype(np.int32), since, until, rows, start, scale, bins)
-    share[WAITS] = np.maximum(0.0, 1.0 - share.sum(0)) * (1 - 1e-9)
+        doing[AWAY] = (who.astype(np.int32), since.astype(float), until.astype(float))
+    share = np.zeros((len(STATES), rows, bins))
+    for state, (row, since, until) in doing.items():
+        share[state] = _covered(row, since, until, rows, start, stop, bins)
+    row, since, until = (np.concatenate(column) for column in zip(*doing.values(), strict=True))
+    # a hair less, so that what is as long as the waiting is shown
+    share[WAITS] = (1.0 - _covered(row, since, until, rows, start, stop, bins)) * (1 - 1e-9)
     order = [TRAINS, MEASURES, SENDS, RECEIVES, AWAY, WAITS]
     found: NDArray[np.uint8] = np.array(order, dtype=np.uint8)[share[order].argmax(0)]
     return found
@@ -96,18 +101,17 @@ def raster(
 
 def _covered(
     row: NDArray[np.int32], since: NDArray[np.float64], until: NDArray[np.float64],
-    rows: int, start: float, scale: float, bins: int,
+    rows: int, start: float, stop: float, bins: int,
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Return the share of every bin that spans cover, at most 1, [rows, bins].
+    """Return the share of every bin that spans cover; what several cover at once counts once, [rows, bins].
 
     A span covers of bin b what its stop covers of it minus what its start does; a point x covers all bins before the
     one it lies in, and of that one the part before it.
     """
-    known = row >= 0
-    row, since, until = row[known], since[known], until[known]
+    row, since, until = _union(row, since, until)
     total = np.zeros(rows * (bins + 1))
     for sign, point in ((1.0, until), (-1.0, since)):
-        x = np.clip((point - start) * scale, 0.0, bins)
+        x = np.clip((point - start) * (bins / (stop - start)), 0.0, bins)
         at = np.minimum(x.astype(np.int64), bins)
         flat = row.astype(np.int64) * (bins + 1) + at
         whole = np.bincount(flat, minlength=rows * (bins + 1)).reshape(rows, bins + 1)
@@ -115,3 +119,20 @@ def _covered(
         part = np.bincount(flat, weights=x - at, minlength=rows * (bins + 1))
         total += sign * (before.reshape(-1) + part)
     return np.clip(total.reshape(rows, bins + 1)[:, :bins], 0.0, 1.0)
+
+
+def _union(
+    row: NDArray[np.int32], since: NDArray[np.float64], until: NDArray[np.float64]
+) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rows' spans with those that overlap put together; rows below 0 are nobody's."""
+    known = row >= 0
+    row, since, until = row[known], since[known], until[known]
+    if not len(row):
+        return row, since, until
+    order = np.lexsort((since, row))
+    row, since, until = row[order], since[order], until[order]
+    shift = row * (float(until.max()) - min(0.0, float(since.min())) + 1.0)  # rows one after another, never touching
+    latest = np.maximum.accumulate(until + shift)
+    first = np.append(True, since[1:] + shift[1:] > latest[:-1])
+    last = np.append(first[1:], True)
+    return row[first], since[first], (latest - shift)[last]

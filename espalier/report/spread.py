@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "
             continue
         values = np.concatenate(parts)
         low, q1, median, q3, high = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
-        tone, label = colour(group.number), escape(group.label)
+        tone, label = colour(group.number), "<br>".join(map(escape, wrap(group.label, 22)))
         data.append({
             "type": "box", "orientation": "h", "y": [label], "name": label, "q1": numbers([q1]),
             "median": numbers([median]), "q3": numbers([q3]), "lowerfence": numbers([low]),
@@ -50,7 +51,7 @@ def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "
         })  # fmt: skip
     name, unit = unit_of(f"{comparison.score}_{scope}")
     return figure(
-        data, axis(f"{name} per {scope} at the end", unit), {"automargin": True, "type": "category"},
+        data, axis(f"{name} per {scope}", unit), axis("method", "label", type="category"),
         height=110 + 40 * max(1, len(data)),
     )  # fmt: skip
 
@@ -101,7 +102,7 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
         "colorbar": {"title": {"text": f"{name}<br>({of})"}, "thickness": 12},
         "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
     }]  # fmt: skip
-    vertical = {"automargin": True, "type": "category", "autorange": "reversed", "title": {"text": "edge (number)"}}
+    vertical = axis("edge", "number", type="category", autorange="reversed")
     return figure(data, axis(title, unit), vertical, height=min(900, 140 + 22 * len(rows)))
 
 

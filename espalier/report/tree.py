@@ -105,7 +105,7 @@ def dressed(found: Figure, by: str = "label") -> Figure:
 def _traces() -> list[dict[str, Any]]:
     line = {"color": MUTED[0], "width": 0.7}
     ring = {"symbol": "circle-open", "size": 15, "color": LIGHT[3], "line": {"width": 2}}
-    square = {"symbol": "square", "color": MUTED[0], "line": {"width": 1, "color": "#ffffff"}}
+    square = {"symbol": "square", "color": MUTED[0], "opacity": 1, "line": {"width": 1, "color": "#ffffff"}}
     about = {"type": "scatter", "showlegend": False}
     return [
         {**about, "mode": "lines", "line": line, "hoverinfo": "skip", "name": "reports to"},
@@ -204,6 +204,7 @@ def _look(per_frame: Sequence[Sequence[int]], title: str, called: Sequence[str] 
     markers = [
         {
             "size": 8,
+            "opacity": 1,
             "color": [MUTED[0] if k < 0 else colour(k) for k in kinds],
             "symbol": ["circle-open" if k < 0 else symbol(k) for k in kinds],
         }

@@ -7,6 +7,7 @@ import io
 import json
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 
 from espalier.reproduce.base import Results
@@ -35,22 +36,24 @@ def _seeds(results: Results) -> str:
     return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)}–{max(counts)}"
 
 
-def terminal(results: Results) -> Table:
-    """Return ours beside the published figures, best of ours in bold."""
+def terminal(results: Results) -> Group:
+    """Return ours beside the published figures, a table per measure, best of ours in bold."""
     study = results.study
-    out = Table(
-        title=f"{study.name} at scale {results.scale}: {study.title}; ours (published), {_seeds(results)} seeds"
-    )
-    out.add_column("")
-    for column, measure in _heads(results):
-        out.add_column(f"{column}\n{study.measures[measure].title}", justify="right")
-    for row in results.rows:
-        cells = [row]
-        for column, measure in _heads(results):
-            text = f"{_ours(results, row, column, measure)} ({_theirs(results, row, column, measure)})"
-            cells.append(f"[bold]{text}[/bold]" if results.best(column, measure) == row else text)
-        out.add_row(*cells)
-    return out
+    out = []
+    for name, measure in study.measures.items():
+        title = f"{study.name} at scale {results.scale}: {measure.title}; ours (published), {_seeds(results)} seed(s)"
+        table = Table(title=title)
+        table.add_column("")
+        for column in results.columns:
+            table.add_column(column, justify="right")
+        for row in results.rows:
+            cells = [row]
+            for column in results.columns:
+                text = f"{_ours(results, row, column, name)} ({_theirs(results, row, column, name)})"
+                cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
+            table.add_row(*cells)
+        out.append(table)
+    return Group(*out)
 
 
 def markdown(results: Results, command: str) -> str:

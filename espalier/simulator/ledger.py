@@ -215,15 +215,16 @@ class Ledger:
 
     def flush(self, refs: Iterable[Ref]) -> None:
         """Compute the given models and everything they depend on."""
-        targets = [int(r) for r in refs if int(r) not in self._values]
+        asked = [int(r) for r in refs]
+        targets = [r for r in asked if r not in self._values]
         if not targets:
             return
         held: set[int] = set()
-        reachable = self._mark(targets, held)
+        reachable = self._mark(asked, held)
         needed = self._needed(targets)
         for name in reachable - needed:
             held.update(self._recipes[name].inputs)
-        held.update(targets)
+        held.update(asked)
         uses: dict[int, int] = {}
         users: dict[int, list[int]] = {}
         for name in sorted(needed):

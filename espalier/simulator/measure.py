@@ -74,8 +74,9 @@ class Meter:
         row: dict[str, float] = {}
         initial = sim.ledger.initial()
         roots = sim.served.get(sim.fleet.tree.root, {})
-        # where the root does not merge, what it serves is only what it started with
-        model = (roots.get(ALL) if roots else initial) if sim.plan.clock == "root" else None
+        # where the root has not merged, what it serves is only what it started with
+        merged = sim.plan.clock == "root" or sim.closed.get(sim.fleet.tree.root, 0) > 0
+        model = (roots.get(ALL) if roots else initial) if merged else None
         devices = self._device_models(initial)
         edges = self._edge_models(initial)
         self.scores.prepare([*devices.values(), *edges.values(), *([model] if model is not None else [])])

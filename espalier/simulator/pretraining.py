@@ -43,6 +43,9 @@ class Pretraining:
         rows = np.sort(stream(sim.seed, "pretraining").permutation(len(cells))[:JUDGED])
         pool = task.dataset.pool("test")
         start = task.initial(sim.seed, 0)
+        concepts, which = sim.world.drift.concepts(0, 0.0)
+        planted = sim.fleet.partition.concept
+        looks = [sim.views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, planted, strict=True)]
         found: list[float] = []
         for first in range(0, sim.fleet.n_devices, BLOCK):
             devices = range(first, min(first + BLOCK, sim.fleet.n_devices))
@@ -51,21 +54,15 @@ class Pretraining:
                     start, sim.views.pool(look), sim.views.rows(device, look), task.training.batch_size,
                     task.training.at(0), key(sim.seed, "pretraining", device), epochs,
                 )
-                for device in devices
-                for look in (self._look(device),)
+                for device, look in zip(devices, looks[first : first + BLOCK], strict=True)
             ]  # fmt: skip
             vectors = [result.vector for result in task.trainer.run(jobs)]
             found += [_share(e) for e in task.evaluator.run(vectors, pool, rows, cells[rows])]
         return np.array(found)
 
-    def _look(self, device: int) -> int:
-        concepts, which = self.sim.world.drift.concepts(0, 0.0)
-        planted = int(self.sim.fleet.partition.concept[device])
-        return self.sim.views.number(Look(concepts[int(which[device])], planted))
-
 
 def _share(evaluation: Evaluation) -> float:
     """Return the share of right answers; where answers are not right or wrong, a share that falls with the loss."""
-    if evaluation.confusion.ndim == 2:
+    if evaluation.correct is not None:
         return float(evaluation.correct.sum() / evaluation.count.sum())
     return 1.0 / (1.0 + evaluation.loss)

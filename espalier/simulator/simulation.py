@@ -22,6 +22,7 @@ from espalier.core.errors import ProtocolError
 from espalier.core.messages import (
     Action,
     Arrange,
+    Arrived,
     ChildJoined,
     ChildLeft,
     Closed,
@@ -144,6 +145,7 @@ class Simulation:
         self.messages = 0
         self._event: Any = None
         self._held: list[ToNode] = []
+        self._restarts: list[Address] = []
         self.transport = Transport(self)
         self.weather = Weather(self)
         self.meter = Meter(self)
@@ -197,7 +199,11 @@ class Simulation:
         self.weather.stirred()
         if not self.weather.alive(host) and host >= self.fleet.n_devices:
             self._held.append(what)  # a server that is down: the sender tries until it is back
-        elif host >= self.fleet.n_devices or (self.weather.alive(host) and self.weather.life(host) == what.life):
+        elif host >= self.fleet.n_devices:
+            # What a server set itself is gone with its memory; what others send comes all the same.
+            if isinstance(what.event, Arrived) or self.weather.remembers(host, what.life):
+                self.tell(what.node, what.event)
+        elif self.weather.alive(host) and self.weather.life(host) == what.life:
             self.tell(what.node, what.event)
 
     def died(self, host: int, forgets: bool) -> None:
@@ -208,16 +214,26 @@ class Simulation:
                 node.state.order, node.state.waiting = None, []
             if forgets or (host < self.fleet.n_devices and node.idle):
                 del self.nodes[address]
-                self.served.pop(address, None)
+                if host < self.fleet.n_devices:
+                    self.served.pop(address, None)
+                else:  # what a server has served is in use elsewhere
+                    self._restarts.append(address)
 
-    def returned(self, host: int) -> None:
-        """A server is back: what was sent to it meanwhile arrives now."""
-        held, self._held = self._held, []
-        for what in held:
-            if host_of(what.node) == host:
+    def returned(self, host: int, forgets: bool) -> None:
+        """A server is back, without its state if it ``forgets``: what was sent to it meanwhile arrives now."""
+        again = [a for a in self._restarts if host_of(a) == host]
+        if forgets and host == self.fleet.tree.root and host not in again:
+            again.append(host)
+        self._restarts = [a for a in self._restarts if host_of(a) != host]
+        for address in again:
+            self.tell(address, Started(dict(self.served.get(address, {})), self.closed.get(address, 0)))
+        mine = [what for what in self._held if host_of(what.node) == host]
+        self._held = [what for what in self._held if host_of(what.node) != host]
+        for what in mine:
+            if isinstance(what.event, Arrived):
                 self.queue.push(self.now, NODE, what)
-            else:
-                self._held.append(what)
+            else:  # what it would have known by now comes before what happens next
+                self._deliver(what)
 
     def run(self, progress: Callable[[Simulation], None] | None = None) -> None:
         """Run to the end; ``progress`` is called after every event."""
@@ -378,14 +394,18 @@ class Simulation:
             return
         tree.attach(node, parent)
         self.recorder.move(self.now, node, parent, tree.group(node))
-        if old is not None and self._hears(old):
-            self.tell(old, ChildLeft(node))
-        if parent is not None and self._hears(parent):
-            self.tell(parent, ChildJoined(node))
+        if old is not None:
+            self.inform(old, ChildLeft(node))
+        if parent is not None:
+            self.inform(parent, ChildJoined(node))
 
-    def _hears(self, address: Address) -> bool:
+    def inform(self, address: Address, event: ChildLeft | ChildJoined) -> None:
+        """Let an aggregator learn something: at once, or (a server that is down) when it is back."""
         host = host_of(address)
-        return host >= self.fleet.n_devices or self.weather.alive(host)
+        if self.weather.alive(host):
+            self.tell(address, event)
+        elif host >= self.fleet.n_devices:
+            self._held.append(ToNode(address, event, self.weather.life(host)))
 
     # -- what is alive -----------------------------------------------------------------------------------
 
@@ -423,6 +443,7 @@ class Simulation:
             "served": self.served,
             "closed": self.closed,
             "held": self._held,
+            "restarts": self._restarts,
             "looks": self.views.looks,
             "weather": self.weather.save(),
             "meter": self.meter.save(),
@@ -442,7 +463,7 @@ class Simulation:
         fleet.tree.restore(plain["tree"])
         self.queue.restore(plain["queue"])
         self.served, self.closed = plain["served"], plain["closed"]
-        self._held = plain["held"]
+        self._held, self._restarts = plain["held"], plain["restarts"]
         self.views.restore(plain["looks"])
         self.weather.restore(plain["weather"])
         self.meter.restore(plain["meter"])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from espalier.core.address import host_of
-from espalier.core.messages import Arrived, Message, Order, Part, Report
-from espalier.simulator.queue import NODE, ToNode
+from espalier.core.messages import Arrived, ChildLeft, Message, Order, Part, Report
+from espalier.simulator.queue import NODE, WORLD, ToNode, ToWorld
 from espalier.simulator.uplinks import Uplinks
 from espalier.world.protocols import BoundLinks, Tier
 
@@ -53,8 +54,13 @@ class Transport:
             return self.sim.task.spec.model_bytes * len(message.models), payload_bytes(message.stats)
         return 0, payload_bytes(message.data)
 
-    def send(self, message: Message) -> None:
-        """Let a message arrive where it should, when the links say."""
+    def send(self, message: Message, since: float | None = None) -> None:
+        """Let a message arrive where it should, when the links say.
+
+        Args:
+            message: The message.
+            since: When it was first tried in vain.
+        """
         sim = self.sim
         src, dst = host_of(message.sender), host_of(message.to)
         model, control = self.sizes(message)
@@ -64,16 +70,16 @@ class Transport:
             self._arrive(message, sim.now)
             return
         device = min(src, dst)
-        via = sim.fleet.via(device) if device < sim.fleet.n_devices else None
+        via = sim.weather.via(device) if device < sim.fleet.n_devices else None
         links, faults = sim.weather.links(), sim.world.faults
-        at = faults.back(src, dst, sim.now) if faults is not None else sim.now
-        seconds = links.time(src, dst, model + control, at, via)
-        if seconds == float("inf"):
-            sim.recorder.event(sim.now, "unreachable", src, {"to": dst})
+        hops = links.hops(src, dst, via)
+        at = self._way_back([(src, dst), *((a, b) for _, a, b in hops)])
+        seconds = links.time(src, dst, model + control, at, via) if math.isfinite(at) else math.inf
+        if seconds == math.inf:
+            self._try_again(message, sim.now if since is None else since)
             return
         if links.broadcast == "free" and isinstance(message, Order) and max(src, dst) < sim.fleet.n_devices:
             seconds = 0.0
-        hops = links.hops(src, dst, via)
         copies = dict.fromkeys(range(len(hops)), 1)
         if faults is not None:
             for i, (tier, _, _) in enumerate(hops):
@@ -98,6 +104,35 @@ class Transport:
             if sim.spans:
                 sim.recorder.span(src, "send", sim.now, arrival, dst)
         self._arrive(message, at + seconds)
+
+    def _way_back(self, parts: list[tuple[int, int]]) -> float:
+        """Return when all of these links are there: now, or when they are back (inf: nobody knows)."""
+        sim = self.sim
+        if len(parts) > 2 and any(not sim.weather.alive(b) for _, b in parts[1:-1]):
+            return math.inf  # a relay is down
+        at, before = sim.now, -math.inf
+        while before < at < math.inf:
+            before = at
+            for a, b in parts:
+                at = sim.world.faults.back(a, b, at)
+        return at
+
+    def _try_again(self, message: Message, since: float) -> None:
+        """Try a message without a way again and again; give it up when silence would be noticed."""
+        sim = self.sim
+        src, dst = host_of(message.sender), host_of(message.to)
+        if since == sim.now:
+            sim.recorder.event(sim.now, "unreachable", src, {"to": dst})
+        if sim.now - since < max(sim.world.notice, RESEND):
+            what = {"message": message, "since": since, "life": sim.weather.life(src)}
+            sim.queue.push(sim.now + RESEND, WORLD, ToWorld("resend", what))
+            return
+        sim.recorder.event(sim.now, "undelivered", src, {"to": dst})
+        # Whoever waits for an answer must not wait for ever.
+        if isinstance(message, Order):
+            sim.inform(message.sender, ChildLeft(message.to))
+        elif isinstance(message, Report):
+            sim.inform(message.to, ChildLeft(message.sender))
 
     def _shared(self, message: Message, links: BoundLinks, via: int | None, nbytes: int, at: float) -> float:
         """Return how much longer an upload takes because others use its edge's uplink."""

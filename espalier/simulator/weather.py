@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.messages import ChildLeft, Lost, Started
+from espalier.core.messages import ChildJoined, ChildLeft, Lost, Started
 from espalier.core.method import Watcher
+from espalier.core.tree import NOBODY
 from espalier.simulator.queue import WORLD, ToWorld
 from espalier.simulator.views import Look
 from espalier.world.protocols import BoundCompute, BoundLinks
@@ -36,6 +37,7 @@ class Weather:
         self._dead: set[int] = set()
         self._unnoticed: set[int] = set()
         self._homes: dict[Address, Address] = {}
+        self._since: dict[int, int] = {}
         self._quiet = 0
         self._epoch = 0
         self._links: BoundLinks | None = None
@@ -48,6 +50,14 @@ class Weather:
     def life(self, host: int) -> int:
         """Return the number of a host's life; events of an earlier one never reach it."""
         return self._lives.get(host, 0)
+
+    def remembers(self, host: int, life: int) -> bool:
+        """Tell whether a host still knows what it did in an earlier life."""
+        return life >= self._since.get(host, 0)
+
+    def via(self, device: int) -> int | None:
+        """Return the edge that relays between a device and the cloud now: the nearest live one."""
+        return self._nearest(device) if self.sim.fleet.shape.n_edges else None
 
     def alive(self, host: int) -> bool:
         """Tell whether a host is there."""
@@ -132,12 +142,18 @@ class Weather:
         fleet = self.sim.fleet
         if self.sim.plan.root.structure.flat:
             return fleet.tree.root
-        edges = fleet.shape.n_edges
-        here = int(fleet.location[device])
+        if self.sim.plan.root.structure.orphans == "wait":
+            return fleet.edge_host(int(fleet.location[device]))
+        return self._nearest(device)
+
+    def _nearest(self, device: int) -> int:
+        """Return the live edge nearest to a device (around the ring of edges), or its own if all are down."""
+        fleet = self.sim.fleet
+        edges, here = fleet.shape.n_edges, int(fleet.location[device])
         for step in range(edges):
-            host = fleet.edge_host((here + step) % edges)
-            if self.alive(host):
-                return host
+            for edge in ((here + step) % edges, (here - step) % edges):
+                if self.alive(fleet.edge_host(edge)):
+                    return fleet.edge_host(edge)
         return fleet.edge_host(here)
 
     # -- changes in time --------------------------------------------------------------------------------
@@ -164,7 +180,11 @@ class Weather:
             case "evaluate":
                 sim.meter.measure()
                 assert sim.schedule.seconds is not None
-                sim.queue.push(sim.now + sim.schedule.seconds, 2, ToWorld("evaluate"))
+                if len(sim.queue):  # else nothing will ever change again
+                    sim.queue.push(sim.now + sim.schedule.seconds, 2, ToWorld("evaluate"))
+            case "resend":
+                if self.life(host_of(data["message"].sender)) == data["life"]:
+                    sim.transport.send(data["message"], since=data["since"])
 
     def _window(self, start: float) -> None:
         sim, stop = self.sim, start + WINDOW
@@ -199,6 +219,8 @@ class Weather:
             return
         self._dead.add(host)
         self._lives[host] = self.life(host) + 1
+        if forgets:
+            self._since[host] = self.life(host)
         self._links = None
         if host < sim.fleet.n_devices:
             sim.fleet.alive[host] = False
@@ -222,7 +244,7 @@ class Weather:
             for role in [a for a in fleet.tree.aggregators() if host_of(a) == host]:
                 sim.reparent(role, None)
             if parent != root and sim.plan.root.structure.plants():
-                sim.tell(root, ChildLeft(host))
+                sim.inform(root, ChildLeft(host))
             self._tell_watchers(host)
             return
         if host == fleet.tree.root:
@@ -232,10 +254,15 @@ class Weather:
             return
         self._homes[host] = parent
         sim.reparent(host, None)
-        for child in list(fleet.children(host)):
-            if fleet.is_device(child):
-                sim.reparent(child, self._place(child))
-        sim.recorder.event(sim.now, "taken_over", host, {})
+        children = list(fleet.children(host))
+        for child in children:
+            sim.reparent(child, self._place(child) if fleet.is_device(child) else parent)
+        by = {str(p): 0 for c in children if (p := fleet.parent(c)) not in (None, host)}
+        for child in children:
+            if str(fleet.parent(child)) in by:
+                by[str(fleet.parent(child))] += 1
+        kind = "taken_over" if by else "orphaned"
+        sim.recorder.event(sim.now, kind, host, {"children": len(children), "by": by})
 
     def _tell_watchers(self, host: int) -> None:
         sim = self.sim
@@ -252,7 +279,7 @@ class Weather:
             self._noticed(host)  # it is back before anyone missed it, but what it was doing is lost
         self._dead.discard(host)
         self._links = None
-        sim.recorder.event(sim.now, "came", host, {})
+        sim.recorder.event(sim.now, "came", host, {"forgot": True} if forgets else {})
         if host < fleet.n_devices:
             fleet.alive[host] = True
             plants = sim.plan.root.structure.plants()
@@ -263,12 +290,28 @@ class Weather:
             elif plants:
                 sim.reparent(host, self._place(host))
             return
-        sim.returned(host)
         if host in self._homes:
             sim.reparent(host, self._homes.pop(host))
-            for device in np.flatnonzero(fleet.location == host - fleet.n_devices).tolist():
-                if fleet.parent(device) is not None:
-                    sim.reparent(device, self._place(device))
+        sim.returned(host, forgets)
+        unnoticed = host in self._unnoticed
+        self._unnoticed.discard(host)
+        parent = fleet.parent(host)
+        if unnoticed and forgets and parent is not None:
+            # Nobody missed it, but it no longer knows what it was asked: it greets its parent anew.
+            sim.inform(parent, ChildLeft(host))
+            sim.inform(parent, ChildJoined(host))
+        if fleet.shape.is_edge(host):
+            self._settle(host)
+
+    def _settle(self, edge: int) -> None:
+        """Bring devices to an edge that is back: its own, and those that found no live one."""
+        fleet = self.sim.fleet
+        parents = fleet.tree.device_parent
+        lost = np.isin(parents, [h for h in self._dead if fleet.shape.is_edge(h)])
+        here = (fleet.location == edge - fleet.n_devices) & (parents != NOBODY)
+        if self.sim.plan.root.structure.follows():
+            for device in np.flatnonzero(lost | here).tolist():
+                self.sim.reparent(device, self._place(device))
 
     # -- drift -----------------------------------------------------------------------------------------------
 
@@ -280,7 +323,7 @@ class Weather:
         numbers = np.array([sim.views.number(Look(concepts[c], int(p))) for c, p in pairs.tolist()])
         looks = numbers[place.reshape(-1)]
         changed = np.flatnonzero(looks != self._looks)
-        if len(changed) and sim.now > 0:
+        if len(changed) and (sim.now > 0 or self._epoch > 0):
             sim.recorder.event(sim.now, "drift", None, {"devices": changed.tolist(), "round": self._epoch})
         self._looks = looks
 
@@ -293,6 +336,7 @@ class Weather:
             "dead": set(self._dead),
             "unnoticed": set(self._unnoticed),
             "homes": dict(self._homes),
+            "since": dict(self._since),
             "quiet": self._quiet,
             "epoch": self._epoch,
             "looks": self._looks.copy(),
@@ -301,7 +345,7 @@ class Weather:
     def restore(self, plain: dict[str, Any]) -> None:
         """Become the weather that :meth:`save` described."""
         self._lives, self._dead = dict(plain["lives"]), set(plain["dead"])
-        self._unnoticed = set(plain["unnoticed"])
+        self._unnoticed, self._since = set(plain["unnoticed"]), dict(plain["since"])
         self._homes, self._quiet, self._epoch = dict(plain["homes"]), plain["quiet"], plain["epoch"]
         self._looks = plain["looks"]
         self._links = self._compute = None

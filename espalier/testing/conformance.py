@@ -140,15 +140,23 @@ def join_and_leave(target: Target) -> None:
 
 
 def faults(target: Target) -> None:
-    """Messages are lost, doubled, delayed and damaged; an edge dies silently and comes back: it goes on."""
-    events = [{"time": 3.0, "host": "edge:1", "event": "die"}, {"time": 60.0, "host": "edge:1", "event": "restart"}]
+    """Messages are lost, doubled, late and damaged, links vanish, edges and the cloud die: it goes on.
+
+    ``join`` brings a server back with its state, ``restart`` without; 10 seconds of silence are noticed.
+    """
     odds = {"loss": 0.05, "duplicate": 0.05, "reorder": 0.05, "corrupt": 0.02}
-    world = {
-        **BASE["world"],
-        "churn": {"kind": "scheduled", "events": events},
-        "faults": {"kind": "random", "dev_edge": odds, "edge_cloud": odds, "dev_dev": odds},
-    }
-    _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
+    trouble = {"kind": "random", "dev_edge": odds, "edge_cloud": odds, "dev_dev": odds}
+    gone = {"outages": [{"a": 0, "start": 5.0, "end": 30.0}], "vanish_every": 40.0, "vanish_mean": 4.0}
+    scripts: list[tuple[dict[str, Any], list[tuple[float, str, str]]]] = [
+        (trouble, [(3.0, "edge:1", "die"), (60.0, "edge:1", "restart"), (5.0, "edge:2", "die")]),
+        (trouble, [(2.0, "edge:0", "die"), (6.0, "edge:0", "restart"), (9.0, "cloud", "die"), (40.0, "cloud", "join")]),
+        ({**trouble, **gone}, [(4.0, "cloud", "die"), (9.0, "cloud", "restart"), (12.0, "edge:1", "leave")]),
+        ({"kind": "none"}, [(8.0, "cloud", "die"), (50.0, "cloud", "restart"), (20.0, "edge:0", "die")]),
+    ]
+    for messages, script in scripts:
+        events = [{"time": t, "host": h, "event": e} for t, h, e in script]
+        world = {**BASE["world"], "churn": {"kind": "scheduled", "events": events}, "faults": messages}
+        _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
 
 
 def fixed_point(target: Target) -> None:

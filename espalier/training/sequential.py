@@ -24,9 +24,9 @@ _GLOBAL_GENERATOR = threading.Lock()
 
 
 class Seeded(TorchFunctionMode):
-    """Answers dropout calls from a job's own stream while one client's samples run."""
+    """Answers dropout calls from a job's own stream while one client's samples run; without one, drops nothing."""
 
-    def __init__(self, noise: Noise, samples: int) -> None:
+    def __init__(self, noise: Noise | None, samples: int) -> None:
         super().__init__()
         self._noise = noise
         self.samples = samples
@@ -43,7 +43,7 @@ class Seeded(TorchFunctionMode):
     def _dropout(
         self, func: Any, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor:
-        if not training or p == 0.0:
+        if not training or p == 0.0 or self._noise is None:
             return input
         axis = next((a for a, size in enumerate(input.shape) if size % self.samples == 0), None)
         if axis is None:

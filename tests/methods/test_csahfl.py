@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.experiment import Entry, Experiment
 from espalier.policies.semi_async import Discounted, GroupModels, SemiAsync
-from espalier.simulator.ledger import Job
+from espalier.simulator.ledger import Job, Ledger
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 from tests.core.fakes import SmallFleet, answer, orders
@@ -136,8 +137,6 @@ class Spied:
         self.runner.run()
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        import json
-
         rows = self.runner.recorder.connection.execute("SELECT node, time, data FROM events WHERE kind = ?", (kind,))
         return [{"node": n, "time": t, **json.loads(d)} for n, t, d in rows]
 
@@ -232,7 +231,10 @@ def test_without_noise_nobody_is_late_and_with_it_somebody_is() -> None:
     delay = {"kind": "truncated_normal", "mean": 63, "std": 40, "low": 2, "high": 128, "per": "training", "epochs": 10}
     training = {**BASE["training"], "updates": 10}
     for sigma, late in ((0.0, False), (0.3, True)):
-        world = {"compute": {"kind": "noise", "of": delay, "sigma": sigma}, "links": {"kind": "uniform", "latency": 0.2}}
+        world = {
+            "compute": {"kind": "noise", "of": delay, "sigma": sigma},
+            "links": {"kind": "uniform", "latency": 0.2},
+        }
         for alpha in (0.0, 1.5):
             run = Spied({"name": "csahfl", "alpha": alpha, "edge_rounds": 2}, world=world, training=training)
             assert bool(run.events("late")) == late, (sigma, alpha)
@@ -280,9 +282,7 @@ def test_clusters_cut_across_edges_and_gather_devices_of_equal_labels() -> None:
     groups, edges = sim.fleet.tree.device_group, sim.fleet.partition.edge
     assert max(len(set(edges[groups == g].tolist())) for g in set(groups.tolist())) > 1
     labels = [frozenset(np.flatnonzero(h).tolist()) for h in sim.fleet.partition.histogram]
-    shared = [
-        (len(labels[i] & labels[j]), groups[i] == groups[j]) for i in range(40) for j in range(i)
-    ]
+    shared = [(len(labels[i] & labels[j]), groups[i] == groups[j]) for i in range(40) for j in range(i)]
     together = {k: np.mean([same for n, same in shared if n == k]) for k in (0, 2)}
     assert together[2] > together[0]
 
@@ -323,6 +323,12 @@ def test_ablations_change_what_they_should() -> None:
     ends = [run.runner.simulation.ledger.vector(run.runner.simulation.served[15][""]) for run in runs.values()]
     assert all(not torch.equal(ends[0], other) for other in ends[1:])
     assert runs["whole"].runner.simulation.now < runs["without SA"].runner.simulation.now
+
+
+def test_nothing_is_computed_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither clustering nor probes need the models' numbers."""
+    monkeypatch.setattr(Ledger, "vectors", None)
+    Spied("csahfl")
 
 
 def test_it_learns_digits() -> None:

@@ -119,7 +119,8 @@ def play_round(recorder: Recorder, made: Made, number: int, time: float) -> floa
         time = float(time + (travel.sum(0) + seconds).max())
         end = time
     if made.notes:
-        recorder.event(end, "alpha", n, {"round": number, "values": {str(n + e): e / 10 + 1 / number for e in range(3)}})
+        values = {str(n + e): e / 10 + 1 / number for e in range(3)}
+        recorder.event(end, "alpha", n, {"round": number, "values": values})
         recorder.event(end, "dropped", n, {"node": n, "child": number % n, "why": "late", "round": number})
     if made.similarity and number in (2, made.rounds):
         x = rng.normal(size=(n, 3))

@@ -44,7 +44,9 @@ class Case:
 
     @property
     def loss(self) -> str:
-        return {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}[self.kind]
+        return {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}[
+            self.kind
+        ]
 
     def module(self) -> nn.Module:
         return build(self.name, input_shape=self.shape, n_classes=self.outputs, **self.options)
@@ -92,7 +94,12 @@ def starts(module: nn.Module, count: int, dtype: torch.dtype = torch.float32) ->
 
 
 def make(
-    module: nn.Module, pool: Memory, sizes: list[int], batch: int = 4, dtype: torch.dtype = torch.float32, **options: Any
+    module: nn.Module,
+    pool: Memory,
+    sizes: list[int],
+    batch: int = 4,
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
 ) -> list[Job]:
     """One job per size: own rows, own start, own seed; ``options`` may be functions of the job's number."""
     at = np.cumsum([0, *sizes])
@@ -120,6 +127,8 @@ class Textbook:
         state = model.state_dict(keep_vars=True)
         with torch.no_grad():
             for e in spec.entries:
+                if e.stop > spec.n_params and isinstance(state[e.name], nn.Parameter):
+                    continue  # a second name of a parameter
                 state[e.name].copy_(job.start[e.start : e.stop].view(e.shape))
         optimizer = self.optimizer(job, model)
         per_sample = resolve(self.loss)

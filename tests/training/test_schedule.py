@@ -28,7 +28,7 @@ def test_five_rows_in_batches_of_two():
 def test_steps_cycle_through_reshuffled_epochs():
     plan = schedule(job(5, 2, steps=4))
     assert plan.sizes.tolist() == [2, 2, 1, 2]
-    first = plan.rows[:2].ravel().tolist() + [plan.rows[2, 0]]
+    first = [*plan.rows[:2].ravel(), plan.rows[2, 0]]
     assert sorted(first) == [100, 101, 102, 103, 104]
 
 

@@ -78,9 +78,7 @@ def test_memory_goes_on_where_it_stopped(name):
     with Trainer(module, case.loss) as trainer:
         first = list(trainer.run([replace(j, steps=3) for j in whole]))
         # The second half of a job sees other batches, so both halves are compared step by step with the textbook.
-        halves = [
-            replace(j, start=r.vector, memory=r.memory, steps=3) for j, r in zip(whole, first, strict=True)
-        ]
+        halves = [replace(j, start=r.vector, memory=r.memory, steps=3) for j, r in zip(whole, first, strict=True)]
         found = list(trainer.run(halves))
     for job, result in zip(whole, found, strict=True):
         book = Textbook(module, case.loss)

@@ -70,9 +70,7 @@ def test_every_update_is_torch_optims(name, momentum, nesterov, decay, lr, steps
     if name == "adam":
         theirs = torch.optim.Adam([weight], lr, weight_decay=decay)
     else:
-        theirs = torch.optim.SGD(
-            [weight], lr, momentum=momentum, weight_decay=decay, nesterov=optimizer.nesterov
-        )
+        theirs = torch.optim.SGD([weight], lr, momentum=momentum, weight_decay=decay, nesterov=optimizer.nesterov)
     for _ in range(steps):
         weight.grad = gradient.clone()
         theirs.step()
@@ -80,7 +78,9 @@ def test_every_update_is_torch_optims(name, momentum, nesterov, decay, lr, steps
     assert torch.allclose(value, weight.detach(), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("optimizer", [Optimizer(momentum=0.9), Optimizer(momentum=0.9, nesterov=True), Optimizer("adam")])
+@pytest.mark.parametrize(
+    "optimizer", [Optimizer(momentum=0.9), Optimizer(momentum=0.9, nesterov=True), Optimizer("adam")]
+)
 def test_memory_continues_where_it_stopped(optimizer):
     value = torch.ones(1, 3, dtype=torch.float64)
     gradient = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)

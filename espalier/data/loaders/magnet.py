@@ -94,7 +94,12 @@ def read(
         cell_train=cell_train,
         cell_test=cell_test,
         n_cells=8,
-        meta={"mm_per_unit": MM_PER_UNIT, "outputs": ("x", "y", "z", "north x", "north y", "north z")},
+        meta={
+            "mm_per_unit": MM_PER_UNIT,
+            "outputs": ("x", "y", "z", "north x", "north y", "north z"),
+            "metric": pose_errors,
+            "metric_names": ("position_mm", "angle_deg"),
+        },
     )
 
 

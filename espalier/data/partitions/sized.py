@@ -16,7 +16,7 @@ from espalier.data.partitions.base import Assignment, PartitionSpec, Request
 from espalier.data.partitions.fill import draw_cells
 from espalier.data.rows import FloatArray, apportion, deal
 
-ATTEMPTS = 20
+ATTEMPTS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Sized(PartitionSpec, kind="sized"):
     sizes sum to the total and have the standard deviation σ. Stage two: each device draws ``classes`` cells,
     every cell somewhere; a linear programme fills them such that sizes and cell totals are met exactly and
     the smallest share of a device's cell, relative to an even split, is as large as possible. If the drawn
-    cells cannot meet the totals, they are drawn again, at most 20 times.
+    cells cannot meet the totals, they are drawn again, at most 400 times.
 
     Attributes:
         sigma: Standard deviation of the devices' sizes, in samples (paper: 750, 1250).

@@ -31,7 +31,7 @@ def lost(agent: Agent, host: int) -> None:
         organiser = state.polled.get(level) == host
         if organiser:
             del state.polled[level]
-        if seat.centre == host or (organiser and agent.gone(seat.centre)):
+        if seat.centre == host or (organiser and seat.vacant):
             assembly.succeed(agent, level)
     for level, wooed in sorted(state.wooing.items()):
         if wooed == host and level in state.wooing:

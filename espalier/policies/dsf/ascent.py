@@ -17,6 +17,9 @@ from espalier.policies.dsf import assembly, founding
 from espalier.policies.dsf.agent import Agent, on_timer, on_word
 from espalier.policies.dsf.state import NONE
 
+#: the most votes on the first root: then the training begins with whoever is there
+VOTES = 5
+
 # -- who adjoins whom ----------------------------------------------------------------------------------------
 
 
@@ -35,11 +38,16 @@ def show_badge(agent: Agent, again: bool = False) -> None:
     _tell_borders(agent, {cluster: centre for cluster, centre in state.badges.values() if cluster != seat.cluster})
 
 
+def greet_neighbour(agent: Agent, other: int) -> None:
+    """Show one neighbour the badge, to see its own."""
+    _badge(agent, other, ask=2)
+
+
 def _badge(agent: Agent, other: int, ask: int) -> None:
     """Show a neighbour the badge: 0 wants no answer, 1 an answer unless it was given before, 2 one in any case."""
     seat = agent.state.seats[0]
     agent.state.badged[other] = seat.centre
-    agent.send("badge", other, cluster=seat.cluster, centre=seat.centre, ask=ask)
+    agent.send("badge", other, cluster=seat.cluster, centre=seat.centre, tree=seat.tree, ask=ask)
 
 
 @on_word("badge")
@@ -51,7 +59,8 @@ def _see_badge(agent: Agent, word: Word) -> None:
         return
     if word.data["ask"] == 2 or (word.data["ask"] == 1 and state.badged.get(word.sender) != seat.centre):
         _badge(agent, word.sender, ask=0)
-    _tell_borders(agent, {cluster: centre})
+    if seat.tree == NONE or seat.tree != word.data["tree"]:
+        _tell_borders(agent, {cluster: centre})
 
 
 def _tell_borders(agent: Agent, others: dict[int, int]) -> None:
@@ -59,7 +68,7 @@ def _tell_borders(agent: Agent, others: dict[int, int]) -> None:
         return
     if 0 in agent.state.courts:
         _note_borders(agent, others)
-    elif not agent.gone(agent.state.seats[0].centre):
+    elif not agent.state.seats[0].vacant:
         agent.send("border", agent.state.seats[0].centre, others=others)
 
 
@@ -72,9 +81,11 @@ def _border(agent: Agent, word: Word) -> None:
 def _note_borders(agent: Agent, others: dict[int, int]) -> None:
     state = agent.state
     for cluster, centre in sorted(others.items()):
-        if cluster != state.courts[0].cluster and centre != agent.me and state.borders.get(cluster) != centre:
+        if cluster != state.courts[0].cluster and centre != agent.me:
+            # Within a tree only another tree's clusters are told of; before, each cluster once.
+            if 1 in state.seats or state.borders.get(cluster) != centre:
+                _tell_top(agent, centre)
             state.borders[cluster] = centre
-            _tell_top(agent, centre)
 
 
 # -- the oldest tree -----------------------------------------------------------------------------------------
@@ -85,7 +96,7 @@ def _top(agent: Agent) -> tuple[int, int]:
     state = agent.state
     if 1 in state.seats:
         return state.seats[1].tree, state.seats[1].centre
-    own = (state.courts[0].cluster, agent.me)
+    own = (state.tree, agent.me)
     return own if state.top is None or agent.gone(state.top[1]) else min(own, state.top)
 
 
@@ -120,7 +131,7 @@ def _hear_top(agent: Agent, word: Word) -> None:
     for host in sorted(set(state.borders.values()) - {word.sender}):
         _tell_top(agent, host)
     for host in sorted(state.pending.pop(1, {})):
-        agent.send("moved", host, level=1, centre=centre)
+        agent.send("follow", host, level=1, centre=centre)
     agent.timer("climb", 2)
 
 
@@ -168,6 +179,17 @@ def _leave(agent: Agent, level: int, host: int) -> None:
 # -- finding a parent ----------------------------------------------------------------------------------------
 
 
+def headless(agent: Agent) -> None:
+    """See that every cluster this device leads has a parent, or somebody who was asked for one."""
+    state = agent.state
+    for level, court in sorted(state.courts.items()):
+        if not court.formed or state.seats[level].top or level + 1 in state.seats:
+            continue
+        if level + 1 not in state.wooing and level + 1 not in state.ballots:
+            climb(agent, level + 1, [])
+            return
+
+
 def climb(agent: Agent, level: int, candidates: list[int]) -> None:
     """Ask for a place at a level: the candidates one after another; else look for a tree."""
     agent.state.climb[level] = list(candidates)
@@ -175,7 +197,8 @@ def climb(agent: Agent, level: int, candidates: list[int]) -> None:
 
 
 def wait(agent: Agent) -> None:
-    """A new cluster's central node waits for what its members tell of other clusters."""
+    """A central node without a parent waits for what its members tell of other clusters."""
+    agent.state.tree = agent.name()
     agent.timer("climb", 3)
 
 
@@ -198,11 +221,11 @@ def _look_around(agent: Agent) -> None:
     state = agent.state
     state.top = None
     state.borders.clear()
+    wait(agent)
     for member in sorted(state.courts[0].members):
         if member != agent.me:
             agent.send("scout", member)
     show_badge(agent, again=True)
-    wait(agent)
 
 
 @on_word("scout")
@@ -227,9 +250,8 @@ def _settled(agent: Agent, _: int) -> None:
 
 @on_word("moved")
 def _moved(agent: Agent, word: Word) -> None:
-    """Whoever was asked for a place (or led this device so far) names somebody else."""
+    """Whoever was asked for a place names somebody else."""
     state, level, centre = agent.state, word.data["level"], word.data["centre"]
-    seat = state.seats.get(level)
     fit = centre != agent.me and not agent.gone(centre)
     if level == 0 and state.phase == "ask" and word.sender in state.asked:
         del state.asked[word.sender]
@@ -237,14 +259,26 @@ def _moved(agent: Agent, word: Word) -> None:
             state.asked[centre] = None
             agent.send("ask", centre)
         return
-    if seat is not None and seat.centre == word.sender:
-        del state.seats[level]
-    elif state.wooing.get(level) != word.sender:
+    if level in state.seats or state.wooing.get(level) != word.sender:
         return
     if fit:
         founding.join(agent, level, centre)
     else:
         agent.timer("join", 1, level)
+
+
+@on_word("follow")
+def _follow(agent: Agent, word: Word) -> None:
+    """Whoever led this device so far sends it to somebody else, or away."""
+    state, level, centre = agent.state, word.data["level"], word.data["centre"]
+    seat = state.seats.get(level)
+    if word.sender not in (seat.centre if seat is not None else NONE, state.wooing.get(level), state.polled.get(level)):
+        return
+    state.seats.pop(level, None)
+    if centre != agent.me and not agent.gone(centre):
+        founding.join(agent, level, centre)
+    else:
+        unseat(agent, level)
 
 
 @on_timer("join")
@@ -278,7 +312,7 @@ def reign(agent: Agent, level: int, fresh: tuple[int, int]) -> None:
         agent.send("lend", holder, head=role(agent.me, level + 1))
         agent.timer("reign", 2, level, seconds=2 * agent.delay(holder))
     else:
-        agent.timer("reign", 2, level)
+        agent.timer("reign", 2 if clock >= 0 else 4, level)
 
 
 @on_word("lend")
@@ -294,5 +328,11 @@ def _lend(agent: Agent, word: Word) -> None:
 @on_timer("reign")
 def _begin(agent: Agent, level: int) -> None:
     state = agent.state
-    if level in state.courts and state.seats[level].top:
+    if level not in state.courts or not state.seats[level].top:
+        return
+    court, seat = state.courts[level], state.seats[level]
+    if not set(court.members) <= court.voters and seat.term < VOTES:
+        # Others have come before the training begins: they have a say, too.
+        assembly.convene(agent, level, seat.cluster, seat.term + 1, dict(court.members), True, seat.tree)
+    else:
         agent.tell_head(level + 1, "reign", clock=max(0, state.clock), model=state.model)

@@ -16,7 +16,7 @@ import numpy as np
 
 from espalier.core.address import role
 from espalier.core.messages import Arrange, Word
-from espalier.policies.dsf import ascent
+from espalier.policies.dsf import ascent, pulse
 from espalier.policies.dsf.agent import Agent, on_timer, on_word
 from espalier.policies.dsf.central import central, levels
 from espalier.policies.dsf.state import NONE, Ballot, Court, Member, Seat
@@ -62,7 +62,7 @@ def leader(agent: Agent, level: int) -> int:
     if seat is None:
         host = state.wooing.get(level, NONE)
         return NONE if agent.gone(host) else host
-    if not agent.gone(seat.centre):
+    if not seat.vacant:
         return seat.centre
     return next((h for h in seat.roster if not agent.gone(h)), NONE)
 
@@ -80,6 +80,7 @@ def admit(agent: Agent, level: int, host: int, data: dict[str, Any]) -> None:
         court.members[host] = member
         if court.formed:
             announce(agent, level)
+            agent.send("circle", host, **_description(agent, level, _refresh(agent, level)))
 
 
 @on_word("join")
@@ -121,18 +122,32 @@ def strike(agent: Agent, level: int, host: int) -> None:
 
 
 def announce(agent: Agent, level: int) -> None:
-    """Tell all members how the cluster stands; those of lower clusters learn of the higher ones' rosters."""
+    """Tell all members soon how the cluster stands; those of lower clusters learn of the higher ones' rosters."""
+    for below, court in sorted(agent.state.courts.items()):
+        if below <= level and court.formed:
+            agent.timer("announce", 0.5, below)
+
+
+@on_timer("announce")
+def _announce(agent: Agent, level: int) -> None:
+    court = agent.state.courts.get(level)
+    if court is not None and court.formed:
+        seat = _refresh(agent, level)
+        for host in seat.roster[1:]:
+            agent.send("circle", host, **_description(agent, level, seat))
+
+
+def _refresh(agent: Agent, level: int) -> Seat:
+    """Bring the description of a cluster that this device leads up to date."""
     state = agent.state
-    for below in sorted((at for at in state.courts if at <= level and state.courts[at].formed), reverse=True):
-        seat, court = state.seats[below], state.courts[below]
-        others = sorted((m for m in court.members if m != agent.me), key=lambda m: (agent.delay(m), m))
-        seat.version += 1
-        seat.roster = [agent.me, *others]
-        above = state.seats.get(below + 1)
-        seat.up = NONE if above is None else above.centre
-        seat.will = {at: list(state.seats[at].roster) for at in sorted(state.courts) if at > below}
-        for host in others:
-            agent.send("circle", host, **_description(agent, below, seat))
+    seat, above = state.seats[level], state.seats.get(level + 1)
+    others = (m for m in state.courts[level].members if m != agent.me)
+    seat.version += 1
+    seat.roster = [agent.me, *sorted(others, key=lambda m: (agent.delay(m), m))]
+    seat.up = NONE if above is None else above.centre
+    seat.tree = seat.tree if above is None else above.tree
+    seat.will = {at: list(state.seats[at].roster) for at in sorted(state.courts) if at > level and at in state.seats}
+    return seat
 
 
 def _description(agent: Agent, level: int, seat: Seat) -> dict[str, Any]:
@@ -227,7 +242,7 @@ def _decide(agent: Agent, level: int) -> None:
     if winner is None:
         for host in sorted(ballot.members):
             if host != agent.me:
-                agent.send("moved", host, level=level, centre=NONE)
+                agent.send("follow", host, level=level, centre=NONE)
         ascent.unseat(agent, level)
         return
     row = voters.index(winner)
@@ -243,9 +258,12 @@ def _stack(agent: Agent, ballot: Ballot, voters: list[int], delays: np.ndarray[A
     near = {m: set(ballot.members[m].near) for m in voters}
     found = levels(voters, delays, near, agent.bounds.width)
     of = [{m: centre for centre, cluster in level.items() for m in cluster} for level in found]
-    members = ballot.members
-    for number, level in enumerate(found):
-        last = number == len(found) - 1
+    below = [ballot.members]
+    for level in found:
+        below.append({c: _sum(below[-1][m] for m in cluster) for c, cluster in level.items()})
+    # From the root down: whoever leads a cluster has its own place above it by then.
+    for number, level in reversed(list(enumerate(found))):
+        last, members = number == len(found) - 1, below[number]
         for centre, cluster in level.items():
             part = Ballot(
                 ballot.tree if last else agent.name() - agent.me + centre, ballot.term, last, ballot.tree,
@@ -254,7 +272,6 @@ def _stack(agent: Agent, ballot: Ballot, voters: list[int], delays: np.ndarray[A
             row = voters.index(centre)
             roster = sorted(cluster, key=lambda m: (m != centre, delays[row, voters.index(m)], m))
             _crown(agent, number + 1, part, centre, roster, NONE if last else of[number + 1][centre])
-        members = {c: _sum(members[m] for m in cluster) for c, cluster in level.items()}
 
 
 def _sum(members: Any) -> Member:
@@ -298,7 +315,11 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     if old is not None and old.cluster == data["cluster"]:
         if (data["term"], -data["organiser"], data["version"]) <= (old.term, -old.organiser, old.version):
             return
-    elif wooed not in (sender, centre) and not (old is None and wooed is None) and sender != agent.me:
+    elif (
+        sender not in (agent.me, wooed, state.polled.get(level))
+        and centre != wooed
+        and not (old is None and wooed is None)
+    ):
         if centre != agent.me:
             agent.send("quit", centre, level=level)
         return
@@ -323,13 +344,15 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
             _lead(agent, level, old, data)
     else:
         _follow(agent, level, centre, changed)
-    for host, _ in sorted(state.pending.pop(level, {}).items()):
-        if host not in roster:
-            agent.send("moved", host, level=level, centre=centre) if centre != agent.me else None
+    for host in sorted(state.pending.pop(level, {})):
+        if host not in roster and centre != agent.me:
+            agent.send("follow", host, level=level, centre=centre)
     if changed:
         agent.record("seat", level=level, centre=centre, term=data["term"], messages=state.sent)
-        if level == 0 and data["up"] == NONE:
-            ascent.show_badge(agent)
+        if level == 0:
+            pulse.begin(agent)
+            if data["up"] == NONE:
+                ascent.show_badge(agent)
         if level - 1 in state.courts and state.courts[level - 1].formed:
             announce(agent, level - 1)
         if level == 1:
@@ -344,7 +367,7 @@ def _follow(agent: Agent, level: int, centre: int, changed: bool) -> None:
     if changed:
         agent.attach(level, centre)
     if not agent.answers(centre):
-        agent.state.lost.setdefault(centre, agent.now)
+        state.lost[centre] = agent.now
         succeed(agent, level)
 
 
@@ -353,7 +376,7 @@ def _lead(agent: Agent, level: int, old: Seat | None, data: dict[str, Any]) -> N
     state, seat = agent.state, agent.state.seats[level]
     members = {m: _member(agent, m, told) for m, told in data["members"].items() if agent.answers(m)}
     members.update({m: p for m, p in state.pending.pop(level, {}).items() if agent.answers(m)})
-    state.courts[level] = Court(seat.cluster, members, True)
+    state.courts[level] = Court(seat.cluster, members, True, set(data["members"]))
     agent.attach(level, agent.me)
     agent.record("leads", level=level, members=sorted(members), top=seat.top, term=seat.term)
     if set(members) != set(data["members"]):
@@ -377,13 +400,12 @@ def step_down(agent: Agent, level: int, court: Court, centre: int) -> None:
     agent.out.append(Arrange({role(agent.me, level + 1): None}, {}))
     for host in sorted(court.members):
         if host != agent.me:
-            agent.send("moved", host, level=level, centre=centre)
-    above = state.seats.pop(level + 1, None)
+            agent.send("follow", host, level=level, centre=centre)
     state.wooing.pop(level + 1, None)
-    if above is not None and above.centre != agent.me:
-        agent.send("quit", above.centre, level=level + 1)
-    elif above is not None:
-        strike(agent, level + 1, agent.me)
+    if level + 1 in state.courts:
+        strike(agent, level + 1, agent.me)  # it may go on to lead there
+    elif level + 1 in state.seats:
+        agent.send("quit", state.seats.pop(level + 1).centre, level=level + 1)
 
 
 # -- succession --------------------------------------------------------------------------------------------
@@ -392,6 +414,7 @@ def step_down(agent: Agent, level: int, court: Court, centre: int) -> None:
 def succeed(agent: Agent, level: int) -> None:
     """The central node is gone: hold a vote if this device is next in line, else see to it that somebody does."""
     seat = agent.state.seats[level]
+    seat.vacant = True
     line = [h for h in seat.roster if not agent.gone(h)]
     rank = line.index(agent.me) if agent.me in line else len(line)
     if rank == 0 and level == 0:
@@ -404,7 +427,7 @@ def succeed(agent: Agent, level: int) -> None:
 @on_timer("guard")
 def _guard(agent: Agent, level: int) -> None:
     state, seat = agent.state, agent.state.seats.get(level)
-    if seat is None or level in state.ballots or not agent.gone(seat.centre):
+    if seat is None or level in state.ballots or not seat.vacant:
         return
     if state.polled.pop(level, None) is not None:
         agent.timer("guard", 4, level)

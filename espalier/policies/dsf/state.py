@@ -61,7 +61,8 @@ class Seat:
 
     ``term``, ``organiser`` and ``version`` order such descriptions; ``roster`` is in the order of succession;
     ``up`` is the central node's own central node; ``will`` has the rosters of higher clusters that the same
-    central node leads, so that whoever succeeds it finds the others there.
+    central node leads, so that whoever succeeds it finds the others there. It is ``vacant`` once the central node is
+    gone, even if the host comes back: it has lost what it knew.
     """
 
     cluster: int
@@ -74,16 +75,18 @@ class Seat:
     will: dict[int, list[int]] = field(default_factory=dict)
     top: bool = False
     tree: int = NONE
+    vacant: bool = False
 
 
 @register
 @dataclass(slots=True)
 class Court:
-    """A cluster that this device leads; ``formed`` once its members have a central node for good."""
+    """A cluster that this device leads; ``formed`` once ``voters`` have made it the central node."""
 
     cluster: int
     members: dict[int, Member] = field(default_factory=dict)
     formed: bool = False
+    voters: set[int] = field(default_factory=set)
 
     @property
     def tally(self) -> Tally:
@@ -142,9 +145,11 @@ class AgentState:
         seats: By level, the place in a cluster. ``courts``: clusters that it leads. ``ballots``: votes it holds.
         polled: By level, whose vote it has taken part in. ``pending``: who joined while a vote was due.
         climb: By level, hosts that it may still ask for a place.
-        top: The oldest tree it has heard of while it is in none: name, host to join.
+        tree: The name of the tree that this central node would found. ``top``: the oldest tree it has heard of while
+            it is in none, by name and host to join.
         borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters; ``badged``: what
             neighbours were told.
+        beat: How many pulses there were.
         lost: Hosts known to be gone, and since when.
         timers: The number of the latest timer by key; older ones are void.
     """
@@ -173,10 +178,12 @@ class AgentState:
     polled: dict[int, int] = field(default_factory=dict)
     pending: dict[int, dict[int, Member]] = field(default_factory=dict)
     climb: dict[int, list[int]] = field(default_factory=dict)
+    tree: int = NONE
     top: tuple[int, int] | None = None
     borders: dict[int, int] = field(default_factory=dict)
     badges: dict[int, tuple[int, int]] = field(default_factory=dict)
     badged: dict[int, int] = field(default_factory=dict)
     trades: Trades = field(default_factory=Trades)
+    beat: int = 0
     lost: dict[int, float] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)

@@ -127,7 +127,7 @@ def _answer(agent: Agent, word: Word) -> None:
         return
     if 0 not in state.courts:
         # The vote is over: whoever leads now takes the node in.
-        agent.send("moved", node, level=0, centre=assembly.leader(agent, 0))
+        agent.send("follow", node, level=0, centre=assembly.leader(agent, 0))
         return
     assembly.admit(agent, 0, node, word.data["member"])
     trades.changed = True

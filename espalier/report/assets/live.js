@@ -82,5 +82,4 @@ const Live = (() => {
   return { begin };
 })();
 
-if (about.live) Live.begin();
-else begin().catch(trouble);
+loadPlotly().then(about.live ? Live.begin : begin).catch(trouble);

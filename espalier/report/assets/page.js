@@ -14,17 +14,28 @@ function trouble(error) {
   console.error(error);
 }
 
-const static_parts = {
-  has: (name) => document.querySelector(`script[data-part="${name}"]`) !== null,
+function unpacked(element) {
+  const bytes = Uint8Array.from(atob(element.textContent), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+}
+
+// Where parts come from: this file. A live page puts its server in place of it.
+let source = {
   async get(name) {
-    if (!this.has(name)) return null;
-    const text = document.querySelector(`script[data-part="${name}"]`).textContent;
-    const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return new Response(stream).json();
+    const found = document.querySelector(`script[data-part="${name}"]`);
+    return found ? unpacked(found).json() : null;
   },
 };
-let source = static_parts;
+
+// Plotly comes packed as well: it is two thirds of the file otherwise.
+async function loadPlotly() {
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("this browser is older than 2023 and cannot unpack the figures; please open it in a newer one");
+  }
+  const script = document.createElement("script");
+  script.textContent = await unpacked(byId("plotly")).text();
+  document.head.append(script);
+}
 
 // ---- colours --------------------------------------------------------------------------------------------------
 
@@ -47,6 +58,21 @@ function template() {
   };
 }
 
+// On a phone legends take several lines and a scale beside a figure takes half of it: make room, put scales on top.
+function slim(data, layout, width) {
+  if (layout.yaxis.scaleanchor) layout.height = Math.min(layout.height, width + 60);
+  const named = data.filter((t) => t.name && t.showlegend !== false && t.type !== "heatmap").length;
+  if (named > 1) layout.height += 20 * Math.ceil(named / 2);
+  layout.legend = { ...layout.legend, font: { size: 10 } };
+  return data.map((trace) => {
+    if (!trace.colorbar) return trace;
+    layout.height += 50;
+    const title = { text: trace.colorbar.title.text.replace("<br>", " "), side: "top" };
+    const bar = { title, orientation: "h", thickness: 10, y: 1, yanchor: "bottom", x: 0.5, len: 0.9, tickfont: { size: 9 } };
+    return { ...trace, colorbar: bar };
+  });
+}
+
 async function draw(id, figure, revision) {
   const box = typeof id === "string" ? byId(id) : id;
   box.hidden = !figure;
@@ -57,9 +83,9 @@ async function draw(id, figure, revision) {
   }
   shown.set(box, [figure, revision]);
   const { data, layout } = coloured({ data: figure.data, layout: figure.layout });
-  const legend = narrow.matches ? { ...layout.legend, font: { size: 10 } } : layout.legend;
-  const full = { ...layout, legend, template: template(), uirevision: revision || "same", autosize: true };
-  await Plotly.react(box, data, full, { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" });
+  const full = { ...layout, template: template(), uirevision: revision || "same", autosize: true };
+  const traces = narrow.matches ? slim(data, full, box.clientWidth || 320) : data;
+  await Plotly.react(box, traces, full, { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" });
   if (!box.dataset.drawn) box.dataset.drawn = "yes";
 }
 
@@ -106,6 +132,8 @@ function showOverview(part) {
   byId("runs-body").innerHTML = part.runs;
   byId("settings-body").innerHTML = part.settings;
   byId("runs").hidden = !about.live;
+  byId("published").hidden = !part.published;
+  byId("published-body").innerHTML = part.published || "";
   const before = byId("run").value;
   const chosen = options(byId("run"), part.details, before);
   byId("one").hidden = part.details.length === 0;
@@ -231,12 +259,10 @@ async function chooseRun() {
 
 byId("run").addEventListener("change", () => chooseRun().catch(trouble));
 dark.addEventListener("change", recolour);
+narrow.addEventListener("change", recolour);
 byId("version").textContent = about.version;
 
 async function begin() {
-  if (typeof DecompressionStream === "undefined" && !about.live) {
-    throw new Error("this browser is older than 2023 and cannot unpack the figures; please open it in a newer one");
-  }
   showOverview(await source.get("overview"));
   await showCurves(await source.get("curves"));
   await showSpread(await source.get("spread"));

@@ -23,33 +23,44 @@ const Timeline = (() => {
     return spans;
   }
 
-  function cover(share, row, from, to, start, scale, bins) {
-    const a = Math.max(0, (from - start) * scale), b = Math.min(bins, (to - start) * scale);
-    for (let bin = Math.floor(a); bin < b; bin++) {
-      share[row * bins + bin] += Math.min(b, bin + 1) - Math.max(a, bin);
+  // What each row does by state, spans that overlap put together; the last list is anything at all.
+  function merged(found) {
+    const { row, state, start, stop, other } = found.unpacked, rows = found.rows.length;
+    const lists = Array.from({ length: AWAY + 2 }, () => ({ row: [], start: [], stop: [] }));
+    const latest = lists.map(() => new Int32Array(rows).fill(-1));
+    const add = (kind, who, from, to) => {
+      const list = lists[kind], at = latest[kind][who];
+      if (at >= 0 && from <= list.stop[at]) list.stop[at] = Math.max(list.stop[at], to);
+      else { latest[kind][who] = list.row.push(who) - 1; list.start.push(from); list.stop.push(to); }
+    };
+    const events = found.away.map(([who, from, to]) => [AWAY, who, from, to]);
+    for (let i = 0; i < row.length; i++) {
+      if (row[i] >= 0) events.push([state[i], row[i], start[i], stop[i]]);
+      if (state[i] === SENDS && other[i] >= 0) events.push([RECEIVES, other[i], start[i], stop[i]]);
     }
+    events.sort((a, b) => a[2] - b[2]);
+    for (const [kind, who, from, to] of events) { add(kind, who, from, to); add(AWAY + 1, who, from, to); }
+    return lists;
+  }
+
+  function cover(list, rows, start, stop, bins) {
+    const share = new Float32Array(rows * bins), scale = bins / (stop - start);
+    for (let i = 0; i < list.row.length && list.start[i] < stop; i++) {
+      if (list.stop[i] <= start) continue;
+      const a = Math.max(0, (list.start[i] - start) * scale), b = Math.min(bins, (list.stop[i] - start) * scale);
+      for (let bin = Math.floor(a), at = list.row[i] * bins; bin < b; bin++) share[at + bin] += Math.min(b, bin + 1) - Math.max(a, bin);
+    }
+    return share;
   }
 
   function raster(start, stop, bins) {
-    const rows = material.rows.length, spans = material.unpacked, scale = bins / (stop - start);
-    const share = Array.from({ length: 6 }, () => new Float32Array(rows * bins));
-    for (let i = 0; i < spans.row.length && spans.start[i] < stop; i++) {
-      if (spans.stop[i] <= start) continue;
-      if (spans.row[i] >= 0) cover(share[spans.state[i]], spans.row[i], spans.start[i], spans.stop[i], start, scale, bins);
-      if (spans.state[i] === SENDS && spans.other[i] >= 0) {
-        cover(share[RECEIVES], spans.other[i], spans.start[i], spans.stop[i], start, scale, bins);
-      }
-    }
-    for (const [row, from, to] of material.away) if (to > start && from < stop) cover(share[AWAY], row, from, to, start, scale, bins);
+    const rows = material.rows.length;
+    const share = material.busy.map((list) => cover(list, rows, start, stop, bins));
     const picture = new Uint8Array(rows * bins);
     for (let cell = 0; cell < picture.length; cell++) {
-      let busy = 0, best = WAITS, most = 0;
-      for (let state = 1; state <= AWAY; state++) {
-        const part = Math.min(1, share[state][cell]);
-        busy += part;
-        if (part > most) { best = state; most = part; }
-      }
-      if (1 - busy <= most) picture[cell] = best;
+      let best = WAITS, most = 1 - share[AWAY + 1][cell] - 1e-6;
+      for (let state = 1; state <= AWAY; state++) if (share[state][cell] > most) { best = state; most = share[state][cell]; }
+      picture[cell] = best;
     }
     return picture;
   }
@@ -112,7 +123,7 @@ const Timeline = (() => {
       legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 },
       xaxis: { title: { text: `virtual time (${unit})` }, range: [view[0] / size, view[1] / size], zeroline: false, showgrid: false },
       yaxis: {
-        range: [rows - 0.5, -0.5], fixedrange: true, tickvals: ticks.map((t) => t.row), ticktext: ticks.map((t) => t.name),
+        title: { text: "node (name)" }, range: [rows - 0.5, -0.5], fixedrange: true, tickvals: ticks.map((t) => t.row), ticktext: ticks.map((t) => t.name),
         zeroline: false, showgrid: false, automargin: true,
       },
     };
@@ -182,6 +193,7 @@ const Timeline = (() => {
     if (number !== asked || of !== key || !found || !material) return;
     Object.assign(material, { window: found.window, spans: found.spans, tick: found.tick });
     material.unpacked = unpack(material);
+    material.busy = merged(material);
     await redraw();
   }
 
@@ -198,6 +210,7 @@ const Timeline = (() => {
     material = found;
     key = of;
     material.unpacked = unpack(found);
+    material.busy = merged(found);
     material.raster = bytes(found.overview.data);
     byId("timeline-caption").textContent = "";
     if (whole) view = [0, material.end];

@@ -80,9 +80,6 @@ def _project(
         x = query.transpose(0, 1).reshape(merge.clients, -1, size)
         packed = linear.apply(merge, x, weight, bias).view(rows, query.shape[0], 3 * size)
         return list(packed.chunk(3, -1))
-    for used in (weight, bias):
-        if used is not None and used.slot is not None:
-            used.slot.uses += 1
     parts = []
     for n, x in enumerate((query, key, value)):
         cut = slice(n * size, (n + 1) * size)

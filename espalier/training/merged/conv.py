@@ -90,9 +90,6 @@ def rule(
     if how is None or weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
-    for slot in slots:
-        if slot is not None:
-            slot.uses += 1
     x = torch.unflatten(input, 0, (merge.clients, -1))
     return _Conv.call(merge.tick, x, *slots, how).flatten(0, 1)
 

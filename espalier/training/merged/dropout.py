@@ -30,12 +30,6 @@ class Noise:
         self._streams = [stream(s, "dropout") for s in seeds]
         self._width = width
 
-    def of(self, client: int) -> Noise:
-        """The stream of one client alone."""
-        one = Noise([], self._width)
-        one._streams = [self._streams[client]]
-        return one
-
     def keep(self, clients: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
         """Draw a mask ``[clients·rows, *rest]`` of ``1/(1-p)`` with probability ``1-p``, else 0."""
         drawn = np.empty((clients, rows, *rest), dtype=np.float32)

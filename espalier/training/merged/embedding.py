@@ -55,7 +55,6 @@ def rule(
     if weight.slot is None:
         found = weight.value.reshape(-1, width).index_select(0, rows)
     else:
-        weight.slot.uses += 1
         padding = None if padding_idx is None else (ids == padding_idx % words).view(-1)
         found = _Embedding.call(merge.tick, rows, padding, weight.slot)
     return found.view(*input.shape, width)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from espalier.training.merged.function import Function
+from espalier.training.merged.products import product
 from espalier.training.merged.slots import Slot
 from espalier.training.merged.standin import Stacked
 
@@ -20,15 +21,12 @@ class _Linear(Function):
     def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias = weight, bias
-        transposed = weight.data.transpose(1, 2)
-        if bias is None:
-            return torch.bmm(x, transposed)
-        return torch.baddbmm(bias.data.unsqueeze(1), x, transposed)
+        return product(x, weight.data.transpose(1, 2), None if bias is None else bias.data.unsqueeze(1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (x,), g = ctx.saved_tensors, grads[0].contiguous()
-        back = torch.bmm(g, ctx.weight.data) if ctx.needs_input_grad[1] else None
+        back = product(g, ctx.weight.data) if ctx.needs_input_grad[1] else None
         ctx.weight.add_product(g.transpose(1, 2), x)
         if ctx.bias is not None:
             ctx.bias.add(g.sum(1))
@@ -37,16 +35,11 @@ class _Linear(Function):
 
 def apply(merge: Merge, x: Tensor, weight: Stacked, bias: Stacked | None) -> Tensor:
     """Apply K linear layers to ``x [K, m, in]``; weights ``[out, in]`` and ``[out]`` per client."""
-    raw = [s for s in (weight, bias) if s is not None]
-    if all(s.slot is not None for s in raw):
-        for s in raw:
-            s.slot.uses += 1  # type: ignore[union-attr]
+    if all(s is None or s.slot is not None for s in (weight, bias)):
         result: Tensor = _Linear.call(merge.tick, x, weight.slot, bias.slot if bias is not None else None)
         return result
-    transposed = weight.value.transpose(1, 2)
-    if bias is None:
-        return torch.bmm(x, transposed)
-    return torch.baddbmm(bias.value.unsqueeze(1), x, transposed)
+    y = torch.bmm(x, weight.value.transpose(1, 2))
+    return y if bias is None else y + bias.value.unsqueeze(1)
 
 
 def rule(merge: Merge, input: Tensor, weight: Stacked, bias: Stacked | None = None) -> Tensor:

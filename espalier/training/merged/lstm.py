@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from espalier.training.merged.function import Function
+from espalier.training.merged.products import product
 from espalier.training.merged.slots import Slot
 from espalier.training.merged.standin import Stacked, Unsupported
 
@@ -31,10 +32,9 @@ class _Layer(Function):
         size = w_hh.data.shape[2]
         flat = x.view(k, t * b, -1)
         if b_ih is not None and b_hh is not None:
-            both = (b_ih.data + b_hh.data).unsqueeze(1)
-            projected = torch.baddbmm(both, flat, w_ih.data.transpose(1, 2))
+            projected = product(flat, w_ih.data.transpose(1, 2), (b_ih.data + b_hh.data).unsqueeze(1))
         else:
-            projected = torch.bmm(flat, w_ih.data.transpose(1, 2))
+            projected = product(flat, w_ih.data.transpose(1, 2))
         gates = projected.view(k, t, b, 4 * size).transpose(0, 1).contiguous()
         hidden, cells, shown = (_apart(x, t + 1, k, b, size) for _ in range(3))
         hidden[0], cells[0] = h, c
@@ -55,7 +55,7 @@ class _Layer(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         flat, gates, hidden, cells, shown = ctx.saved_tensors
         w_ih, w_hh, b_ih, b_hh = ctx.slots
-        t, k, b, size = gates.shape[0], *shown.shape[1:]
+        t, (k, b, size) = gates.shape[0], shown.shape[1:]
         g_out = grads[0].transpose(0, 1)
         d_cell, d_hidden = grads[1].clone(), grads[1].new_zeros(k, b, size)
         d_gates = torch.empty_like(gates)
@@ -70,9 +70,9 @@ class _Layer(Function):
             d_f.copy_(slope.sigmoid_backward(d_cell * cells[step], f))
             d_n.copy_(slope.tanh_backward(d_cell * i, n))
             d_cell *= f
-            d_hidden = torch.bmm(d_gates[step], w_hh.data)
+            d_hidden = product(d_gates[step], w_hh.data)
         joined = d_gates.transpose(0, 1).reshape(k, t * b, 4 * size)
-        back = torch.bmm(joined, w_ih.data).view(k, t, b, -1) if ctx.needs_input_grad[1] else None
+        back = product(joined, w_ih.data).view(k, t, b, -1) if ctx.needs_input_grad[1] else None
         transposed = joined.transpose(1, 2)
         w_ih.add_product(transposed, flat)
         w_hh.add_product(transposed, hidden[:t].transpose(0, 1).reshape(k, t * b, size))
@@ -128,17 +128,15 @@ def rule(
 
 
 def _apart(x: Tensor, t: int, k: int, b: int, size: int) -> Tensor:
-    """An empty ``[t, k, b, size]`` whose rows do not join into one run of memory.
+    """An empty ``[t, k, b, size]`` whose rows begin on 16-byte boundaries and do not join into one run of memory.
 
     Vector and scalar code of tanh round differently, and in one run only the last few elements meet the
     scalar code: whose they are would depend on the number of clients. In rows of their own they do not.
     """
-    gap = 0 if b * size % 64 == 0 else 1
+    gap = 0 if b * size % 64 == 0 else 4 - size % 4
     return x.new_empty(t, k, b, size + gap)[..., :size]
 
 
 def _slots(group: Sequence[Stacked]) -> Slots:
     found = [s.slot for s in group if s.slot is not None]
-    for slot in found:
-        slot.uses += 1
     return (found[0], found[1], found[2], found[3]) if len(found) == 4 else (found[0], found[1], None, None)

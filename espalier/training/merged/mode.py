@@ -143,9 +143,6 @@ class Merge(TorchFunctionMode):
             raise Unsupported(f"a parameter or buffer is changed in place by {name}")
         if func is F.batch_norm and (args[5] if len(args) > 5 else kwargs.get("training")):
             raise Unsupported("batch_norm takes statistics over the batch")
-        for leaf in leaves((args, kwargs)):
-            if isinstance(leaf, Stacked) and leaf.slot is not None:
-                leaf.slot.uses += 1
         shares = [self._share((args, kwargs), call, client) for client in range(self.clients)]
         results = [func(*a, **k) for a, k in shares]
         axes = iter(call.out)
@@ -155,7 +152,7 @@ class Merge(TorchFunctionMode):
             axis, values = next(axes), [next(p) for p in parts]
             if not isinstance(leaf, Tensor):
                 return leaf if axis is None else leaf * self.clients
-            return Stacked(self, value=torch.stack(values)) if axis is None else torch.cat(values, axis)
+            return Stacked(self, value=torch.stack(values)) if axis is None else torch.cat(values, axis).contiguous()
 
         return rebuilt(results[0], join)
 
@@ -166,17 +163,20 @@ class Merge(TorchFunctionMode):
         def share(leaf: Any) -> Any:
             axis = next(axes)
             if isinstance(leaf, Stacked):
-                return leaf.value[client]
+                return _own(leaf.value[client])
             if axis is None:
                 return leaf
             if isinstance(leaf, int):
                 return leaf // self.clients
-            return torch.unflatten(leaf, axis, (self.clients, -1)).select(axis, client)
+            return _own(torch.unflatten(leaf, axis, (self.clients, -1)).select(axis, client))
 
         return rebuilt(tree, share)
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer for one client, whose share is the whole, and note what was seen."""
+        for leaf in leaves((args, kwargs)):
+            if isinstance(leaf, Stacked) and leaf.slot is not None:
+                leaf.slot.uses += 1
         marks = tuple(mark(x) for x in leaves((args, kwargs)))
         merged = looks_merged((args, kwargs), self._rows)
         rule = _RULES.get(func) if merged and not isinstance(args[0], Stacked) else None
@@ -186,6 +186,11 @@ class Merge(TorchFunctionMode):
             result = self._one_by_one(func, args, kwargs, whole)
         self.seen.append(Seen(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
         return result
+
+
+def _own(part: Tensor) -> Tensor:
+    """The part laid out as if there were no others: kernels may round by layout."""
+    return part.contiguous() if part.data_ptr() % 16 == 0 else part.clone(memory_format=torch.contiguous_format)
 
 
 def _name(func: Any) -> str:

@@ -44,22 +44,14 @@ def _affine(merge: Merge, y: Tensor, weight: Stacked | None, bias: Stacked | Non
     k = merge.clients
     y4 = y.reshape(k, y.shape[0] // k, channels, -1) if y.numel() else y
     if weight is not None and bias is not None and weight.slot is not None and bias.slot is not None:
-        weight.slot.uses += 1
-        bias.slot.uses += 1
         result: Tensor = _Affine.call(merge.tick, y4, weight.slot, bias.slot)
         return result.view(y.shape)
     shape = (k, 1, channels, 1)
     if weight is not None:
-        y4 = y4 * _counted(weight).reshape(shape)
+        y4 = y4 * weight.value.reshape(shape)
     if bias is not None:
-        y4 = y4 + _counted(bias).reshape(shape)
+        y4 = y4 + bias.value.reshape(shape)
     return y4.view(y.shape)
-
-
-def _counted(stacked: Stacked) -> Tensor:
-    if stacked.slot is not None:
-        stacked.slot.uses += 1
-    return stacked.value
 
 
 def layer_rule(

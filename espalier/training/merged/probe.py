@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
-from espalier.core.seeds import key, stream
+from espalier.core.seeds import stream
 from espalier.training.losses import PerSample
-from espalier.training.merged.dropout import Noise
 from espalier.training.merged.plan import ROWS, Call, compare
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
@@ -115,7 +115,6 @@ class _Task:
     def merged(self, dtype: torch.dtype, plan: Plan) -> list[Tensor]:
         """Outputs of every client, then gradients of every client, all computed at once."""
         replica = Replica(self.module, self.spec, dtype, training=self.training, plan=plan.calls)
-        replica.merge.noise = _noise()
         views = Stack(self.spec, self._starts(dtype)).views(_CLIENTS)
         sinks = {i: torch.zeros_like(views[i]) for i in replica.trained if self.training}
         replica.bind(views, sinks)
@@ -132,14 +131,14 @@ class _Task:
 
     def one_by_one(self, dtype: torch.dtype) -> list[Tensor]:
         """The same, one client after the other."""
-        outputs, gradients, noise = [], [], _noise()
+        outputs, gradients = [], []
         for client, start in enumerate(self._starts(dtype)):
-            one = copy.deepcopy(self.module).to(dtype).train(self.training)
+            one = _without_dropout(copy.deepcopy(self.module).to(dtype).train(self.training))
             put(one, self.spec, start)
             cut = slice(client * _WIDTH, (client + 1) * _WIDTH)
             x, y = cast(self.x[cut], dtype), cast(self.y[cut], dtype)
             try:
-                with torch.set_grad_enabled(self.training), Seeded(noise.of(client), _WIDTH):
+                with torch.set_grad_enabled(self.training), Seeded(None, _WIDTH):
                     out = one(x)
                 outputs.append(out.detach().reshape(-1))
                 if self.loss is not None:
@@ -158,14 +157,18 @@ class _Task:
     def _starts(self, dtype: torch.dtype) -> list[Tensor]:
         """Three different models near the module's own, so that a mix-up of clients shows."""
         own, size = self.spec.flatten(self.module.state_dict(), dtype), self.spec.n_params
+        noise = torch.from_numpy(stream(0, "probe").standard_normal(size, dtype=np.float32)).to(dtype)
         starts = []
         for client in range(_CLIENTS):
-            noise = torch.from_numpy(stream(0, "probe", client).standard_normal(size)).to(dtype)
             start = own.clone()
-            start[:size] += noise * (0.01 + 0.1 * start[:size].abs())
+            start[:size] += noise.roll(client) * (0.01 + 0.1 * start[:size].abs())
             starts.append(start)
         return starts
 
 
-def _noise() -> Noise:
-    return Noise([key(0, "probe", client) for client in range(_CLIENTS)], _WIDTH)
+def _without_dropout(module: nn.Module) -> nn.Module:
+    """Silence the dropout that layers apply inside themselves (what they call is silenced by `Seeded`)."""
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase | nn.MultiheadAttention):
+            part.dropout = 0.0
+    return module

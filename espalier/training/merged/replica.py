@@ -66,8 +66,6 @@ class Replica:
     def forward(self, x: Tensor, clients: int) -> Tensor:
         """Run merged inputs ``[K·B, ...]`` through the module."""
         self.merge.begin(clients)
-        for slot in self.slots:
-            slot.uses = 0
         with self.merge:
             out: Tensor = self._module(x)
         self.merge.end()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.params import Entry, ParamSpec
+from espalier.training.merged.products import add_product
 
 
 class Slot:
@@ -18,7 +19,7 @@ class Slot:
         sink: Where rules add the gradient, ``[K, *shape]``; None for what is not trained. For plain SGD
             it is ``data`` itself: the step happens inside the backward pass.
         fresh: The sink's contents are stale: the next gradient overwrites instead of adding.
-        uses: How often the forward pass asked for it.
+        uses: How many calls of a recorded forward pass were given it.
     """
 
     __slots__ = ("_leaf", "data", "entry", "fresh", "sink", "uses")
@@ -51,12 +52,9 @@ class Slot:
 
     def add_product(self, left: Tensor, right: Tensor) -> None:
         """Add the batched product ``left [K, a, m] @ right [K, m, b]`` to the sink ``[K, a, b]``."""
-        if self.sink is None:
-            return
-        self.sink.view(left.shape[0], left.shape[1], right.shape[2]).baddbmm_(
-            left, right, beta=0.0 if self.fresh else 1.0
-        )
-        self.fresh = False
+        if self.sink is not None:
+            add_product(self.sink, left, right, fresh=self.fresh)
+            self.fresh = False
 
     def add_one(self, client: int, gradient: Tensor) -> None:
         """Add one client's gradient; `settle` must have been called for a fresh sink."""

@@ -49,9 +49,7 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
     given = {"input_shape": tuple(input_shape), "n_classes": n_classes}
     if ":" in name:
         factory = _imported(name)
-        taken = inspect.signature(factory).parameters
-        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
-        options = {k: v for k, v in given.items() if takes_any or k in taken} | options
+        options = {k: v for k, v in given.items() if _takes(factory, k)} | options
     elif name in _MODELS:
         factory = _MODELS[name]
         known = [p for p in inspect.signature(factory).parameters if p not in given]
@@ -70,6 +68,14 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model {name!r} gave a {type(model).__name__}; a torch.nn.Module is accepted.")
     return model
+
+
+def _takes(factory: Factory, name: str) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters
+    except ValueError:
+        return False
+    return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def _imported(path: str) -> Factory:

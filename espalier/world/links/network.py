@@ -102,7 +102,9 @@ class Network:
     def delay(self, a: int, b: int, nbytes: int) -> float:
         """Return the seconds of a message over the fastest route; inf if there is none."""
         routes = self.routes(a)
-        return float(routes.latency[b] + nbytes * routes.per_byte[b]) if a != b else 0.0
+        if a == b or math.isinf(routes.latency[b]):
+            return 0.0 if a == b else math.inf  # no bytes at all times no bandwidth would not be a number
+        return float(routes.latency[b] + nbytes * routes.per_byte[b])
 
     def route(self, a: int, b: int) -> list[int]:
         """Return the devices of the fastest route, both ends included; empty if there is none."""

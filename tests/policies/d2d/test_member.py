@@ -96,7 +96,7 @@ def test_predictions_are_averaged_over_whole_batches_in_random_order() -> None:
 # -- heads ------------------------------------------------------------------------------------------------
 
 
-def head(**parents: int) -> tuple[Head, Linked]:
+def head() -> tuple[Head, Linked]:
     fleet = Linked({0: HEAD, 1: HEAD, HEAD: CLOUD})
     rules = Rules(pace=HeadPace(2), hand_down=HeadDown())
     return Head(HEAD, rules, fleet), fleet

@@ -99,6 +99,4 @@ def test_dropout_does_drop():
     torch.manual_seed(0)
     plain, dropped = (Trainer(m, "cross_entropy") for m in (nn.Sequential(nn.Identity(), module[1]), module))
     jobs = problem(module)
-    assert any(
-        not torch.equal(a.vector, b.vector) for a, b in zip(plain.run(jobs), dropped.run(jobs), strict=True)
-    )
+    assert any(not torch.equal(a.vector, b.vector) for a, b in zip(plain.run(jobs), dropped.run(jobs), strict=True))

@@ -1,6 +1,6 @@
 """Whatever a model does with its parameters, merged training is the textbook's, bit-independent of the chunk."""
 
-import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ class Base(nn.Module):
         self.head = nn.Linear(SIZE, CLASSES)
 
     def forward(self, x):
-        return self.head(self.body(x).reshape(x.shape[0], -1, SIZE).mean(1))
+        return self.head(self.body(x).contiguous().view(x.shape[0], -1, SIZE).mean(1))
 
 
 class Arithmetic(Base):
@@ -34,7 +34,7 @@ class Arithmetic(Base):
 
     def body(self, x):
         x = 2.0 * self.scale * x + self.shift[: x.shape[1]] - self.shift.mean(0) / 3
-        return (1 - self.scale) * x - -self.scale**2 + x * self.power.exp() + 1 / (self.scale + 1)
+        return (1 - self.scale) * x - -(self.scale**2) + x * self.power.exp() + 1 / (self.scale + 1)
 
 
 class Matrices(Base):
@@ -97,12 +97,12 @@ class Lstms(Base):
         super().__init__()
         self.both = nn.LSTM(SIZE, 4, 2, batch_first=True, bidirectional=True)
         self.time_major = nn.LSTM(8, 3, bias=False)
-        self.projected = nn.LSTM(3, 7, proj_size=SIZE, batch_first=True)
+        self.last = nn.LSTM(3, SIZE, batch_first=True)
 
     def body(self, x):
         y, (h, c) = self.both(x)
         z, _ = self.time_major(y.transpose(0, 1))
-        out, _ = self.projected(z.transpose(0, 1))
+        out, _ = self.last(z.transpose(0, 1))
         return out + h[-1, :, :1].unsqueeze(1) * c[0].mean(1)[:, None, None]
 
 
@@ -247,7 +247,8 @@ def test_what_is_frozen_stays():
     module, jobs = problem(PartlyFrozen, torch.float32, optimizer=Optimizer(lr=0.1, weight_decay=0.1))
     trainer = Trainer(module, "cross_entropy")
     for job, ours in zip(jobs, trainer.run(jobs), strict=True):
-        moved = {e.name for e in trainer.spec.entries if not torch.equal(job.start[e.start : e.stop], ours.vector[e.start : e.stop])}
+        changed = job.start != ours.vector
+        moved = {e.name for e in trainer.spec.entries if changed[e.start : e.stop].any()}
         assert moved == {"head.weight", "head.bias"}
 
 
@@ -258,11 +259,8 @@ def test_a_step_by_hand():
     pool = Memory(torch.tensor([[1.0], [3.0]]), torch.tensor([[0.0], [1.0]]))
     (job,) = make(module, pool, [2], batch=2, optimizer=Optimizer(lr=0.1))
     start = torch.tensor([2.0])
-    from dataclasses import replace
-
     (result,) = Trainer(module, "mse").run([replace(job, start=start)])
     assert result.vector.item() == pytest.approx(0.3)
     # ((2-0)² + (6-1)²)/2 = 14.5.
     assert result.loss == pytest.approx(14.5)
     assert start.item() == 2.0
-    assert math.isfinite(result.loss)

@@ -1,0 +1,38 @@
+"""Fleet time: seconds since the run began, the same on every host up to half a round trip."""
+
+from __future__ import annotations
+
+import time
+
+
+class FleetClock:
+    """The cloud's clock is set once; others set theirs by the cloud's through their parents."""
+
+    def __init__(self) -> None:
+        self._offset = -time.monotonic()
+        self._last = 0.0
+        self._trip = float("inf")
+        self._set_at = 0.0
+
+    def begin(self, epoch: float) -> None:
+        """Count from a moment (seconds since 1970), which a restart remembers."""
+        self._offset = time.time() - epoch - time.monotonic()
+
+    def heard(self, now: float, sent: float) -> float:
+        """Set the clock by what a parent's clock said; ``sent`` is when it was asked (`monotonic`). Return the trip."""
+        arrived = time.monotonic()
+        trip = arrived - sent
+        # A quicker answer is a better one; an old one no longer counts, for clocks drift.
+        if trip <= self._trip or arrived - self._set_at > 300:
+            self._trip, self._set_at = trip, arrived
+            self._offset = now + trip / 2 - arrived
+        return trip
+
+    def now(self) -> float:
+        """Return fleet time; it never goes back."""
+        self._last = max(self._last, self._offset + time.monotonic())
+        return self._last
+
+    def until(self, due: float) -> float:
+        """Return the seconds until a moment of fleet time (0 if it is past)."""
+        return max(0.0, due - self.now())

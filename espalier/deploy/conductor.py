@@ -1,0 +1,338 @@
+"""The cloud's steward: begins and ends the run, arranges the tree, evaluates, and writes the run's record.
+
+The record is the simulator's (`espalier.record.database`): what watches, reports and tabulates simulated runs does the same
+with real ones. Rows and state agree after any kill: the state notes the last row of every table, and rows after it are
+dropped at a restart, because what made them comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.torch import save as to_bytes
+
+from espalier.core.address import Address, host_of, level_of
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import ALL, Arrange, Order, Started
+from espalier.core.store import Ref
+from espalier.deploy.engine import Engine
+from espalier.deploy.items import Score, Work
+from espalier.deploy.members import Member
+from espalier.deploy.registry import Registry
+from espalier.record.database import Recorder
+from espalier.simulator.checkpoint import atomic_write
+
+
+class Conductor:
+    """Conducts one run."""
+
+    def __init__(self, engine: Engine, registry: Registry, directory: Path, start_with: int) -> None:
+        """Go on with the run in a directory, or prepare a new one that begins with so many devices."""
+        self.engine, self.registry, self.directory = engine, registry, directory
+        experiment = engine.charter.experiment
+        entry, spec = experiment.methods[0], engine.charter.card.spec
+        self.recorder = Recorder(
+            directory / "run.sqlite",
+            {
+                "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
+                "reconstruction": entry.method.reconstruction, "seed": engine.charter.seed,
+                "model_bytes": spec.model_bytes, "parameters": spec.n_params, "status": {"state": "running"},
+                "deployed": True,
+            },
+        )  # fmt: skip
+        self._start_with = start_with
+        plain = engine.journal.get("conductor") or {}
+        self.round: int = plain.get("round", 0)
+        self.started: bool = plain.get("started", False)
+        self.ending: bool = plain.get("ending", False)
+        self.finished: bool = plain.get("finished", False)
+        self._closed: dict[Address, int] = plain.get("closed", {})
+        self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
+        self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
+        self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
+        self._moving: dict[int, int] = plain.get("moving", {})
+        self._parents: dict[Address, Address | None] = plain.get("parents", {})
+        self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
+        self.traffic: dict[tuple[str, str, str], int] = {}
+        #: figures of the last evaluation
+        self.last: dict[str, float] = plain.get("last", {})
+        fleet = experiment.fleet
+        self.recorder.meta("fleet", {"devices": fleet.devices, "edges": fleet.edges, "cloud": engine.me})
+        if not self.finished:
+            self.recorder.meta("status", {"state": "running"})
+        engine.frozen = self.ending
+
+    # -- the fleet -------------------------------------------------------------------------------------------
+
+    def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
+        """Hosts came or went: note it, begin the run when enough are there."""
+        engine, directory = self.engine, self.engine.directory
+        for member in joined:
+            self._note_parent(member.address)
+            if self._moving.get(member.address) == member.via:
+                del self._moving[member.address]
+                engine.settled(-1 - member.address, 1)
+            if member.role == "edge" and directory.groups():
+                engine.say(member.address, "groups", groups=directory.groups())
+            if member.role == "device" and self.started and engine.plan.starts == "device":
+                engine.say(member.address, "start")
+            parent = directory.parent(member.address)
+            if parent is not None and member.address in directory.placed and host_of(parent) != engine.me:
+                engine.say(host_of(parent), "reborn", host=member.address)
+        for host in gone:
+            self.recorder.event(engine.now(), "gone", host, {})
+            for node in [n for n in self._parents if host_of(n) == host]:
+                self._note_parent(node)
+        present = sum(m.role == "device" for m in directory.members.values())
+        if not self.started and present >= self._start_with:
+            self._start()
+
+    def _note_parent(self, node: Address) -> None:
+        tree = self.engine.directory.tree
+        parent = tree.parent(node)
+        if self._parents.get(node, -1) != parent:
+            self._parents[node] = parent
+            group = tree.group(node) if self.engine.directory.is_device(node) else ALL
+            self.recorder.move(self.engine.now(), node, parent, group)
+            if self.engine.directory.is_device(node):
+                edge = (self.engine.directory.members[node].via if parent is not None else 0) - tree.n_devices
+                cells = np.zeros(self.engine.charter.card.n_cells, dtype="<i4").tobytes()
+                self.recorder.devices([(node, edge, int(tree.samples[node]), cells)])
+
+    def _start(self) -> None:
+        engine = self.engine
+        self.started = True
+        self.recorder.event(engine.now(), "started", None, {"devices": len(engine.directory.devices())})
+        self.measure()
+        if engine.plan.starts == "root":
+            engine.begin(engine.me, Started())
+        else:
+            for device in engine.directory.devices():
+                engine.say(device, "start")
+
+    # -- the tree --------------------------------------------------------------------------------------------
+
+    def arranged(self, node: Address, arrange: Arrange) -> None:
+        """Change the tree and the groups; rounds open when everybody concerned has confirmed it."""
+        engine, directory = self.engine, self.engine.directory
+        if arrange.root is not None and arrange.root != directory.tree.root:
+            directory.tree.root = arrange.root
+            for host in self._hosts():
+                engine.say(host, "root", root=arrange.root)
+        for child, parent in arrange.parents.items():
+            self._place(child, parent)
+        changed = {int(d): g for d, g in arrange.groups.items() if directory.group(d) != g}
+        if changed:
+            directory.set_groups(changed)
+            for device, group in changed.items():
+                self.recorder.move(engine.now(), device, directory.parent(device), group)
+            heads = {host_of(p) for p in directory.placed.values()}
+            for host in self._hosts():
+                if host >= directory.n_devices or host in heads:
+                    engine.settle(host, engine.say(host, "groups", groups=changed))
+
+    def _hosts(self) -> list[int]:
+        return sorted(h for h in self.engine.directory.members if h != self.engine.me)
+
+    def _place(self, node: Address, parent: Address | None) -> None:
+        engine, directory = self.engine, self.engine.directory
+        old, member = directory.parent(node), directory.members.get(host_of(node))
+        if old == parent or member is None:
+            return
+        over = directory.members.get(host_of(parent)) if parent is not None else None
+        if over is not None and over.role == "edge" and level_of(node) == 0 and member.via != parent:
+            # the link itself moves: the new edge greets it, and the old one hears of it
+            self._moving[node] = over.address
+            engine.settle(-1 - node, 1)
+            number = engine.say(
+                node, "place", node=node, parent=parent, endpoint=over.endpoint, name=over.name, relink=True
+            )
+            engine.settle(node, number)
+            return
+        engine.tell(directory.place(node, parent))
+        self._note_parent(node)
+        host = host_of(node)
+        told: list[tuple[int, int]] = []
+        endpoint, name = (over.endpoint, over.name) if over is not None else ("", "")
+        if host != engine.me:
+            told.append((host, engine.say(host, "place", node=node, parent=parent, endpoint=endpoint, name=name)))
+        if parent is not None and host_of(parent) != engine.me:
+            samples = directory.samples(node)
+            told.append((host_of(parent), engine.say(
+                host_of(parent), "adopt", child=node, parent=parent, samples=samples, name=member.name)))  # fmt: skip
+        if old is not None and host_of(old) not in (engine.me, host):
+            told.append((host_of(old), engine.say(host_of(old), "release", child=node)))
+        for dest, number in told:
+            engine.settle(dest, number)
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    def closed(self, node: Address, progress: int) -> None:
+        """A node has closed a round: does the run's round go on, or the run end?"""
+        engine, directory = self.engine, self.engine.directory
+        self._closed[node] = progress
+        clock, tree = engine.plan.clock, directory.tree
+        if clock == "root":
+            done = progress if node == tree.root else self.round
+        elif clock == "edge":
+            active = [a for a in tree.aggregators() if a != tree.root and tree.has_children(a)]
+            done = min((self._closed.get(a, 0) for a in active), default=0)
+        else:
+            done = min((self._closed.get(a, 0) for a in directory.devices()), default=0)
+        if done <= self.round:
+            return
+        self.round = done
+        limits, schedule = engine.charter.experiment.stop, engine.charter.experiment.evaluate
+        if limits.rounds is not None and done >= limits.rounds:
+            self.end()
+        elif schedule.seconds is None and done % schedule.every == 0:
+            self.measure()
+
+    def end(self) -> None:
+        """The run is over: nothing more happens to the nodes; evaluate once more."""
+        if not self.ending:
+            self.ending = self.engine.frozen = True
+            self.measure(last=True)
+
+    def tick(self) -> None:
+        """Look at the clock: has the run's time run out, is an evaluation due?"""
+        experiment = self.engine.charter.experiment
+        if experiment.stop.seconds is not None and self.started and self.engine.now() >= experiment.stop.seconds:
+            self.end()
+
+    def served(self, node: Address, models: dict[str, Ref]) -> None:
+        """The root's models are evaluated when its round is counted."""
+
+    def ordered(self, order: Order) -> None:
+        """No device lives here."""
+
+    def worked(self, work: Work, seconds: float) -> None:
+        """No device lives here."""
+
+    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the record."""
+        self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
+
+    def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
+        """Hear what another host's runtime has to say."""
+        match kind:
+            case "closed" if host_of(int(data["node"])) == origin:
+                self.closed(int(data["node"]), int(data["progress"]))
+            case "stumbled" if host_of(int(data["node"])) == origin:
+                self.engine.stumbled(int(data["node"]))
+            case "arrange":
+                parents = {int(n): None if p is None else int(p) for n, p in data["parents"].items()}
+                if any(host_of(n) != origin for n in parents) or data["groups"]:
+                    raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
+                self.arranged(origin, Arrange(parents, {}, data["root"]))
+            case "notes":
+                self._noted(origin, data)
+            case _:
+                raise ProtocolError(f"Host {origin} says {kind!r} to the cloud, which is not its to say.")
+
+    def _noted(self, origin: int, data: dict[str, Any]) -> None:
+        for time, kind, node, what in data["events"]:
+            self.recorder.event(float(time), str(kind), None if node is None else int(node), what)
+        for node, kind, start, stop in data["spans"]:
+            self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
+            if self.engine.charter.experiment.record.spans:
+                self.recorder.span(int(node), str(kind), float(start), float(stop))
+        for tier, direction, kind, count in data["traffic"]:
+            self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
+        if data["scores"]:
+            self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
+
+    # -- evaluating ------------------------------------------------------------------------------------------
+
+    def measure(self, last: bool = False) -> None:
+        """Evaluate the root's model (in the worker's thread) and write down what is known then."""
+        engine = self.engine
+        root = engine.served.get(engine.directory.tree.root, {})
+        model = root.get(ALL) if root else engine.store.initial()
+        models = (model,) if model is not None and engine.plan.clock == "root" else ()
+        engine.assign(engine.me, Score(models, {"round": self.round, "time": engine.now(), "last": last}))
+
+    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+        """Write an evaluation down."""
+        time, round, last = (work.action.data[k] for k in ("time", "round", "last"))
+        row = {f"{name}_global": value for name, value in figures[0].items()} if figures else {}
+        directory, recorder = self.engine.directory, self.recorder
+        for scope, first, size in (
+            ("edge", directory.n_devices, directory.n_edges),
+            ("device", 0, directory.n_devices),
+        ):
+            row |= self._spread(time, round, scope, first, size)
+        for name, value in row.items():
+            recorder.metric(time, round, name, value)
+        totals: dict[tuple[str, str, str], int] = dict(self.traffic)
+        for (_, *key), count in self._traffic.items():
+            tier, direction, kind = key
+            totals[tier, direction, kind] = totals.get((tier, direction, kind), 0) + count
+        for (tier, direction, kind), count in sorted(totals.items()):
+            recorder.traffic(time, round, tier, direction, kind, count)
+        self.last = row
+        if last:
+            for kind in ("train", "measure"):
+                seconds = [self._seconds.get((d, kind), 0.0) for d in range(directory.n_devices)]
+                recorder.array(time, round, f"seconds_{kind}", np.array(seconds))
+            self._finish()
+
+    def _spread(self, time: float, round: int, scope: str, first: int, size: int) -> dict[str, float]:
+        """Write what hosts said of themselves: a number each, mean, spread and the worst tenth."""
+        row: dict[str, float] = {}
+        known = {h - first: s for h, s in self._scores.items() if first <= h < first + size}
+        for name in sorted({n for s in known.values() for n in s}):
+            values = np.full(size, np.nan)
+            for place, scores in known.items():
+                values[place] = scores.get(name, np.nan)
+            found = np.sort(values[~np.isnan(values)])
+            if len(found) == 0:
+                continue
+            self.recorder.array(time, round, f"{name}_{scope}", values)
+            tenth = max(1, len(found) // 10)
+            worst = found[:tenth] if name in ("acc", "miou") else found[-tenth:]
+            row |= {
+                f"{name}_{scope}": float(found.mean()),
+                f"{name}_{scope}_std": float(found.std()),
+                f"{name}_{scope}_worst": float(worst.mean()),
+            }
+        return row
+
+    def _finish(self) -> None:
+        engine = self.engine
+        folder = self.directory / "models"
+        folder.mkdir(exist_ok=True)
+        spec = engine.charter.card.spec
+        for group, ref in engine.served.get(engine.directory.tree.root, {}).items():
+            views = {k: v.clone() for k, v in spec.views(engine.store.vector(ref)).items()}
+            atomic_write(folder / f"{'global' if group == ALL else f'global-{group}'}.safetensors", to_bytes(views))
+        for host in self._hosts():
+            engine.say(host, "finish")
+        self.finished = True
+        self.recorder.commit()
+        self.recorder.meta("status", {"state": "finished"})
+
+    def close(self) -> None:
+        """Close the record."""
+        if not self.finished:
+            self.recorder.meta("status", {"state": "stopped"})
+        self.recorder.close()
+
+    # -- saving ----------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the rows, and note how far they go together with the state."""
+        self.recorder.commit()
+        self.engine.journal.put(
+            "conductor",
+            {
+                "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
+                "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
+                "moving": self._moving, "parents": self._parents, "last": self.last,
+                "rows": self.recorder.watermarks(),
+            },
+        )  # fmt: skip
+        self.engine.journal.put("registry", self.registry.known)

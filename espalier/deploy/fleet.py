@@ -1,0 +1,252 @@
+"""A whole fleet on this machine, every node a process of its own, with its own certificates: for trying out and for tests.
+
+    with LocalFleet(experiment, directory) as fleet:
+        fleet.start()
+        fleet.wait()
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from espalier.core.errors import ConfigError, EspalierError, RunError
+from espalier.deploy import certs
+from espalier.deploy.launch import CloudOptions, Options, run, wait_for_file
+from espalier.deploy.ops import ask
+from espalier.experiment import Experiment
+
+LOCAL = "127.0.0.1"
+#: seconds that a node may take to start, or to stop
+SLOW = 60.0
+_PARENT_DEATH = 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """One node of a local fleet."""
+
+    name: str
+    options: Options
+    parent: str | None = None
+
+
+class LocalFleet:
+    """Starts, watches and ends the nodes of an experiment's fleet: cloud, servers between, edges, devices."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        directory: Path,
+        *,
+        ca: Path | None = None,
+        device: Callable[[int], Mapping[str, Any]] = lambda number: {},
+        edge: Callable[[int], Mapping[str, Any]] = lambda number: {},
+        data_dir: Path | None = None,
+        log_level: str = "info",
+        **cloud: Any,
+    ) -> None:
+        """Plan a fleet.
+
+        Args:
+            experiment: Of one method and one seed.
+            directory: Every node has a directory of its own in it; the cloud's is the run directory.
+            ca: The certificate authority's directory (default: one is made in ``directory/ca``).
+            device: What a device's :class:`~espalier.deploy.launch.Options` should have besides, by its number.
+            edge: The same for edges.
+            data_dir: Where dataset files are looked for first.
+            log_level: Of every node's log, ``directory/NAME/node.log``.
+            cloud: What :class:`~espalier.deploy.launch.CloudOptions` should have besides.
+        """
+        self.experiment, self.directory = experiment, directory
+        self._ca = ca or directory / "ca"
+        self._cloud = cloud
+        self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level}
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["espalier.deploy.preload"])
+        self.processes: dict[str, BaseProcess] = {}
+        self.members: dict[str, Member] = {}
+        fleet = experiment.fleet
+        self._add("cloud", "cloud", None, listen=f"{LOCAL}:0", ops="0")
+        above = ["cloud"]
+        for tier in reversed(range(len(fleet.tiers))):
+            names = [f"server-{tier}-{i}" for i in range(fleet.tiers[tier])]
+            first = fleet.edges + sum(fleet.tiers[:tier])
+            for i, name in enumerate(names):
+                self._add(name, "edge", above[i * len(above) // len(names)], listen=f"{LOCAL}:0", number=first + i)
+            above = names
+        for i in range(fleet.edges):
+            options = {"listen": f"{LOCAL}:0", "number": i, **edge(i)}
+            self._add(f"edge-{i}", "edge", above[i * len(above) // fleet.edges], **options)
+        places = self._places()
+        for i in range(fleet.devices):
+            self._add(f"device-{i}", "device", f"edge-{places[i]}", **{"number": i, **device(i)})
+
+    def _places(self) -> list[int]:
+        """Return the edge of every device: the partition's, so that a real fleet is the simulated one."""
+        data = self.experiment.dataset(self._common["data_dir"])  # type: ignore[arg-type]
+        parted = self.experiment.split(data, self.experiment.seeds[0])
+        return [int(e) for e in parted.edge]
+
+    def _add(self, name: str, role: str, parent: str | None, **options: Any) -> None:
+        where = self.directory / name
+        common = {**self._common, "log_file": where / "node.log", "directory": where}
+        found = Options(certs=self._ca / name, **{**common, **options})
+        self.members[name] = Member(name, found, parent)
+        where.mkdir(parents=True, exist_ok=True)
+        if not (self._ca / "ca.key").exists():
+            certs.init(self._ca)
+        if not (self._ca / name / "node.pem").exists():
+            certs.issue(self._ca, name, role, [LOCAL, "localhost"])
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        """Start all nodes (or some), parents before children."""
+        waves: dict[int, list[str]] = {}
+        for name in names or self.members:
+            waves.setdefault(self._depth(name), []).append(name)
+        for depth in sorted(waves):
+            for name in waves[depth]:
+                self.launch(name)
+            for name in waves[depth]:
+                if self.members[name].options.listen is not None:
+                    self.endpoint(name)
+
+    def launch(self, name: str, **changes: Any) -> None:
+        """Start one node (again), with other options if need be."""
+        member = self.members[name]
+        options = replace(member.options, **changes)
+        if member.parent is not None and not options.parents:
+            options = replace(options, parents=(self.address(member.parent),))
+        (self.directory / name / "endpoint").unlink(missing_ok=True)
+        if options.listen is not None and options.listen.endswith(":0") and name in self._ports():
+            # children look for a node where it was
+            options = replace(options, listen=f"{LOCAL}:{self._ports()[name]}")
+        cloud = {"table": self.experiment.to_plain(), **self._cloud} if name == "cloud" else None
+        process = self._context.Process(target=_node, args=(options, cloud), name=name, daemon=False)
+        process.start()
+        self.processes[name] = process
+
+    def _ports(self) -> dict[str, str]:
+        found = {}
+        for name in self.members:
+            path = self.directory / name / "port"
+            if path.is_file():
+                found[name] = path.read_text()
+        return found
+
+    def endpoint(self, name: str) -> str:
+        """Return where a node listens, as soon as it does."""
+        process = self.processes[name]
+        text = wait_for_file(self.directory / name / "endpoint", SLOW, process.is_alive)
+        (self.directory / name / "port").write_text(text.rpartition(":")[2])
+        return text
+
+    def address(self, name: str) -> str:
+        """Return a node as a child's ``--parent`` names it."""
+        return f"{name}@{self.endpoint(name)}"
+
+    def _depth(self, name: str) -> int:
+        parent = self.members[name].parent
+        return 0 if parent is None else 1 + self._depth(parent)
+
+    def wait(self, seconds: float = 3600.0, progress: Callable[[LocalFleet], None] | None = None) -> None:
+        """Wait until the run is over.
+
+        Raises:
+            RunError: It is not over in time, or the cloud failed.
+        """
+        until = time.monotonic() + seconds
+        while self.processes["cloud"].is_alive():
+            if time.monotonic() > until:
+                raise RunError(f"The fleet is not done after {seconds:g} s; look at {self.directory}/*/node.log.")
+            if progress is not None:
+                progress(self)
+            self.processes["cloud"].join(0.05 if progress is None else 0.5)
+        code = self.processes["cloud"].exitcode
+        if code != 0:
+            raise RunError(f"The cloud ended with code {code}; look at {self.directory}/cloud/node.log.")
+        for name, process in self.processes.items():
+            process.join(max(0.0, min(15.0, until - time.monotonic())))
+            if process.is_alive():
+                raise RunError(f"{name} goes on although the run is over.")
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a node; wait for its end if it is a deadly one."""
+        process = self.processes[name]
+        assert process.pid is not None
+        os.kill(process.pid, number)
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            process.join(SLOW)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Ask a node how it is."""
+        return ask(self.directory / name, do="status")
+
+    def move(self, name: str, parent: str) -> None:
+        """Tell a node to go to another parent."""
+        ask(self.directory / name, do="move", parent=self.address(parent))
+
+    def until(self, name: str, holds: Callable[[dict[str, Any]], bool], seconds: float = 30.0) -> dict[str, Any]:
+        """Wait until a node's status is as wished."""
+        end = time.monotonic() + seconds
+        found: dict[str, Any] = {}
+        while time.monotonic() < end:
+            try:
+                found = self.status(name)
+                if holds(found):
+                    return found
+            except (ConfigError, OSError, ValueError):
+                pass  # it is not there yet, or not any more
+            time.sleep(0.02)
+        raise RunError(f"{name} is not as wished after {seconds:g} s: {found}.")
+
+    def stop(self) -> None:
+        """End every node: in good order, and by force if that takes too long."""
+        alive = [p for p in self.processes.values() if p.is_alive()]
+        for process in alive:
+            process.terminate()
+        until = time.monotonic() + 10
+        for process in alive:
+            process.join(max(0.1, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join(5)
+
+    def __enter__(self) -> LocalFleet:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _node(options: Options, cloud: dict[str, Any] | None) -> None:
+    """Run one node in a process of its own."""
+    die_with_parent()
+    conducting = None
+    try:
+        if cloud is not None:
+            conducting = CloudOptions(Experiment.build(cloud.pop("table")), **cloud)
+        run(options, conducting)
+    except EspalierError as error:
+        print(f"espalier: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the process that started this one ends, however it ends."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM)

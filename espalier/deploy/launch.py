@@ -1,0 +1,252 @@
+"""Start one node: from what its operator says to a running host."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from espalier.core.errors import ConfigError, EspalierError, RunError
+from espalier.deploy.certs import Bundle
+from espalier.deploy.charter import Card, Charter, card_of
+from espalier.deploy.encoding import Compress
+from espalier.deploy.gate import parse_parent
+from espalier.deploy.holdings import Holdings, from_arrays, read_arrays, shape_of, share
+from espalier.deploy.host import Host, Settings
+from espalier.deploy.journal import Journal
+from espalier.deploy.learner import Blind, Learner, OwnLearner
+from espalier.deploy.limits import Limits
+from espalier.deploy.log import Log
+from espalier.deploy.ops import Ops
+from espalier.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says of any node.
+
+    Attributes:
+        certs: The directory of its certificates.
+        directory: Where it keeps its state.
+        listen: ``host:port``, or None.
+        advertise: ``host:port`` under which others reach it.
+        parents: ``host:port`` or ``name@host:port`` each.
+        data: A file, a function, ``"share"``, or None.
+        data_dir: Where dataset files are looked for first.
+        client: A user's own client, ``package.module:factory``.
+        flower_client: A Flower client, ``package.module:client_fn``.
+        allow_models: Models of the user's own that may be imported.
+        number: The number it would like.
+        aggregates: Whether it may be head of a cluster of devices.
+        ops: ``[host:]port`` of health and metrics, or None.
+        log_file: Where its log goes; standard error by default.
+        log_level: The least level that is written.
+    """
+
+    certs: Path
+    directory: Path | None = None
+    listen: str | None = None
+    advertise: str | None = None
+    parents: tuple[str, ...] = ()
+    data: str | None = None
+    data_dir: Path | None = None
+    client: str | None = None
+    flower_client: str | None = None
+    allow_models: tuple[str, ...] = ()
+    number: int = -1
+    aggregates: bool = False
+    ops: str | None = None
+    log_file: Path | None = None
+    log_level: str = "info"
+
+
+@dataclass(frozen=True)
+class CloudOptions:
+    """What the command line says of a cloud besides.
+
+    Attributes:
+        experiment: Of one method and one seed.
+        start_with: Devices that must be there (None: all of fleet.devices).
+        patience: Seconds that a lost child is waited for.
+        compress: How models travel.
+        limits: Of every node.
+        scripted: Seconds per mini-batch that every device takes and reports.
+        allow: A file with the names that may join.
+        classes: Classes of the task, where the data do not show them all.
+    """
+
+    experiment: Experiment
+    start_with: int | None = None
+    patience: float = 10.0
+    compress: Compress = "none"
+    limits: Limits = field(default_factory=Limits)
+    scripted: float | None = None
+    allow: Path | None = None
+    classes: int | None = None
+
+
+def run(options: Options, cloud: CloudOptions | None = None) -> None:
+    """Run a node until the fleet is done or a signal ends it.
+
+    Raises:
+        EspalierError: What the operator must mend.
+    """
+    bundle = Bundle.read(options.certs)
+    role = bundle.identity.role
+    if (role == "cloud") != (cloud is not None):
+        raise ConfigError(f"--certs {options.certs}: the certificate is a {role}'s; issue one for this node's role.")
+    log = Log(bundle.identity.name, options.log_file, options.log_level)
+    log("starting", role=role, pid=os.getpid())
+    try:
+        asyncio.run(_run(bundle, options, cloud, log))
+    except EspalierError as error:
+        log("failed", level="error", why=str(error))
+        raise
+    finally:
+        log.close()
+
+
+async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log: Log) -> None:
+    settings = Settings(
+        lambda charter, address: make_learner(charter, address, options, bundle.identity.role),
+        options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
+        options.number, options.aggregates,
+    )  # fmt: skip
+    if cloud is not None:
+        settings = _conducted(settings, options, cloud)
+    elif not settings.parents:
+        raise ConfigError("--parent: must be given for every node but the cloud.")
+    host = Host(bundle, settings, log)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, host.stop, f"signal {number.name}")
+    ops = Ops(host)
+    await ops.start(options.ops, options.directory)
+    watch = asyncio.create_task(_publish(host, ops, options.directory))
+    try:
+        await host.run()
+    finally:
+        watch.cancel()
+        await ops.stop()
+
+
+async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:
+    """Write down where the node listens, for whoever started it."""
+    if directory is None:
+        return
+    while host.settings.listen is not None and not host.endpoint:
+        await asyncio.sleep(0.01)
+    with contextlib.suppress(OSError):
+        for name, text in (("endpoint", host.endpoint), ("ops", str(ops.port or ""))):
+            path = directory / f"{name}.tmp"
+            path.write_text(text)
+            path.replace(directory / name)
+
+
+# -- learners --------------------------------------------------------------------------------------------------
+
+
+def make_learner(charter: Charter, address: int, options: Options, role: str) -> Learner:
+    """Make what a node learns with."""
+    if options.flower_client is not None or options.client is not None:
+        from espalier.deploy import clients
+
+        if options.flower_client is not None:
+            return clients.flower(charter, address, options.flower_client)
+        assert options.client is not None
+        return clients.plain(charter, address, options.client)
+    held = _holdings(charter, address, options)
+    if role == "edge" and held.test is None and held.personal is None:
+        return Blind()
+    if role == "device" and not held.samples:
+        raise ConfigError("--data: a device needs samples to train on (x and y).")
+    return OwnLearner(charter, held, options.allow_models)
+
+
+def _holdings(charter: Charter, address: int, options: Options) -> Holdings:
+    if options.data is None:
+        return Holdings()
+    if options.data == "share":
+        experiment = charter.experiment
+        dataset = experiment.dataset(options.data_dir)
+        return share(experiment, dataset, experiment.split(dataset, charter.seed), address)
+    arrays = read_arrays(options.data)
+    return from_arrays(arrays, f"--data {options.data}", charter.card.kind, charter.card.n_classes)
+
+
+# -- the cloud ---------------------------------------------------------------------------------------------------
+
+
+def _conducted(settings: Settings, options: Options, cloud: CloudOptions) -> Settings:
+    """Add what only a cloud has: a charter, kept from an earlier life if there was one."""
+    if options.directory is None or options.listen is None:
+        raise ConfigError("--dir and --listen: must be given for a cloud.")
+    charter = _charter(options, cloud, options.directory)
+    start = cloud.experiment.fleet.devices if cloud.start_with is None else cloud.start_with
+    return replace(
+        settings, charter=charter, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem"
+    )
+
+
+def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
+    from espalier.simulator.directory import describe
+
+    card = _card(options, cloud)
+    charter = Charter(
+        f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
+        cloud.compress, cloud.scripted,
+    )  # fmt: skip
+    journal = Journal(directory)
+    try:
+        kept = journal.get("charter")
+        if kept is None:
+            describe(directory / "run.toml", cloud.experiment, options.data_dir)
+            journal.put("charter", charter.to_bytes())
+            return charter
+    finally:
+        journal.close()
+    before = Charter.of_bytes(kept)
+    if replace(charter, run=before.run).to_bytes() != kept:
+        raise RunError(
+            f"{directory} holds the state of another fleet: its experiment or options differ. Choose another directory, "
+            "or start the cloud as before."
+        )
+    return before
+
+
+def _card(options: Options, cloud: CloudOptions) -> Card:
+    experiment = cloud.experiment
+    if options.data in (None, "share"):
+        data = experiment.dataset(options.data_dir)
+        return card_of(
+            experiment, data.input_shape, data.n_classes, n_cells=data.n_cells, kind=data.kind,
+            vocabulary=data.vocabulary,
+        )  # fmt: skip
+    assert options.data is not None
+    arrays = read_arrays(options.data)
+    held = from_arrays(arrays, f"--data {options.data}", None, cloud.classes)
+    found = held.test
+    if found is None:
+        raise ConfigError(f"--data {options.data}: a cloud needs test data, x_test and y_test.")
+    labels = arrays["y_test"]
+    kind = "classification" if labels.dtype.kind in "iubUS" and labels.ndim == 1 else "regression"
+    outputs = int(found.cells.max()) + 1 if kind == "classification" else int(labels.reshape(len(labels), -1).shape[1])
+    return card_of(
+        experiment, shape_of(arrays), cloud.classes or outputs, n_cells=cloud.classes or outputs, kind=kind
+    )
+
+
+def wait_for_file(path: Path, seconds: float, alive: Any = lambda: True) -> str:
+    """Return the text of a file as soon as it is there."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and alive():
+        with contextlib.suppress(OSError):
+            return path.read_text()
+        time.sleep(0.01)
+    raise RunError(f"{path} did not appear within {seconds:g} s; look at the node's log.")

@@ -1,0 +1,72 @@
+"""The cloud's register: which name has which number, and who may join at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from espalier.core.errors import ConfigError
+
+
+class Registry:
+    """Numbers devices ``0 … N-1`` and servers from ``N`` on, once and for all of a run."""
+
+    def __init__(self, n_devices: int, n_edges: int, known: dict[str, tuple[int, str]] | None = None) -> None:
+        self.n_devices, self.n_edges = n_devices, n_edges
+        #: name -> (address, role)
+        self.known: dict[str, tuple[int, str]] = dict(known or {})
+        #: the names that may join; None: everybody with a certificate of this fleet
+        self.allowed: frozenset[str] | None = None
+
+    def enrol(self, name: str, role: str, wish: int = -1) -> int:
+        """Return the address of a name, giving it one if it has none.
+
+        Args:
+            name: From its certificate.
+            role: ``"device"`` or ``"edge"``.
+            wish: The number it would like among devices, or among edges; it gets it if it is free.
+
+        Raises:
+            ConfigError: It may not join, or all numbers are taken.
+        """
+        if self.allowed is not None and name not in self.allowed:
+            raise ConfigError(f"{name} is not on the list of nodes that may join.")
+        if name in self.known:
+            address, before = self.known[name]
+            if before != role:
+                raise ConfigError(f"{name} was enrolled as a {before} and comes back as a {role}.")
+            return address
+        if role not in ("device", "edge"):
+            raise ConfigError(f"{name} comes as {role!r}; devices and edges may join.")
+        taken = {address for address, _ in self.known.values()}
+        if role == "device":
+            numbers = [wish] if 0 <= wish < self.n_devices and wish not in taken else range(self.n_devices)
+            free = next((n for n in numbers if n not in taken), None)
+            if free is None:
+                raise ConfigError(
+                    f"All {self.n_devices} devices of fleet.devices have enrolled; raise it for a larger fleet."
+                )
+        else:
+            wanted = self.server(wish) if wish >= 0 else -1
+            first = self.server(0)
+            free = wanted if wanted >= 0 and wanted not in taken else -1
+            number = 0
+            while free < 0:
+                if self.server(number) not in taken:
+                    free = self.server(number)
+                number += 1
+            assert free >= first
+        self.known[name] = (free, role)
+        return free
+
+    def server(self, number: int) -> int:
+        """Return the address of the server of a number: edges first, then those above them."""
+        return self.n_devices + number + (1 if number >= self.n_edges else 0)
+
+
+def read_names(path: Path) -> frozenset[str]:
+    """Read a list of names, one per line; ``#`` begins a comment."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--allow {path}: cannot be read ({error}); give a file with one name per line.") from error
+    return frozenset(name for line in lines if (name := line.partition("#")[0].strip()))

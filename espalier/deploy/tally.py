@@ -1,0 +1,111 @@
+"""What a host looks at now and then: bytes it has sent, lists on disk that may have changed, links to peers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from espalier.core.errors import EspalierError
+from espalier.deploy import wire
+from espalier.deploy.conductor import Conductor
+from espalier.deploy.items import Call
+from espalier.deploy.protocol import espalier_pb2 as pb
+from espalier.deploy.registry import read_names
+from espalier.deploy.transport import Link, Traffic, dial
+from espalier.deploy.vassal import Vassal
+
+if TYPE_CHECKING:
+    from espalier.deploy.host import Host
+
+
+class Tally:
+    """Counts, and keeps links to peers."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._past: dict[tuple[str, str, str], int] = {}
+        self._open: dict[Link, tuple[str, str]] = {}
+        self._allow_read = 0.0
+
+    # -- bytes -------------------------------------------------------------------------------------------------
+
+    def sent(self) -> dict[tuple[str, str, str], int]:
+        """Return the bytes that this host has sent: (tier, direction, kind) -> bytes."""
+        host, roster = self._host, self._host.roster
+        now: dict[Link, tuple[str, str]] = {}
+        if roster.parent is not None:
+            tier = "dev-edge" if host.identity.role == "device" else "edge-cloud"
+            now[roster.parent] = (tier, "up")
+        for child in roster.children.values():
+            now[child.link] = ("dev-edge" if child.role == "device" else "edge-cloud", "down")
+        for link in roster.peers.values():
+            now[link] = ("dev-dev", "peer")
+        for link, key in list(self._open.items()):
+            if link not in now:
+                self._add(self._past, key, link.traffic)
+                del self._open[link]
+        self._open |= now
+        total = dict(self._past)
+        for link, key in self._open.items():
+            self._add(total, key, link.traffic)
+        return total
+
+    def _add(self, total: dict[tuple[str, str, str], int], key: tuple[str, str], traffic: Traffic) -> None:
+        for kind, count in (("model", traffic.models_out), ("ctrl", traffic.control_out)):
+            if count:
+                total[*key, kind] = total.get((*key, kind), 0) + count
+
+    # -- now and then ------------------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Look after everything that changes by itself."""
+        host = self._host
+        if host.engine is None or host.steward is None:
+            return
+        sent, steward = self.sent(), host.steward
+        self._look_at_lists()
+
+        def note() -> None:
+            steward.traffic = sent
+            if isinstance(steward, Conductor):
+                steward.tick()
+
+        host.put(Call(note))
+
+    def _look_at_lists(self) -> None:
+        """The cloud's lists may be changed while it runs: revoked certificates, names that may join."""
+        host = self._host
+        if host.registry is None:
+            return
+        path = host.settings.crl
+        try:
+            if path is not None and path.is_file():
+                host.revocations(path.read_bytes())
+            allow = host.settings.allow
+            if allow is not None and allow.stat().st_mtime != self._allow_read:
+                self._allow_read = allow.stat().st_mtime
+                host.registry.allowed = read_names(allow)
+        except (OSError, EspalierError) as error:
+            host.log("a list cannot be read", level="error", why=str(error))
+
+    # -- peers ---------------------------------------------------------------------------------------------------
+
+    async def keep_peer(self, address: int) -> None:
+        """Keep a link of one's own to a peer while an arrangement wants it; without it, letters go by way of the parents."""
+        host = self._host
+        while isinstance(host.steward, Vassal) and address in host.steward.peers and not host.stopping:
+            endpoint, name = host.steward.peers[address]
+            hello = pb.Hello(version=wire.VERSION, member=host.myself().to_wire(), peer=True, run=host.run_name)
+
+            async def take(link: Link, frame: pb.Frame) -> None:
+                if frame.HasField("welcome"):
+                    host.add_peer(address, link)
+                elif host.post is not None:
+                    host.post.take(link, frame)
+
+            await dial(host.bundle, endpoint, name, hello, take, connected=lambda link: None)
+            link = host.roster.peers.pop(address, None)
+            if link is not None and host.post is not None:
+                host.post.drop(link)
+            await asyncio.sleep(random.uniform(0.5, 1.5))

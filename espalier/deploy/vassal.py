@@ -1,0 +1,180 @@
+"""The steward of every host but the cloud: follows the cloud's instructions and keeps it informed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from espalier.core.address import Address, host_of, level_of
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import Arrange, Measure, Order, Started
+from espalier.core.store import Ref
+from espalier.deploy.engine import Engine
+from espalier.deploy.items import Score, Work
+from espalier.deploy.members import Member
+
+#: seconds between two batches of notes to the cloud
+NOTES = 1.0
+
+
+class Vassal:
+    """An edge's or a device's steward."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.finished = False
+        #: where an arrangement wants this host's link to lead: (endpoint, name), or None
+        self.redirect: tuple[str, str] | None = None
+        #: peers that this host should have links of its own to: address -> (endpoint, name)
+        self.peers: dict[int, tuple[str, str]] = engine.journal.get("peers") or {}
+        #: peers that may link here: name -> address
+        self.kin: dict[str, int] = engine.journal.get("kin") or {}
+        #: bytes this host has sent so far: (tier, direction, kind) -> bytes; set by the host
+        self.traffic: dict[tuple[str, str, str], int] = {}
+        self._told: dict[tuple[str, str, str], int] = {}
+        self._events: list[tuple[float, str, int | None, dict[str, Any]]] = []
+        self._spans: list[tuple[int, str, float, float]] = []
+        self._scores: dict[str, Any] = {}
+        self._at = 0.0
+
+    # -- what the nodes of this host do ----------------------------------------------------------------------
+
+    def closed(self, node: Address, progress: int) -> None:
+        """Tell the cloud, if these rounds are the run's."""
+        directory, clock = self.engine.directory, self.engine.plan.clock
+        level = "device" if directory.is_device(node) else "edge"
+        if clock == level or node == directory.tree.root:
+            self.engine.say(directory.cloud, "closed", node=node, progress=progress)
+
+    def served(self, node: Address, models: dict[str, Ref]) -> None:
+        """Score the models in use here, if this host has something to score them on."""
+        engine = self.engine
+        level = "device" if engine.directory.is_device(node) else "edge"
+        if engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
+            self._score(node, next(iter(models.values())))
+
+    def ordered(self, order: Order) -> None:
+        """Score the model that a device is handed."""
+        if self.engine.plan.serves != "device" and order.ask is None and order.models:
+            self._score(order.to, next(iter(order.models.values())))
+
+    def _score(self, node: Address, model: Ref) -> None:
+        for work in [w for w in self.engine.works.values() if isinstance(w.action, Score)]:
+            del self.engine.works[work.id]  # only the newest is of interest
+        self.engine.assign(node, Score((model,), {"node": node}))
+
+    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+        """Tell the cloud how good the model in use is here."""
+        if figures:
+            self._scores = figures[0]
+
+    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+        """Note something for the cloud's record."""
+        self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
+
+    def worked(self, work: Work, seconds: float) -> None:
+        """Note a span of work."""
+        kind = "measure" if isinstance(work.action, Measure) else "train"
+        stop = self.engine.now()
+        self._spans.append((host_of(work.node), kind, max(0.0, stop - seconds), stop))
+
+    def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
+        """Greetings travel up by themselves."""
+
+    def arranged(self, node: Address, arrange: Arrange) -> None:
+        """A node of this host chose its own place: the cloud arranges it for everybody."""
+        engine = self.engine
+        engine.say(
+            engine.directory.cloud, "arrange", parents=dict(arrange.parents), groups=dict(arrange.groups),
+            root=arrange.root,
+        )  # fmt: skip
+
+    # -- what others say -----------------------------------------------------------------------------------
+
+    def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
+        """Follow an instruction of the cloud, or hear of a child that has stumbled."""
+        engine = self.engine
+        if kind == "stumbled":
+            node = int(data["node"])
+            if host_of(node) != origin:
+                raise ProtocolError(f"Host {origin} says that {node} has stumbled: nobody speaks for another.")
+            engine.stumbled(node)
+            return
+        if origin != engine.directory.cloud:
+            raise ProtocolError(f"Host {origin} gives the instruction {kind!r}; only the cloud does.")
+        match kind:
+            case "groups":
+                engine.directory.set_groups({int(d): str(g) for d, g in data["groups"].items()})
+            case "place":
+                self._placed(data)
+            case "adopt":
+                self._adopted(data)
+            case "release":
+                child = int(data["child"])
+                engine.directory.placed.pop(child, None)
+                engine.tell(engine.directory.attach(child, None))
+            case "reborn":
+                engine.reborn(int(data["host"]))
+            case "root":
+                engine.directory.tree.root = int(data["root"])
+            case "start":
+                engine.begin(engine.me, Started())
+            case "finish":
+                self.finished = True
+            case _:
+                raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
+
+    def _placed(self, data: dict[str, Any]) -> None:
+        """The cloud put a node of this host under another parent (or back under its link's)."""
+        engine, node = self.engine, int(data["node"])
+        parent = None if data["parent"] is None else int(data["parent"])
+        if host_of(node) != engine.me:
+            raise ProtocolError(f"Host {engine.me} is told where node {node} belongs, which is not its own.")
+        if data.get("relink"):
+            # another server: not the logical parent alone, the link itself goes there
+            self.redirect = (str(data["endpoint"]), str(data["name"]))
+            engine.directory.placed.pop(node, None)
+            return
+        engine.tell(engine.directory.place(node, parent))
+        for host in [h for h in self.peers if h not in {host_of(p) for p in engine.directory.placed.values()}]:
+            del self.peers[host]
+        if parent is not None and data.get("endpoint") and host_of(parent) != engine.me:
+            self.peers[host_of(parent)] = (str(data["endpoint"]), str(data["name"]))
+        engine.journal.put("peers", self.peers)
+
+    def _adopted(self, data: dict[str, Any]) -> None:
+        """A node reports to one of this host's from now on."""
+        engine, child, parent = self.engine, int(data["child"]), int(data["parent"])
+        directory = engine.directory
+        if host_of(parent) != engine.me:
+            raise ProtocolError(f"Host {engine.me} is given a child for node {parent}, which is not its own.")
+        engine.tell(directory.attach(child, None))
+        if directory.is_device(child):
+            directory.tree.samples[child] = int(data["samples"])
+        directory.placed[child] = parent
+        if data.get("name"):
+            self.kin[str(data["name"])] = host_of(child)
+            engine.journal.put("kin", self.kin)
+        engine.tell(directory.attach(child, parent))
+
+    # -- notes -----------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Send what was noted, at most once a second."""
+        engine = self.engine
+        if engine.now() - self._at < NOTES:
+            return
+        traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
+        if not (self._events or self._spans or self._scores or (traffic and self._worth(traffic))):
+            return
+        self._at = engine.now()
+        engine.say(
+            engine.directory.cloud, "notes", events=self._events[:200], spans=self._spans[:1000], scores=self._scores,
+            traffic=[[*key, count] for key, count in traffic.items()],
+        )  # fmt: skip
+        self._told |= traffic
+        self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
+
+    def _worth(self, traffic: dict[tuple[str, str, str], int]) -> bool:
+        """Whether bytes alone are worth a letter: each letter makes bytes of its own."""
+        return sum(v - self._told.get(k, 0) for k, v in traffic.items()) > 20_000

@@ -1,0 +1,102 @@
+"""What all figures have in common: units on every axis, plain numbers, and Plotly takes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from espalier.core.errors import ConfigError
+from espalier.report.curves import AXES, curves, measures
+from espalier.report.figures import Figure, byte_unit, numbers, thin, time_unit, to_plotly
+from espalier.report.groups import compare
+from espalier.report.page import dumps, finals
+from espalier.report.pictures import figures_of
+from espalier.report.reading import opened, read_all
+from espalier.report.sections import Room, detail, spread_section
+
+
+@pytest.fixture(scope="module")
+def every(runs: Path) -> dict[str, Figure]:
+    readings = read_all([runs])
+    comparison = compare(readings)
+    found = dict(figures_of(readings))
+    found |= {f"{x}/{m}": curves(comparison, x, m) for x in AXES for m in measures(comparison)}
+    found |= spread_section(comparison, *finals(comparison))["figures"]
+    for name in ("a", "b", "c"):
+        with opened(runs / name / "seed-0") as run:
+            part = detail(run, "acc", Room())
+        found |= {f"{name}/{k}": v for k, v in part["figures"].items()}
+        found |= {f"{name}/{n['title']}": n["figure"] for n in part["notes"]}
+    return found
+
+
+def test_every_axis_has_a_unit(every: dict[str, Figure]) -> None:
+    assert len(every) > 40
+    for name, figure in every.items():
+        for side in ("xaxis", "yaxis"):
+            axis = figure["layout"][side]
+            if axis.get("visible") is False:
+                assert "tree" in name
+                continue
+            title = axis["title"]["text"]
+            assert "(" in title and ")" in title, (name, side, title)
+        for trace in figure["data"]:
+            if "colorbar" in trace:
+                assert "(" in trace["colorbar"]["title"]["text"], name
+
+
+def test_figures_are_plain_json_and_plotly_takes_them(every: dict[str, Figure]) -> None:
+    for name, figure in every.items():
+        json.loads(dumps(figure))
+        assert to_plotly(figure).to_plotly_json()["data"], name
+
+
+def test_sliders_of_figures_with_frames(every: dict[str, Figure]) -> None:
+    shown = to_plotly(every["a/tree"])
+    assert len(shown.layout.sliders[0].steps) == len(shown.frames) == len(every["a/tree"]["frames"])
+
+
+def test_only_six_colours_are_used(every: dict[str, Figure]) -> None:
+    from espalier.report.palette import AWAY, LIGHT, MUTED, WAITING
+
+    known = {*LIGHT, MUTED[0], WAITING[0], AWAY[0], "#ffffff"}
+    for name, figure in every.items():
+        text = json.dumps(figure)
+        found = {text[i : i + 7] for i in range(len(text)) if text[i - 1] == '"' and text[i] == "#"}
+        assert found <= known, name
+
+
+def test_numbers_keep_digits_and_lose_what_is_not_finite() -> None:
+    assert numbers([0.123456789, 123456.789, float("nan"), float("inf"), 0.0, -1e-9]) == [
+        0.12346, 123460.0, None, None, 0.0, -1e-9,
+    ]  # fmt: skip
+    assert numbers(np.array([1 / 3]), 2) == [0.33]
+
+
+def test_units_suit_the_size() -> None:
+    assert time_unit(100) == ("s", 1.0) and time_unit(181) == ("min", 60.0) and time_unit(4e5) == ("d", 86400.0)
+    assert byte_unit(0) == ("B", 1.0) and byte_unit(2.5e6) == ("MB", 1e6)
+
+
+def test_thinning_keeps_the_ends() -> None:
+    assert thin(5, 10).tolist() == [0, 1, 2, 3, 4]
+    assert thin(101, 3).tolist() == [0, 50, 100]
+
+
+def test_wrong_names_are_refused(runs: Path) -> None:
+    comparison = compare(read_all([runs]))
+    with pytest.raises(ConfigError, match=r"x = 'rounds'.*round, time, bytes.*Did you mean 'round'"):
+        curves(comparison, "rounds")
+    with pytest.raises(ConfigError, match=r"measure = 'acc_edges'.*Did you mean 'acc_edge'"):
+        curves(comparison, "round", "acc_edges")
+
+
+def test_curves_show_every_seed_on_hover(runs: Path) -> None:
+    figure = curves(compare(read_all([runs])), "round", "acc_device")
+    lines = [t for t in figure["data"] if t.get("showlegend") is not False]
+    assert [t["name"] for t in lines] == ["HierFAVG", "CSAHFL", "Flat &lt;i&gt;"]
+    assert all("seed 0: " in t["text"][3] and "seed 1: " in t["text"][3] for t in lines)
+    assert len(figure["data"]) == 9 and len(lines[0]["x"]) == 11

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from espalier.report.groups import compare, describe, flat
+from espalier.report.verdict import verdict
+from tests.report.conftest import reading_of
+
+
+def test_seeds_of_a_method_are_one_group(tmp_path: Path) -> None:
+    readings = [reading_of(tmp_path / f"{x}{s}", label=x, seed=s) for x in ("A", "B") for s in (1, 0)]
+    found = compare(readings)
+    assert [(g.label, g.seeds, g.setting) for g in found.groups] == [("A", (0, 1), 0), ("B", (0, 1), 0)]
+    assert found.groups[0].face.seed == 0
+
+
+def test_different_settings_are_not_compared(tmp_path: Path) -> None:
+    one, other = reading_of(tmp_path / "a", label="A", skill=0.9), reading_of(tmp_path / "b", label="A", devices=30)
+    better = reading_of(tmp_path / "c", label="B", skill=0.5)
+    found = compare([one, other, better])
+    assert [g.label for g in found.groups] == ["A · devices 20", "A · devices 30", "B · devices 20"]
+    cells = {g.label: c for g, c in verdict(found).rows}
+    # A and B meet in the first setting; the second has one method, and one is not the best of anything
+    assert [cells[k][0].best for k in ("A · devices 20", "A · devices 30", "B · devices 20")] == [True, False, False]
+
+
+def test_settings_are_named_by_their_experiments_where_these_differ(tmp_path: Path) -> None:
+    one = reading_of(tmp_path / "a", name="small world")
+    other = reading_of(tmp_path / "b", name="large world", devices=30)
+    assert [g.label for g in compare([one, other]).groups] == ["HierFAVG · small world", "HierFAVG · large world"]
+
+
+def test_limits_are_no_setting(tmp_path: Path) -> None:
+    readings = [reading_of(tmp_path / "a", seed=0, stop=10), reading_of(tmp_path / "b", seed=1, stop=50)]
+    assert len(compare(readings).settings) == 1
+
+
+def test_of_two_runs_of_one_seed_the_newer_is_shown(tmp_path: Path) -> None:
+    old, new = reading_of(tmp_path / "a"), reading_of(tmp_path / "b")
+    os.utime(tmp_path / "a" / "run.sqlite", (1, 1))
+    for order in ([old, new], [new, old]):
+        found = compare(order)
+        assert [r.directory for r in found.readings] == [tmp_path / "b"]
+        assert "is there twice" in found.notes[0]
+
+
+def test_the_world_in_one_line(tmp_path: Path) -> None:
+    experiment = reading_of(tmp_path / "a").experiment
+    assert describe(experiment) == (
+        "20 devices at 4 edges learn digits (mlp), partition two_level (edge_fraction 0.5); "
+        "world: compute truncated_normal, links uniform"
+    )
+    assert describe({}).endswith("world: ideal")
+
+
+def test_flat_tables() -> None:
+    assert flat({"a": {"b": {"c": 1}}, "d": 2}) == {"a.b.c": 1, "d": 2}
+
+
+def test_progress(tmp_path: Path) -> None:
+    reading = reading_of(tmp_path / "a", state="running", stop=40)
+    assert reading.progress == 0.25 and reading.rounds == 10
+    assert replace(reading, state="finished").progress == 1.0

@@ -1,0 +1,26 @@
+import sys
+
+import pytest
+import torch
+
+from espalier.training.host import keep_pages, one_thread
+
+
+def test_one_thread_inside_and_the_callers_number_after():
+    before = torch.get_num_threads()
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+    with pytest.raises(ZeroDivisionError), one_thread():
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+
+
+def test_pages_are_kept_on_linux_with_glibc():
+    assert keep_pages() in (True, False)
+    assert keep_pages() is keep_pages()
+
+
+def test_elsewhere_nothing_is_asked(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert keep_pages.__wrapped__() is False
