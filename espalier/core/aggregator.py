@@ -132,6 +132,8 @@ class Aggregator:
 
     def _start(self, event: Started, now: float) -> list[Action]:
         self.state.models, self.state.progress = dict(event.models), event.progress
+        # No number of an earlier life is used again: an answer to one must not pass for an answer to another.
+        self.state.orders = event.life << 32
         if self.env.parent(self.me) is not None:
             return []  # it is back with what it had served, and waits for its parent's order
         self.state.models = self.state.models or self.rules.initial(self.env.store)
@@ -139,6 +141,8 @@ class Aggregator:
 
     def _ordered(self, order: Order, now: float) -> list[Action]:
         state = self.state
+        if not order.follows(state.order):
+            return []  # overtaken on the way by a newer one
         state.order, state.order_at, state.update_at, state.done = order, now, now, 0
         state.models = self.rules.hand_down.receive(self._view("", now), order)
         state.asleep = False

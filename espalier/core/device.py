@@ -81,6 +81,8 @@ class Device:
                 # Neither may be lost: whoever asked and whoever ordered would wait for ever.
                 state.waiting.append(order)
                 return []
+            if not order.follows(state.order):
+                return []  # overtaken on the way by a newer one
             state.superseded = True
         state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
         state.token += 1

@@ -42,6 +42,10 @@ class Order:
     args: dict[str, Any] = field(default_factory=dict)
     back: bool = False
 
+    def follows(self, other: Order | None) -> bool:
+        """Tell whether this may take another's place: not if the same sender sent it before that one."""
+        return other is None or other.sender != self.sender or other.id < self.id
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -104,11 +108,13 @@ Message = Order | Report | Word
 class Started:
     """The run begins (sent to the root), or a server is back and has lost its state.
 
-    Then ``models`` are those it served last, which outlive it, and ``progress`` the rounds it had closed.
+    Then ``models`` are those it served last, which outlive it, ``progress`` the rounds it had closed, and ``life``
+    how often it has died.
     """
 
     models: dict[str, Ref] = field(default_factory=dict)
     progress: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ from espalier.experiment import Experiment
 
 @dataclass(frozen=True)
 class Card:
-    """The task as a node must know it: the model's name and shape, and what its data must look like."""
+    """The task as a node must know it: the model's name and shape, and what its data must look like.
+
+    ``entries`` are the tensors in the order of the flat vector, ``order`` their names in that of the state dict.
+    """
 
     model: str
     options: dict[str, Any]
@@ -31,6 +34,7 @@ class Card:
     loss: str | None
     entries: tuple[tuple[str, tuple[int, ...], str], ...]
     n_params: int
+    order: tuple[str, ...] = ()
 
     @property
     def spec(self) -> ParamSpec:
@@ -106,6 +110,7 @@ class Charter:
             card = dict(table["card"])
             card["input_shape"] = tuple(card["input_shape"])
             card["entries"] = tuple((n, tuple(s), d) for n, s, d in card["entries"])
+            card["order"] = tuple(card["order"])
             return Charter(
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
                 Limits.build(table["limits"]), float(table["patience"]), table["compress"], table["scripted"],
@@ -128,5 +133,5 @@ def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int
     return Card(
         experiment.task.model, options, tuple(input_shape), n_classes, int(known.get("n_cells") or n_classes),
         str(known.get("kind") or "classification"), experiment.task.loss,
-        tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params,
+        tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params, tuple(module.state_dict()),
     )  # fmt: skip

@@ -343,7 +343,7 @@ class Host:
         assert self.postman is not None
         loop = asyncio.get_running_loop()
         until = loop.time() + 10
-        while (self.postman.pending() or self.roster.children) and loop.time() < until:
+        while (self.postman.reachable() or self.roster.children) and loop.time() < until:
             await asyncio.sleep(0.02)
         self.stop("the run is finished")
 

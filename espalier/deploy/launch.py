@@ -17,7 +17,7 @@ from espalier.deploy.certs import Bundle
 from espalier.deploy.charter import Card, Charter, card_of
 from espalier.deploy.encoding import Compress
 from espalier.deploy.gate import parse_parent
-from espalier.deploy.holdings import Holdings, from_arrays, read_arrays, shape_of, share
+from espalier.deploy.holdings import Holdings, from_arrays, imported, read_arrays, shape_of, share
 from espalier.deploy.host import Host, Settings
 from espalier.deploy.journal import Journal
 from espalier.deploy.learner import Blind, Learner, OwnLearner
@@ -41,6 +41,7 @@ class Options:
         data_dir: Where dataset files are looked for first.
         client: A user's own client, ``package.module:factory``.
         flower_client: A Flower client, ``package.module:client_fn``.
+        plugins: Modules to import first: methods and policies of the user's own.
         allow_models: Models of the user's own that may be imported.
         number: The number it would like.
         aggregates: Whether it may be head of a cluster of devices.
@@ -58,6 +59,7 @@ class Options:
     data_dir: Path | None = None
     client: str | None = None
     flower_client: str | None = None
+    plugins: tuple[str, ...] = ()
     allow_models: tuple[str, ...] = ()
     number: int = -1
     aggregates: bool = False
@@ -97,6 +99,8 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     Raises:
         EspalierError: What the operator must mend.
     """
+    for name in options.plugins:
+        imported(f"{name}:__name__", "--plugin")
     bundle = Bundle.read(options.certs)
     role = bundle.identity.role
     if (role == "cloud") != (cloud is not None):
@@ -166,7 +170,9 @@ def make_learner(charter: Charter, address: int, options: Options, role: str) ->
         return Blind()
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
-    return OwnLearner(charter, held, options.allow_models)
+    # the cloud's operator wrote the charter: what it names is the operator's own
+    allowed = (*options.allow_models, charter.card.model) if role == "cloud" else options.allow_models
+    return OwnLearner(charter, held, allowed)
 
 
 def _holdings(charter: Charter, address: int, options: Options) -> Holdings:

@@ -168,9 +168,13 @@ class Postman:
                 box.sent, box.turn = 0, box.turn + 1
                 box.stirred.set()
 
-    def pending(self, dest: int | None = None) -> int:
+    def pending(self) -> int:
         """Return how many letters are not acknowledged."""
-        return sum(len(b.letters) for d, b in self._boxes.items() if dest is None or d == dest)
+        return sum(len(b.letters) for b in self._boxes.values())
+
+    def reachable(self) -> bool:
+        """Whether a letter waits for somebody who is linked now."""
+        return any(b.letters and self._route(dest) is not None for dest, b in self._boxes.items())
 
     async def close(self) -> None:
         """Stop sending."""

@@ -87,7 +87,10 @@ class Link:
 
     def relay(self, frame: pb.Frame, most: int) -> bool:
         """Queue a frame of somebody else's letter; False (and it is lost) if too much waits already."""
-        size = len(frame.chunk.data) if frame.HasField("chunk") else 0
+        if not frame.HasField("head") and not frame.HasField("chunk"):
+            self.post(frame)
+            return not self._ending
+        size = len(frame.chunk.data)
         if self._ending or self._waiting + size > most:
             return False
         self._queue(frame, size)

@@ -121,6 +121,7 @@ class Vassal:
                 engine.begin(engine.me, Started())
             case "finish":
                 self.finished = True
+                self._at = float("-inf")  # what is noted and not told yet goes out now
             case _:
                 raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
 

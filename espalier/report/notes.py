@@ -7,6 +7,7 @@ series of its own. Nothing here knows a method.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -50,7 +51,8 @@ def noted(run: Run) -> dict[str, Figure]:
             title = kind if field in ("value", "values", kind) else f"{kind}: {field}"
             label = " · ".join(part for part in (where, _called(key, names)) if part) or kind
             found.setdefault(title, {}).setdefault(label, []).append((when, value))
-    return {t: _figure(t, s) for t, s in list(found.items())[:MOST_FIGURES] if _worth(s)}
+    titles = [t for t in sorted(found) if _worth(found[t])][:MOST_FIGURES]
+    return {t: _figure(t, {k: found[t][k] for k in sorted(found[t], key=_by_number)}) for t in titles}
 
 
 def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
@@ -73,6 +75,11 @@ def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
 def _called(key: str, names: Names) -> str:
     """Return a table's key for people: keys that are addresses of nodes get the node's name."""
     return names.name(int(key)) if key.isdigit() and int(key) >= names.devices else key
+
+
+def _by_number(label: str) -> list[tuple[int, str]]:
+    """Return a key that puts "device 2" before "device 10"."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
 def _worth(series: Series) -> bool:

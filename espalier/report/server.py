@@ -202,6 +202,7 @@ def _bind(host: str, port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, number))
+            found.listen(128)  # from now on: who asks before the server runs waits for it
         except (OSError, OverflowError) as error:
             found.close()
             problem: Exception = error

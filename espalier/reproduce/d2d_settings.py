@@ -68,8 +68,8 @@ NOTES = (
     "small: the same 2,400 steps, 3 seeds, made for 18,000 training images (1,800 per class): a device has 36 % of the "
     "paper's samples and does 36 % of its batches per step. Fewer images mean lower accuracy for all.",
     "smoke: digits, a small MLP, 10 devices, two rounds: shows that it runs, nothing more.",
-    "Numbers of clusters (a fifth of the devices), their sizes (2 to twice the mean), the model's length (30 units) and "
-    "the local work (one epoch) are not in the paper.",
+    "The number of clusters (a fifth of the devices), their sizes (2 to twice the mean), a model's length (30 units) "
+    "and the local work (one epoch) are not in the paper.",
 )
 
 

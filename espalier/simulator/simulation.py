@@ -226,7 +226,8 @@ class Simulation:
             again.append(host)
         self._restarts = [a for a in self._restarts if host_of(a) != host]
         for address in again:
-            self.tell(address, Started(dict(self.served.get(address, {})), self.closed.get(address, 0)))
+            models, progress = self.served.get(address, {}), self.closed.get(address, 0)
+            self.tell(address, Started(dict(models), progress, self.weather.life(host)))
         mine = [what for what in self._held if host_of(what.node) == host]
         self._held = [what for what in self._held if host_of(what.node) != host]
         for what in mine:

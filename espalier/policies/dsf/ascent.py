@@ -55,6 +55,8 @@ def _see_badge(agent: Agent, word: Word) -> None:
     state, cluster, centre = agent.state, word.data["cluster"], word.data["centre"]
     state.badges[word.sender] = (cluster, centre)
     seat = state.seats.get(0)
+    if seat is not None and seat.cluster == cluster and centre not in (seat.centre, agent.me):
+        assembly.correct(agent, 0, centre)
     if seat is None or seat.cluster == cluster:
         return
     if word.data["ask"] == 2 or (word.data["ask"] == 1 and state.badged.get(word.sender) != seat.centre):

@@ -314,6 +314,8 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     wooed = state.wooing.get(level)
     if old is not None and old.cluster == data["cluster"]:
         if (data["term"], -data["organiser"], data["version"]) <= (old.term, -old.organiser, old.version):
+            if centre not in (old.centre, agent.me):
+                correct(agent, level, centre)
             return
     elif (
         sender not in (agent.me, wooed, state.polled.get(level))
@@ -323,6 +325,9 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
         if centre != agent.me:
             agent.send("quit", centre, level=level)
         return
+    for host in data["roster"]:
+        if host in state.lost and agent.answers(host):
+            del state.lost[host]
     roster = [h for h in data["roster"] if h not in state.lost]
     state.seats[level] = Seat(
         data["cluster"], data["term"], data["organiser"], data["version"], centre, roster, data["up"],
@@ -359,6 +364,13 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
             ascent.reconsider(agent)
 
 
+def correct(agent: Agent, level: int, rival: int) -> None:
+    """Tell a host that leads this device's cluster by another vote who does by the one that counts."""
+    seat = agent.state.seats[level]
+    if not seat.vacant:
+        agent.send("circle", rival, **_description(agent, level, seat))
+
+
 def _follow(agent: Agent, level: int, centre: int, changed: bool) -> None:
     state = agent.state
     court = state.courts.pop(level, None)
@@ -369,6 +381,8 @@ def _follow(agent: Agent, level: int, centre: int, changed: bool) -> None:
     if not agent.answers(centre):
         state.lost[centre] = agent.now
         succeed(agent, level)
+    elif agent.me not in state.seats[level].roster:
+        agent.send("present", centre, level=level, member=about_me(agent, level))
 
 
 def _lead(agent: Agent, level: int, old: Seat | None, data: dict[str, Any]) -> None:

@@ -1,0 +1,92 @@
+"""A fleet that counts: device i's training adds one to weight i, so a model tells whose updates are in it.
+
+With equal samples, a barrier and a merge after every edge round, a round in which every device is merged exactly once
+adds exactly 1/N to each of the first N weights: a lost update or one that counts twice shows.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from espalier.core.policies import Arrival, Merge, View
+from espalier.core.store import Ref
+from espalier.deploy.clients import Work
+from espalier.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Audited(Merge, kind="audited"):
+    """The average by samples, which notes whose reports it is made of."""
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        reports = [a.report for a in arrivals]
+        view.note("merged", who=[[r.sender, r.dispatcher, r.order] for r in reports], round=view.round)
+        return super().merge(view, arrivals)
+
+
+class Counter:
+    """Adds one to the weight of its number; takes ``COUNTING_SECONDS`` for it."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.seconds = float(os.environ.get("COUNTING_SECONDS", "0"))
+
+    def samples(self) -> int:
+        return 10
+
+    def fit(self, state: dict[str, Tensor], work: Work) -> dict[str, Tensor]:
+        time.sleep(self.seconds)
+        state["1.weight"].view(-1)[self.device] += 1.0
+        return state
+
+    def evaluate(self, state: dict[str, Tensor]) -> dict[str, float]:
+        return {}
+
+
+class Quitter(Counter):
+    """Fails every other time."""
+
+    def fit(self, state: dict[str, Tensor], work: Work) -> dict[str, Tensor]:
+        if work.round % 2:
+            raise ValueError("out of luck")
+        return super().fit(state, work)
+
+
+def experiment(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **tables: Any) -> Experiment:
+    """A counting experiment; its model is a logistic regression of 650 weights."""
+    task = {"dataset": "digits", "model": "logistic"}
+    audited = {"name": method, "edge": {"merge": "audited"}} if isinstance(method, str) else method
+    return Experiment.build(
+        {
+            "methods": [audited], "seeds": [0], "task": task, "fleet": {"devices": devices, "edges": edges},
+            "stop": {"rounds": rounds}, **tables,
+        }
+    )  # fmt: skip
+
+
+def counts(run: Path, devices: int, initial: Tensor) -> Tensor:
+    """What a run has added to each device's weight."""
+    model = load_file(run / "models" / "global.safetensors")
+    return model["1.weight"].reshape(-1)[:devices].double() - initial[:devices].double()
+
+
+def weights_of(made: Experiment) -> Tensor:
+    """The initial weights of an experiment's model."""
+    data = made.dataset()
+    task = made.make_task(data)
+    return task.spec.views(task.initial(made.seeds[0], 0))["1.weight"].reshape(-1)
+
+
+CLIENT = {"data": None, "client": "tests.deploy.counting:Counter", "plugins": ("tests.deploy.counting",)}
+PLUGIN = {"data": None, "plugins": ("tests.deploy.counting",)}
+
+__all__ = ["CLIENT", "PLUGIN", "Audited", "Counter", "Quitter", "counts", "experiment", "torch", "weights_of"]

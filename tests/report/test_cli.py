@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from espalier.cli.main import main
+
+
+def test_report_as_a_page(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, ["report", str(runs)])
+    assert result.exit_code == 0 and result.output == "report: report.html\n"
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("md", "| | acc global"), ("latex", r"\begin{tabular}"), ("csv", "method,setting")]
+)
+def test_report_as_a_table(runs: Path, tmp_path: Path, kind: str, start: str) -> None:
+    result = CliRunner().invoke(main, ["report", str(runs), "--format", kind])
+    assert result.exit_code == 0 and result.output.startswith(start) and "CSAHFL" in result.output
+    out = tmp_path / "tables" / "table.txt"
+    again = CliRunner().invoke(main, ["report", str(runs / "a"), str(runs / "b"), "--format", kind, "-o", str(out)])
+    assert again.exit_code == 0 and again.output == "" and out.read_text().startswith(start)
+    assert "Flat" not in out.read_text()
+
+
+def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
+    for command in (["report", str(tmp_path)], ["watch", str(tmp_path / "nothing")]):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 7 and result.output.startswith("espalier: ") and len(result.output.splitlines()) == 1
+    assert CliRunner().invoke(main, ["report"]).exit_code == 2

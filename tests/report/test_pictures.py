@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from espalier.core.errors import RunError
+from espalier.report.pictures import DENSITY, WIDTH, browser, write_pictures
+from espalier.report.reading import read_all
+from tests.report.made import write_run
+
+
+def test_every_figure_becomes_a_png(tmp_path: Path, chromium: Any) -> None:
+    write_run(tmp_path / "runs" / "a", clusters=2, rounds=4)
+    found = write_pictures(read_all([tmp_path / "runs"]), tmp_path / "png")
+    assert {p.name for p in found} == {
+        "score-by-round.png", "score-by-time.png", "score-by-bytes.png", "spread-device.png", "spread-edge.png",
+        "tree-hierfavg.png", "timeline-hierfavg.png", "devices-hierfavg.png",
+    }  # fmt: skip
+    for path in found:
+        data = path.read_bytes()
+        assert data[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", data[16:24])
+        assert width == WIDTH * DENSITY and height > 200 and len(data) > 4000
+
+
+def test_without_a_browser_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ESPALIER_BROWSER", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RunError, match=r"none was found. Install one \(Debian: apt-get install chromium\)"):
+        browser()
+    monkeypatch.setenv("ESPALIER_BROWSER", "/no/such/program")
+    with pytest.raises(RunError, match="ESPALIER_BROWSER = '/no/such/program' is not a program"):
+        browser()
+
+
+def test_a_browser_that_draws_nothing_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "fake"
+    fake.write_text("#!/bin/sh\necho broken >&2\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("ESPALIER_BROWSER", str(fake))
+    write_run(tmp_path / "runs" / "a", rounds=2)
+    with pytest.raises(RunError, match=r"did not draw devices-hierfavg, score-by-bytes.*: broken"):
+        write_pictures(read_all([tmp_path / "runs"]), tmp_path / "png")

@@ -1,0 +1,178 @@
+"""The live page's server, asked over a real socket; what a browser sees of it is in test_browser_live.py."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from espalier.core.errors import RunError
+from espalier.record.database import Recorder
+from espalier.report.beside import Beside
+from espalier.report.board import SHARE, Board
+from espalier.report.server import LivePage, is_loopback
+from tests.report.made import Made, play_round, write_run
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[LivePage]:
+    write_run(tmp_path / "a", rounds=3)
+    found = LivePage([tmp_path], port=0)
+    yield found
+    found.close()
+
+
+def ask(url: str, path: str = "", host: str | None = None, method: str = "GET") -> tuple[int, bytes]:
+    base, _, query = url.partition("?")
+    joined = f"{base}{path}" + (("&" if "?" in path else "?") + query if query else "")
+    request = urllib.request.Request(joined, headers={"Host": host} if host else {}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def first_news(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{url}events", timeout=20) as stream:
+        assert stream.headers["Content-Type"].startswith("text/event-stream")
+        while not (line := stream.readline()).startswith(b"data: "):
+            pass
+    found: dict[str, Any] = json.loads(line[6:])
+    return found
+
+
+def test_page_news_and_parts(page: LivePage) -> None:
+    status, text = ask(page.url)
+    assert status == 200 and b'"live": true' in text and b"data-part" not in text.split(b"<script>")[0]
+    news = first_news(page.url)
+    names = [n for n in news if n not in ("going", "waiting")]
+    assert sorted(n.split("/")[0] for n in names) == ["curves", "detail", "overview", "spread"]
+    assert news["going"] is False and news["waiting"] == ""
+    for name in names:
+        status, text = ask(page.url, f"section/{name}")
+        assert status == 200 and json.loads(text)
+    key = next(n for n in names if n.startswith("detail/")).removeprefix("detail/")
+    status, text = ask(page.url, f"section/timeline/{key}?start=10&stop=20")
+    assert status == 200 and json.loads(text)["window"] == [10.0, 20.0]
+
+
+def test_wrong_questions(page: LivePage) -> None:
+    first_news(page.url)
+    assert ask(page.url, "section/nothing")[0] == 404
+    assert ask(page.url, "section/detail/../../etc/passwd")[0] == 404
+    assert ask(page.url, "section/timeline/nobody?start=0&stop=1")[0] == 404
+    assert ask(page.url, "section/timeline/nobody?start=x&stop=1")[0] == 400
+    assert ask(page.url, method="POST")[0] == 405
+
+
+def test_loopback_answers_only_to_its_own_name(page: LivePage) -> None:
+    assert page.token is None and page.url.startswith("http://127.0.0.1:")
+    assert ask(page.url, host="localhost")[0] == 200
+    assert ask(page.url, host="evil.example")[0] == 403
+    assert [is_loopback(h) for h in ("::1", "[::1]", "127.8.8.8", "0.0.0.0", "192.168.1.4", "localhost.evil.com")] == [
+        True, True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rounds=1)
+    page = LivePage([tmp_path], host="0.0.0.0", port=0)
+    try:
+        base = page.url.split("?")[0].replace("0.0.0.0", "127.0.0.1")
+        assert page.token is not None and len(page.token) >= 32
+        for path in ("", "events", "section/overview", "?token=wrong", "?token="):
+            assert ask(base, path)[0] == 403
+        assert ask(f"{base}?token={page.token}")[0] == 200
+    finally:
+        page.close()
+
+
+def test_a_taken_port_is_said_and_the_usual_one_is_not_insisted_on(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(RunError, match=rf"cannot be served at 127.0.0.1:{port}: .*in use"):
+            LivePage([tmp_path], port=port)
+        with pytest.raises(RunError, match="Choose another --port, or a --host"):
+            LivePage([tmp_path], host="203.0.113.7", port=0)
+    first, second = LivePage([tmp_path]), LivePage([tmp_path])
+    try:
+        assert first.url != second.url
+    finally:
+        first.close()
+        second.close()
+
+
+def test_the_board_follows_what_is_written(tmp_path: Path) -> None:
+    board = Board([tmp_path])
+    empty = board.news()
+    assert empty["waiting"] and board.part("curves") is None
+    overview = json.loads(board.part("overview") or b"")
+    assert "No run has been evaluated yet" in overview["verdict"] and overview["details"] == []
+    made = Made(rounds=2, state="running", stop=10)
+    write_run(tmp_path / "a", made)
+    one = board.news()
+    assert one["waiting"] == "" and one["overview"] != empty["overview"]
+    assert board.news() == one
+    recorder = Recorder(tmp_path / "a" / "run.sqlite")
+    play_round(recorder, made, 3, 500.0)
+    two = board.news()
+    assert all(two[n] != one[n] for n in one if n not in ("going", "waiting"))
+    name = next(n for n in two if n.startswith("detail/"))
+    assert json.loads(board.part("curves") or b"")["figures"]["round/acc_device"]["data"][0]["x"][-1] == 3
+    assert json.loads(board.part(name) or b"")["figures"]["tree"]
+    recorder.meta("status", {"state": "finished"})
+    recorder.close()
+    assert board.news()["going"] is False
+
+
+def test_watching_takes_a_share_of_the_time_only(tmp_path: Path) -> None:
+    made = Made(rounds=2)
+    write_run(tmp_path / "a", made)
+    board = Board([tmp_path])
+    one = board.news()
+    board.part("curves")
+    board._parts["curves"].cost = 3600.0 * SHARE  # as if making it had taken long: it stays for an hour
+    recorder = Recorder(tmp_path / "a" / "run.sqlite")
+    play_round(recorder, made, 3, 500.0)
+    recorder.close()
+    two = board.news()
+    assert two["curves"] == one["curves"] and two["spread"] != one["spread"]
+
+
+def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rounds=1)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "run.sqlite").write_bytes(b"no database at all" * 100)
+    board = Board([tmp_path])
+    board.news()
+    text = json.loads(board.part("overview") or b"")["verdict"]
+    assert "HierFAVG" in text and "/b is not shown: " in text
+
+
+def test_beside_a_command(tmp_path: Path) -> None:
+    with Beside(tmp_path / "later", port=0) as page:
+        assert first_news(page.url)["waiting"]
+        write_run(tmp_path / "later" / "a", rounds=1)
+        assert first_news(page.url)["waiting"] == ""
+    start = time.monotonic()
+    while time.monotonic() - start < 10:
+        try:
+            ask(page.url)
+        except urllib.error.URLError:
+            return
+    pytest.fail("the page outlived its command")
+
+
+def test_beside_says_why_it_cannot(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="Choose another --port, or a --host"):
+        Beside(tmp_path, host="203.0.113.7")
