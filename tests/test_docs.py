@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from espalier.core.method import available
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -39,6 +41,14 @@ def test_the_readme_example(tmp_path: Path) -> None:
     assert len(example.strip().splitlines()) <= 15
     done = run(example, tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_lists_every_method() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, method in available().items():
+        if method.__module__.startswith("espalier."):
+            mark = " (reconstruction)" if method.reconstruction else ""
+            assert f"| `{name}` | {method.title}{mark} | {method.citation} |" in text
 
 
 @pytest.mark.parametrize("path", sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")))

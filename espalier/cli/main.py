@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from espalier import __version__
-from espalier.cli import show
+from espalier.cli import node, show
 from espalier.cli.plan import prepare, tidy, unfinished
 from espalier.cli.pool import Errand, News, on_terminal, run_all
 from espalier.cli.report import report, shown_live, watch
@@ -259,3 +259,5 @@ def data_fetch(name: str, data_dir: Path | None) -> None:
 main.add_command(report)
 main.add_command(reproduce)
 main.add_command(watch)
+for _command in (node.node, node.fleet, node.certs):
+    main.add_command(_command)

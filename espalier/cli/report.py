@@ -62,12 +62,14 @@ def report(directories: tuple[Path, ...], out: Path | None, kind: str, png: Path
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve at this port [default: 8642, or any free one].")
 def watch(directory: Path, host: str, port: int | None) -> None:
     """Show the runs at or below DIRECTORY in a browser, live, until interrupted."""
+    from espalier.report.place import listen
     from espalier.report.server import LivePage
 
     if not directory.is_dir():
         raise RunError(f"{directory} is not a directory. Runs are kept where `espalier run --out` says.")
-    page = LivePage([directory], host, port)
-    click.echo(f"watching {directory} at {page.url} (Ctrl-C ends)")
+    place = listen(host, port)
+    page = LivePage([directory], place)
+    click.echo(f"watching {directory} at {place.url} (Ctrl-C ends)")
     try:
         page.wait()
     except KeyboardInterrupt:

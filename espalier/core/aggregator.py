@@ -370,8 +370,8 @@ class Aggregator:
             actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
-            begin = len(rounds) == 1 or (whole if self.rules.pace.meet is None else self._rests(now))
-            return [*actions, SetDeadline(0.0, "begin" if begin else "open", state.rounds)]
+            alone = "begin" if len(rounds) == 1 or whole else "open"
+            return [*actions, SetDeadline(0.0, alone if self.rules.pace.meet is None else "meet", state.rounds)]
         state.done += 1
         spent, last = now - state.order_at, now - state.update_at
         state.update_at = now
@@ -398,10 +398,12 @@ class Aggregator:
 
     def _deadline(self, key: str, number: int, now: float) -> list[Action]:
         if key == "begin":
-            surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
-            return [] if surveyed else self._begin(now)
+            return self._begin(now)
         if key == "open":
             return self._open_all(now)
+        if key == "meet":
+            surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
+            return [] if surveyed else self._begin(now) if self._rests(now) else self._open_all(now)
         cohort = self.state.cohorts.get(key)
         if cohort is None or not cohort.open or cohort.round != number:
             return []
@@ -453,7 +455,7 @@ class Aggregator:
         root = state.order is None and bool(state.models)
         if root and self.rules.pace.meet is not None and not actions and self._rests(now):
             # The others waited for a cohort that has nobody left.
-            actions.append(SetDeadline(0.0, "begin", state.rounds))
+            actions.append(SetDeadline(0.0, "meet", state.rounds))
         return actions
 
     # -- helpers -----------------------------------------------------------------------------------------
@@ -464,7 +466,7 @@ class Aggregator:
     def _rests(self, now: float) -> bool:
         """Tell whether no cohort that has children is at work."""
         groups = self.rules.pace.cohorts(self._view("", now))
-        return bool(groups) and not any(c.open for k, c in self.state.cohorts.items() if k in groups or k == SURVEY)
+        return bool(groups) and not any(c.open for k, c in self.state.cohorts.items() if k in groups)
 
     def _cohort_of(self, child: Address, now: float) -> str | None:
         groups = self.rules.pace.cohorts(self._view("", now))

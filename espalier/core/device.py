@@ -77,7 +77,8 @@ class Device:
     def _ordered(self, order: Order, now: float) -> list[Action]:
         state = self.state
         if state.order is not None:
-            if order.ask is not None or state.order.ask is not None:
+            surveyed = state.order.back and not order.back
+            if order.ask is not None or state.order.ask is not None or surveyed:
                 # Neither may be lost: whoever asked and whoever ordered would wait for ever.
                 state.waiting.append(order)
                 return []

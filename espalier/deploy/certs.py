@@ -176,7 +176,9 @@ def issue(directory: Path, name: str, role: str, hosts: Sequence[str] = (), days
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general(h) for h in dict.fromkeys([name, *hosts])]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general(h) for h in dict.fromkeys([name, *hosts])]), critical=False
+        )
         .sign(signer, hashes.SHA256())
     )
     pem = cert.public_bytes(serialization.Encoding.PEM)
@@ -209,7 +211,9 @@ def _authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePriva
         cert = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
         key = serialization.load_pem_private_key((directory / "ca.key").read_bytes(), None)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{directory} holds no certificate authority ({error}); make one: espalier certs init.") from error
+        raise ConfigError(
+            f"{directory} holds no certificate authority ({error}); make one: espalier certs init."
+        ) from error
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return cert, key
 

@@ -1,7 +1,7 @@
 """A user's own code as a device: plain PyTorch (three methods), or a Flower client as it is.
 
-Plain code implements :class:`Client` and is named ``--client package.module:factory``; ``factory(device)`` gets the device's
-number and returns the client. A Flower ``NumPyClient`` (or its ``Client``) is named ``--flower-client
+Plain code implements :class:`Client` and is named ``--client package.module:factory``; ``factory(device)`` gets the
+device's number and returns the client. A Flower ``NumPyClient`` (or its ``Client``) is named ``--flower-client
 package.module:client_fn``. Statistics that a method may ask for need the samples themselves: a client that has an
 attribute ``arrays()`` returning ``(x, y)`` can answer them, another is left out of such rounds.
 """
@@ -126,7 +126,9 @@ def plain(charter: Charter, device: int, path: str) -> ClientLearner:
     client = imported(path, "--client")(device)
     missing = [n for n in ("samples", "fit", "evaluate") if not callable(getattr(client, n, None))]
     if missing:
-        raise ConfigError(f"--client {path}: what it returned has no {', '.join(missing)}; see espalier.deploy.clients.")
+        raise ConfigError(
+            f"--client {path}: what it returned has no {', '.join(missing)}; see espalier.deploy.clients."
+        )
     return ClientLearner(charter, client)
 
 
@@ -234,4 +236,3 @@ def _numpy_client(client: Any, path: str) -> Any:
     if missing:
         raise ConfigError(f"--flower-client {path}: what it returned has no {', '.join(missing)}: not a NumPyClient.")
     return found
-

@@ -1,8 +1,8 @@
 """The cloud's steward: begins and ends the run, arranges the tree, evaluates, and writes the run's record.
 
-The record is the simulator's (`espalier.record.database`): what watches, reports and tabulates simulated runs does the same
-with real ones. Rows and state agree after any kill: the state notes the last row of every table, and rows after it are
-dropped at a restart, because what made them comes again.
+The record is the simulator's (`espalier.record.database`): what watches, reports and tabulates simulated runs does
+the same with real ones. Rows and state agree after any kill: the state notes the last row of every table, and rows
+after it are dropped at a restart, because what made them comes again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a host knows of the fleet: its part of the tree, greetings from below, groups from above.
 
-It is the deployed :class:`~espalier.core.policies.Environment`. A host knows everybody below it (each greeting travels up
-to the cloud), its parent, and what the cloud told it. Who *reports* to whom is by default who is linked to whom; a flat
-structure makes every device report to the cloud, an arrangement may place any node under any other.
+It is the deployed :class:`~espalier.core.policies.Environment`. A host knows everybody below it (each greeting
+travels up to the cloud), its parent, and what the cloud told it. Who *reports* to whom is by default who is linked
+to whom; a flat structure makes every device report to the cloud, an arrangement may place any node under any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Models as bytes and back: plain little-endian numbers, or compressed.
 
-``zstd`` is lossless and saves little on trained weights (they are nearly random); ``q8`` sends a device's model as an 8-bit
-difference from the model it was given, see `espalier.policies.quantise`.
+``zstd`` is lossless and saves little on trained weights (they are nearly random); ``q8`` sends a device's model as
+an 8-bit difference from the model it was given, see `espalier.core.quantise`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def decode(part: Part, size: int) -> Tensor:
     try:
         encoding = Encoding(part.encoding)
     except ValueError:
-        raise ProtocolError(f"A model in encoding {part.encoding}; {', '.join(map(str, Encoding))} are known.") from None
+        raise ProtocolError(
+            f"A model in encoding {part.encoding}; {', '.join(map(str, Encoding))} are known."
+        ) from None
     if encoding is Encoding.Q8:
         raise ProtocolError("A model is a difference from one that is not here.")
     wide = encoding in (Encoding.FLOAT64, Encoding.ZSTD_FLOAT64)

@@ -3,8 +3,8 @@
     items (letters, timers, finished work, greetings) → nodes say what to do → one transaction → effects:
     acknowledgements, letters to send, timers to set, work to do
 
-It has no network and no clock of its own, and runs in one thread. A batch of items is one transaction; if the process dies
-before it, nothing was acknowledged and everything comes again.
+It has no network and no clock of its own, and runs in one thread. A batch of items is one transaction; if the
+process dies before it, nothing was acknowledged and everything comes again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.codec import refs_in
@@ -24,7 +22,6 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import (
     Action,
     Arrange,
-    Arrived,
     ChildJoined,
     ChildLeft,
     Closed,
@@ -32,10 +29,7 @@ from espalier.core.messages import (
     Event,
     Measure,
     Measured,
-    Message,
-    Order,
     Record,
-    Report,
     Send,
     Serve,
     SetDeadline,
@@ -44,10 +38,9 @@ from espalier.core.messages import (
 )
 from espalier.core.method import Node
 from espalier.core.store import Ref
-from espalier.deploy import wire
 from espalier.deploy.charter import Charter
+from espalier.deploy.desk import Desk
 from espalier.deploy.directory import Directory, Told
-from espalier.deploy.encoding import Encoder, decode
 from espalier.deploy.items import (
     Acknowledged,
     Call,
@@ -67,10 +60,8 @@ from espalier.deploy.items import (
 )
 from espalier.deploy.journal import Journal
 from espalier.deploy.learner import Learner, Learnt, Lesson
-from espalier.deploy.letters import Arrival, Letter, Part
-from espalier.deploy.mail import Mailbox
+from espalier.deploy.letters import Arrival
 from espalier.deploy.members import Member
-from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.store import EagerStore
 
 #: seconds after which a round opens although not everybody has confirmed the new arrangement
@@ -93,8 +84,7 @@ class Engine:
             me.address, fleet.devices, fleet.edges, charter.seed, flat=self.plan.root.structure.flat,
             store=self.store, judge=self._judge,
         )  # fmt: skip
-        self.mail = Mailbox(journal)
-        self._encoder = Encoder(charter.compress, lambda name: self.store.vector(Ref(name)))
+        self.desk = Desk(self)
         self.steward: Steward
         self.nodes: dict[Address, Node] = {}
         self._queue: deque[tuple[Address, Event]] = deque()
@@ -108,7 +98,7 @@ class Engine:
         self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
         #: the run is over: nothing more happens to nodes
         self.frozen = False
-        self._effects = Effects()
+        self.effects = Effects()
         saved = journal.get("directory")
         if saved is not None:
             self.directory.restore(saved)
@@ -127,24 +117,24 @@ class Engine:
     def resume(self) -> Effects:
         """Return what an earlier life left undone."""
         effects = Effects(works=list(self.works.values()), timers=list(self.timers.values()))
-        for dest in self.mail.waiting:
-            effects.replaced[dest] = self._letters_to(dest)
+        for dest in self.desk.mail.waiting:
+            effects.replaced[dest] = self.desk.letters_to(dest)
         return effects
 
     def take(self, items: Sequence[Item]) -> Effects:
         """Take what happened, in order, as one transaction; return what is to be done."""
-        self._effects = Effects()
+        self.effects = Effects()
         for item in items:
             self._take(item)
-            self._drain()
+            self.drain()
         self._save()
         self.journal.commit()
-        return self._effects
+        return self.effects
 
     def _take(self, item: Item) -> None:
         match item:
             case Arrival():
-                self._arrived(item)
+                self.desk.take(item)
             case Joined(members=members):
                 for member in members:
                     self._greeted(member)
@@ -156,11 +146,10 @@ class Engine:
             case Linked(parent=parent):
                 self._linked(parent)
             case Acknowledged(dest=dest, series=series, number=number):
-                if self.mail.acknowledged(dest, series, number):
+                if self.desk.mail.acknowledged(dest, series, number):
                     self.settled(dest, number)
             case Restarted(dest=dest, series=series):
-                if self.mail.renumber(dest, series):
-                    self._effects.replaced[dest] = self._letters_to(dest)
+                self.desk.renumber(dest, series)
             case Due(timer=number):
                 timer = self.timers.pop(number, None)
                 if timer is not None:
@@ -172,7 +161,8 @@ class Engine:
             case Call(what=what):
                 what()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
+        """Let nodes take what waits for them, and what comes of it."""
         while self._queue:
             address, event = self._queue.popleft()
             if self.frozen:
@@ -192,17 +182,14 @@ class Engine:
 
     def reborn(self, host: int) -> None:
         """A host that reports here, though it is not linked here, came back without its memory."""
-        if host in self.mail.waiting:
-            self.mail.renumber(host, self.mail.series(host), forget=True)
-            self._effects.replaced[host] = []
+        self.desk.renumber(host, forget=True)
         self.stumbled(host)
 
     def _greeted(self, member: Member) -> None:
         old = self.directory.members.get(member.address)
-        if old is not None and old.life != member.life and member.address in self.mail.waiting:
+        if old is not None and old.life != member.life:
             # what was meant for its earlier life would only puzzle it
-            self.mail.renumber(member.address, self.mail.series(member.address), forget=True)
-            self._effects.replaced[member.address] = []
+            self.desk.renumber(member.address, forget=True)
         self.tell(self.directory.joined(member))
 
     def _linked(self, parent: Member) -> None:
@@ -216,107 +203,9 @@ class Engine:
             home = parent.address
         self.tell(directory.attach(self.me, home))
 
-    # -- letters -------------------------------------------------------------------------------------------
-
-    def _arrived(self, arrival: Arrival) -> None:
-        following: Arrival | None = arrival
-        while following is not None:
-            fate = self.mail.fate(following)
-            if fate == "unknown":
-                self._effects.restarts[following.origin] = following.series
-                return
-            if fate == "new":
-                try:
-                    self._open(following)
-                except ProtocolError as error:
-                    # acknowledged all the same: it would be no better the next time
-                    self._effects.refused.append((following.origin, str(error)))
-                self._drain()
-            if fate == "early":
-                return
-            after = self.mail.take(following) if fate == "new" else None
-            self._effects.acks[following.origin] = self.mail.heard(following.origin)
-            following = after
-
-    def _open(self, arrival: Arrival) -> None:
-        if arrival.content.WhichOneof("kind") == "control":
-            kind, data = wire.unpack_control(arrival.content)
-            self.steward.control(arrival.origin, kind, data)
-            return
-        refs = [self.store.put(self._decoded(part, arrival.origin)) for part in arrival.parts]
-        message = wire.unpack(arrival.content, refs)
-        if host_of(message.sender) != arrival.origin or host_of(message.to) != self.me:
-            raise ProtocolError(
-                f"A letter of host {arrival.origin} to {self.me} holds a message of {message.sender} to {message.to}: "
-                "nobody speaks for another."
-            )
-        if isinstance(message, Report):
-            self._noticed(message)
-        elif isinstance(message, Order) and self.directory.is_device(message.to):
-            self.steward.ordered(message)
-        self._queue.append((message.to, Arrived(message)))
-
-    def _decoded(self, part: Part, origin: int) -> Tensor:
-        return decode(part, self.store.spec.size)
-
-    def _noticed(self, report: Report) -> None:
-        """Learn from a report how fast its sender and the way to it are."""
-        directory, sender = self.directory, report.sender
-        directory.at_work.discard(sender)
-        member = directory.members.get(sender)
-        if member is None or not report.models:
-            return
-        way = max(0.0, (report.download + self.now() - report.sent) / 2)
-        batches = self.charter.experiment.training.batches(member.samples, report.updates)
-        speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
-        directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)
-
-    def send(self, message: Message) -> None:
-        """Send a message to a node, of this host or another."""
-        dest = host_of(message.to)
-        if isinstance(message, Order) and self.directory.is_device(message.to):
-            self.directory.at_work.add(message.to)
-        if dest == self.me:
-            self._queue.append((message.to, Arrived(message)))
-            return
-        names: list[int] = []
-
-        def place(ref: Ref) -> int:
-            if int(ref) not in names:
-                names.append(int(ref))
-            return names.index(int(ref))
-
-        content = wire.pack(message, place)
-        recipe = [Ref(n) for n in names]
-        self._post(dest, content, recipe, [self._encoder.part(n) for n in names])
-
     def say(self, dest: int, kind: str, **data: Any) -> int:
-        """Say something to another host's runtime (to this one's own steward, if it is this host)."""
-        if dest == self.me:
-            self.steward.control(self.me, kind, data)
-            return 0
-        return self._post(dest, wire.control(kind, data), [], [])
-
-    def _post(self, dest: int, content: pb.Content, recipe: list[Ref], parts: Sequence[Part]) -> int:
-        data = content.SerializeToString()
-        if len(data) > self.charter.limits.content_bytes:
-            raise ConfigError(
-                f"A message to node {dest} has {len(data)} bytes besides its models; limits.content_bytes is "
-                f"{self.charter.limits.content_bytes}: raise it."
-            )
-        letter = self.mail.post(dest, data, recipe, parts)
-        if dest in self._effects.replaced:
-            self._effects.replaced[dest].append(letter)
-        else:
-            self._effects.letters.append(letter)
-        return letter.number
-
-    def _letters_to(self, dest: int) -> list[Letter]:
-        series = self.mail.series(dest)
-        return [
-            Letter(dest, series, number, content, [self._encoder.part(int(r)) for r in recipe])  # type: ignore[attr-defined]
-            for number, (content, recipe) in sorted(self.mail.waiting[dest].items())
-        ]
+        """Say something to another host's runtime; return the letter's number."""
+        return self.desk.say(dest, kind, **data)
 
     # -- nodes ---------------------------------------------------------------------------------------------
 
@@ -336,7 +225,7 @@ class Engine:
         """Do what a node asked for."""
         match action:
             case Send(message=message):
-                self.send(message)
+                self.desk.send(message)
             case Train() | Measure():
                 self._work(address, action)
             case SetDeadline(seconds=seconds, key=key, number=number):
@@ -359,7 +248,7 @@ class Engine:
         self._count += 1
         timer = Timer(self._count, address, event, self.now() + (SETTLE if waits else seconds), waits)
         self.timers[timer.id] = timer
-        self._effects.timers.append(timer)
+        self.effects.timers.append(timer)
 
     def settle(self, dest: int, number: int) -> None:
         """Let rounds open only when a letter of an arrangement was acknowledged."""
@@ -393,7 +282,7 @@ class Engine:
         self._count += 1
         work = Work(self._count, address, action, number, self.now())
         self.works[work.id] = work
-        self._effects.works.append(work)
+        self.effects.works.append(work)
 
     def perform(self, work: Work) -> Callable[[], Any] | None:
         """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it any more)."""
@@ -482,18 +371,15 @@ class Engine:
 
     # -- saving --------------------------------------------------------------------------------------------
 
-    def held(self) -> tuple[set[int], set[int]]:
-        """Return the models that somebody here holds, and among them those that are still to be sent."""
-        held: set[int] = set()
-        posted: set[int] = set()
+    def held(self) -> set[int]:
+        """Return the models that somebody here holds."""
+        found: set[int] = set()
+        self.desk.held(found)
         for node in self.nodes.values():
-            refs_in(node.state, held)
-        refs_in(list(self.works.values()), held)
-        refs_in(self.served, held)
-        for letters in self.mail.waiting.values():
-            for _, recipe in letters.values():
-                refs_in(recipe, posted)
-        return held | posted, posted
+            refs_in(node.state, found)
+        refs_in([w.to_plain() for w in self.works.values()], found)
+        refs_in(self.served, found)
+        return found
 
     def _save(self) -> None:
         self.steward.save()
@@ -501,10 +387,8 @@ class Engine:
         for address in self._touched:
             journal.put(f"node {address}", self.nodes[address].state)
         self._touched.clear()
-        held, posted = self.held()
-        self.store.keep_only(held)
-        self._encoder.keep_only(posted)
-        self.mail.save()
+        self.store.keep_only(self.held())
+        self.desk.save()
         journal.put("directory", self.directory.save())
         journal.put(
             "engine",

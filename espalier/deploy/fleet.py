@@ -1,8 +1,8 @@
 """A whole fleet on this machine, every node a process of its own, with its own certificates: for trying out and for tests.
 
-    with LocalFleet(experiment, directory) as fleet:
-        fleet.start()
-        fleet.wait()
+with LocalFleet(experiment, directory) as fleet:
+fleet.start()
+fleet.wait()
 """
 
 from __future__ import annotations

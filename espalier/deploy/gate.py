@@ -16,7 +16,7 @@ class Gate:
         self._ca = bundle.ca
         self.crl = b""
         self._revoked: frozenset[int] = frozenset()
-        self._limits = limits
+        self.limits = limits
         self._greetings: OrderedDict[str, Meter] = OrderedDict()
         self.update(bundle.crl)
 
@@ -43,7 +43,7 @@ class Gate:
 
     def hurries(self, peer: Identity) -> bool:
         """Whether a name opens links faster than it may."""
-        rate = self._limits.greetings_per_minute
+        rate = self.limits.greetings_per_minute
         meter = self._greetings.pop(peer.name, None) or Meter(rate / 60, max(10.0, rate / 4))
         self._greetings[peer.name] = meter
         if len(self._greetings) > 10_000:

@@ -4,7 +4,8 @@
 * ``package.module:function`` that returns such arrays: ``(x, y)``, or a table of them by these names;
 * ``share``: the node's share of the experiment's dataset, as the simulator would deal it: for trying out.
 
-Conversions are those of `espalier.data.arrays`. An edge's or the cloud's data are test data only: ``x_test``, ``y_test``.
+Conversions are those of `espalier.data.arrays`. An edge's or the cloud's data are test data only: ``x_test``,
+``y_test``.
 """
 
 from __future__ import annotations

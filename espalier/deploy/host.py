@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,9 +126,7 @@ class Host:
         try:
             await self._wake_up()
             if self.settings.listen is not None:
-                self.server = Server(
-                    self.bundle, self.reception.accept, self.reception.lost, self.reception.malformed
-                )
+                self.server = Server(self.bundle, self.reception.accept, self.reception.lost, self.reception.malformed)
                 await self.server.start(self.settings.listen)
                 self.log("listening", endpoint=self.endpoint)
             if self.settings.parents:
@@ -219,6 +217,7 @@ class Host:
     async def _build(self, charter: Charter, address: int) -> None:
         """Make the engine for a charter."""
         self.charter, self.model_bytes = charter, charter.card.spec.model_bytes
+        self.gate.limits = charter.limits
         self._self["address"] = self.roster.me = address
         self._self["stamp"] += 1
 
@@ -457,7 +456,9 @@ class Host:
         self.log("refused", level="warning", who=who, why=why)
         steward = self.steward
         if steward is not None and self.refusals <= 10_000:
-            self.put(Call(lambda: steward.recorded(None, "refused", {"by": self.identity.name, "who": who, "why": why})))
+            self.put(
+                Call(lambda: steward.recorded(None, "refused", {"by": self.identity.name, "who": who, "why": why}))
+            )
 
     def kin(self) -> dict[str, int]:
         """Return the names of peers that may link here."""

@@ -17,6 +17,7 @@ from espalier.deploy.members import Member
 register(Train)
 register(Measure)
 
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """Score models on this node's own test set; ``data`` comes back with the figures."""

@@ -195,9 +195,7 @@ def _conducted(settings: Settings, options: Options, cloud: CloudOptions) -> Set
         raise ConfigError("--dir and --listen: must be given for a cloud.")
     charter = _charter(options, cloud, options.directory)
     start = cloud.experiment.fleet.devices if cloud.start_with is None else cloud.start_with
-    return replace(
-        settings, charter=charter, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem"
-    )
+    return replace(settings, charter=charter, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem")
 
 
 def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
@@ -243,9 +241,7 @@ def _card(options: Options, cloud: CloudOptions) -> Card:
     labels = arrays["y_test"]
     kind = "classification" if labels.dtype.kind in "iubUS" and labels.ndim == 1 else "regression"
     outputs = int(found.cells.max()) + 1 if kind == "classification" else int(labels.reshape(len(labels), -1).shape[1])
-    return card_of(
-        experiment, shape_of(arrays), cloud.classes or outputs, n_cells=cloud.classes or outputs, kind=kind
-    )
+    return card_of(experiment, shape_of(arrays), cloud.classes or outputs, n_cells=cloud.classes or outputs, kind=kind)
 
 
 def wait_for_file(path: Path, seconds: float, alive: Any = lambda: True) -> str:

@@ -205,9 +205,7 @@ class Blind:
         raise DataError("This node cannot build the model; the cloud hands it out.")
 
 
-def figures(
-    found: Any, mix: NDArray[np.float32] | None, kind: str, names: Sequence[str] = ()
-) -> dict[str, float]:
+def figures(found: Any, mix: NDArray[np.float32] | None, kind: str, names: Sequence[str] = ()) -> dict[str, float]:
     """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
     count = np.maximum(found.count, 1)
     weights = (found.count if mix is None else mix).astype(np.float64) * (found.count > 0)

@@ -1,8 +1,8 @@
 """Letters between hosts: numbered, kept until they are acknowledged, sent again, taken once and in order.
 
-Two halves. :class:`Mailbox` belongs to the engine: it numbers what goes out, remembers what came in, and keeps both in the
-journal. :class:`Postman` belongs to the event loop: it sends what the mailbox holds over whatever link leads to the
-destination, and again whenever a link on the way was made anew.
+Two halves. :class:`Mailbox` belongs to the engine: it numbers what goes out, remembers what came in, and keeps both
+in the journal. :class:`Postman` belongs to the event loop: it sends what the mailbox holds over whatever link leads
+to the destination, and again whenever a link on the way was made anew.
 """
 
 from __future__ import annotations

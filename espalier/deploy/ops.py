@@ -1,8 +1,8 @@
 """What operators look at: ``/healthz`` and Prometheus metrics on loopback, and a control socket in the node's directory.
 
-The HTTP server answers GET only and listens on loopback unless told otherwise. The control socket takes one JSON object per
-line (``{"do": "status"}``, ``{"do": "move", "parent": "edge-1@host:port"}``, ``{"do": "stop"}``); whoever may write in the
-node's directory may use it, nobody else.
+The HTTP server answers GET only and listens on loopback unless told otherwise. The control socket takes one JSON
+object per line (``{"do": "status"}``, ``{"do": "move", "parent": "edge-1@host:port"}``, ``{"do": "stop"}``);
+whoever may write in the node's directory may use it, nobody else.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class Collector:
             "children": ("Links from below", float(len(now["children"]))),
             "letters_waiting": ("Letters that are not acknowledged", float(now["letters"])),
             "models_held": ("Models in memory", float(len(host.engine.store)) if host.engine is not None else 0.0),
-            "works_waiting": ("Trainings and other work under way", float(len(host.engine.works)) if host.engine else 0.0),
+            "works_waiting": (
+                "Trainings and other work under way",
+                float(len(host.engine.works)) if host.engine else 0.0,
+            ),
         }
         if "round" in now:
             gauges["round"] = ("The run's round", float(now["round"]))
@@ -79,7 +82,10 @@ class Collector:
         counters = {
             "refused": ("Links and letters that were refused", float(host.refusals)),
             "frames_relayed": ("Frames passed on for others", float(host.post.relayed) if host.post else 0.0),
-            "frames_lost": ("Frames for nobody who is linked; they come again", float(host.post.lost) if host.post else 0.0),
+            "frames_lost": (
+                "Frames for nobody who is linked; they come again",
+                float(host.post.lost) if host.post else 0.0,
+            ),
             "letters_resent": ("Letters that went out again", float(host.postman.resent) if host.postman else 0.0),
             "parent_links": ("Links made to a parent", float(host.uplink.made) if host.uplink else 0.0),
             "work_seconds": ("Seconds spent training, measuring and scoring", host.work_seconds),
@@ -144,7 +150,9 @@ class Ops:
             elif path == "/metrics":
                 code, kind = "200 OK", "text/plain; version=0.0.4; charset=utf-8"
                 body = generate_latest(self._registry)
-            head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            head = (
+                f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
             writer.write(head.encode() + body)
             await writer.drain()
         writer.close()

@@ -110,7 +110,7 @@ class Reception:
             return
         if not link.open:
             return
-        before = host.roster.add(address, peer.name, peer.role, link)
+        before = host.roster.add(address, peer.name, peer.role, link, hello.member.stamp)
         if before is not None:
             before.close()
         link.post(pb.Frame(welcome=host.welcome(address)))

@@ -35,8 +35,9 @@ class Roster:
 
     # -- links ---------------------------------------------------------------------------------------------
 
-    def add(self, address: int, name: str, role: str, link: Link) -> Link | None:
+    def add(self, address: int, name: str, role: str, link: Link, stamp: int) -> Link | None:
         """A child has a new link; return the one it had, if any."""
+        self._stamps[address] = max(stamp, self._stamps.get(address, -1))
         old = self.children.get(address)
         if old is not None:
             self._of_link.pop(old.link, None)

@@ -1,8 +1,8 @@
 """Streams of frames over gRPC with mutual TLS: one from each child to its parent, and between peers.
 
-A :class:`Link` is one stream as both ends see it: frames go out through a bounded queue (small frames overtake chunks of
-models), and come in through a callback. Keep-alive pings notice a frozen or cut-off peer within about two seconds; a
-closed connection is noticed at once.
+A :class:`Link` is one stream as both ends see it: frames go out through a bounded queue (small frames overtake
+chunks of models), and come in through a callback. Keep-alive pings notice a frozen or cut-off peer within about two
+seconds; a closed connection is noticed at once.
 """
 
 from __future__ import annotations

@@ -68,11 +68,11 @@ class Uplink:
             if failures >= TRIES and len(self._parents) > 1:
                 failures = 0
                 self._parents.append(self._parents.pop(0))
-            self._wake.clear()
             try:
                 await asyncio.wait_for(self._wake.wait(), delay * random.uniform(0.8, 1.2))
             except TimeoutError:
                 delay = min(LAST, 1.5 * delay)
+            self._wake.clear()
 
     def move(self, name: str | None, target: str, why: str = "moves") -> None:
         """Go to another parent; the one of now is told, and stays the second choice."""
@@ -134,9 +134,10 @@ class Uplink:
         seconds = await self._gauge(link)
         if not link.open:
             return
-        host.roster.parent = link
         await host.linked(Member.of_wire(welcome.parent), seconds)
+        # the parent must know who is here before it hears from them
         link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
+        host.roster.parent = link
         host.postman_again(None)
         host.resume_children()
         host.log("linked", parent=welcome.parent.name, target=link.target)

@@ -32,9 +32,10 @@ class Vassal:
         #: bytes this host has sent so far: (tier, direction, kind) -> bytes; set by the host
         self.traffic: dict[tuple[str, str, str], int] = {}
         self._told: dict[tuple[str, str, str], int] = {}
-        self._events: list[tuple[float, str, int | None, dict[str, Any]]] = []
-        self._spans: list[tuple[int, str, float, float]] = []
-        self._scores: dict[str, Any] = {}
+        kept = engine.journal.get("notes") or {"events": [], "spans": [], "scores": {}}
+        self._events: list[tuple[float, str, int | None, dict[str, Any]]] = kept["events"]
+        self._spans: list[tuple[int, str, float, float]] = kept["spans"]
+        self._scores: dict[str, Any] = kept["scores"]
         self._at = 0.0
 
     # -- what the nodes of this host do ----------------------------------------------------------------------
@@ -161,20 +162,19 @@ class Vassal:
     # -- notes -----------------------------------------------------------------------------------------------
 
     def save(self) -> None:
-        """Send what was noted, at most once a second."""
+        """Send what was noted, at most once a second; what is not sent yet is kept with the state."""
         engine = self.engine
-        if engine.now() - self._at < NOTES:
-            return
         traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
-        if not (self._events or self._spans or self._scores or (traffic and self._worth(traffic))):
-            return
-        self._at = engine.now()
-        engine.say(
-            engine.directory.cloud, "notes", events=self._events[:200], spans=self._spans[:1000], scores=self._scores,
-            traffic=[[*key, count] for key, count in traffic.items()],
-        )  # fmt: skip
-        self._told |= traffic
-        self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
+        noted = bool(self._events or self._spans or self._scores)
+        if (noted or self._worth(traffic)) and engine.now() - self._at >= NOTES:
+            self._at = engine.now()
+            engine.say(
+                engine.directory.cloud, "notes", events=self._events[:200], spans=self._spans[:1000],
+                scores=self._scores, traffic=[[*key, count] for key, count in traffic.items()],
+            )  # fmt: skip
+            self._told |= traffic
+            self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
+        engine.journal.put("notes", {"events": self._events, "spans": self._spans, "scores": self._scores})
 
     def _worth(self, traffic: dict[tuple[str, str, str], int]) -> bool:
         """Whether bytes alone are worth a letter: each letter makes bytes of its own."""

@@ -249,7 +249,9 @@ def _items(data: Iterable[Any], place: Place) -> pb.Items:
 
 def _key(value: pb.Value, models: _Models, depth: int) -> Any:
     found = from_value(value, models, depth + 1)
-    if isinstance(found, str | int | bool) or (isinstance(found, tuple) and all(isinstance(k, str | int) for k in found)):
+    if isinstance(found, str | int | bool) or (
+        isinstance(found, tuple) and all(isinstance(k, str | int) for k in found)
+    ):
         return found
     raise ProtocolError(f"A table has a {type(found).__name__} as key; names, whole numbers and tuples are accepted.")
 

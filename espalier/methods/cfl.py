@@ -14,7 +14,7 @@ drawn go with the larger side; averages are weighted by samples (``weighted = fa
 *inside* its cluster are mapped back to devices, which the authors' notebook forgets from the second split on; cosines
 are of parameters only. ``eps1`` and ``eps2`` depend on the model and the learning rate: the defaults are those of the
 notebook. ``relative = true`` makes them shares: of the cluster's largest norm, and of the largest norm met so far in
-the run (0.4 and 0.6 by default). ``every = 10`` and ``threshold = 0.7`` are CFLHKD's settings; Sattler tests every
+the run (0.4 and 0.7 by default). ``every = 10`` and ``threshold = 0.7`` are CFLHKD's settings; Sattler tests every
 round.
 """
 
@@ -135,7 +135,7 @@ class CFL(Method, kind="cfl"):
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
         fraction = setting.fraction if self.fraction is None else self.fraction
-        eps2 = (0.6 if self.relative else 1.6) if self.eps2 is None else self.eps2
+        eps2 = (0.7 if self.relative else 1.6) if self.eps2 is None else self.eps2
         structure = Bipartition(
             every=self.every, after=self.after, eps1=self.eps1, eps2=eps2, relative=self.relative,
             threshold=self.threshold, weighted=self.weighted,

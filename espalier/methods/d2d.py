@@ -102,7 +102,10 @@ class ClusteredD2D(Method):
         )  # fmt: skip
         head = Rules(pace=HeadPace(setting.updates), hand_down=HeadDown())
         return Plan(
-            root=Rules(Heads(), ServerPace(t_cg=self.t_cg), ServerMerge(), ServerDown(), structure),
+            root=Rules(
+                selection=Heads(), pace=ServerPace(t_cg=self.t_cg), merge=ServerMerge(), hand_down=ServerDown(),
+                structure=structure,
+            ),
             edge=head,
             local=Member(
                 feature=self.feature, crop_layers=self.crop_layers, keep=self.keep, updates=setting.updates
@@ -136,9 +139,7 @@ class BenchmarkA(ClusteredD2D, kind="d2d_a"):
     """Spectral clustering of like speeds and like directions (FedMDS, Zhang et al. 2023, as the D2D paper uses it)."""
 
     title: ClassVar[str] = "Benchmark A"
-    reconstruction: ClassVar[str] = (
-        "FedMDS' clustering as the D2D paper states it, without its asynchronous groups"
-    )
+    reconstruction: ClassVar[str] = "FedMDS' clustering as the D2D paper states it, without its asynchronous groups"
 
     sigma: float = 0.5
 

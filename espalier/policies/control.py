@@ -173,6 +173,8 @@ class Client(Device):
                 self._seen(data["clock"], data["model"])
                 return []
             case Arrived(message=Order() as order):
+                if order.sender != self.env.parent(self.me):
+                    return []  # of a parent that it had before: the message was slow
                 self._seen(order.clock, next(iter(order.models.values())))
         return super().on(event, now)
 
@@ -188,19 +190,22 @@ class Controlled(Head):
         """Take one event; return what is to be done."""
         match event:
             case Arrived(message=Word(kind="go")):
-                return super()._begin(now)
+                return self._go(now)
             case Arrived(message=Word(kind="yield", data=data)):
                 state, to = self.state, data["head"]
                 clock = state.progress
                 models = {ALL: state.models[ALL]}
-                self.state = AggregatorState()
+                self.state = AggregatorState(orders=state.orders)
                 return [Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, clock, now, stats={"clock": clock}))]
         return super().on(event, now)
 
     def _begin(self, now: float) -> list[Action]:
-        if self.state.orders == 0:
-            return super()._begin(now)  # the first round of a reign: the tree is new
-        return [self._consult(now)]
+        # The first round of a reign: the tree is new.
+        return [self._consult(now)] if self.state.memory.get("reigns") else self._go(now)
+
+    def _go(self, now: float) -> list[Action]:
+        self.state.memory["reigns"] = True
+        return super()._begin(now)
 
     def _stall(self, key: str, now: float) -> list[Action]:
         actions = super()._stall(key, now)

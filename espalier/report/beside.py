@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 
-from espalier.core.errors import EspalierError, RunError
+from espalier.report.place import Place, listen
 
 
 class Beside:
@@ -16,19 +17,15 @@ class Beside:
 
     def __init__(self, root: Path, host: str = "127.0.0.1", port: int | None = None) -> None:
         """Start to serve the runs at or below ``root``, which need not be there yet."""
+        place = listen(host, port)
+        self.url = place.url
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(root, host, port, theirs), daemon=True)
+        arguments = (root, place.socket, place.url, place.token, theirs)
+        self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
-        try:
-            kind, text = self._pipe.recv()
-        except EOFError:
-            kind, text = "error", "The live page's process ended before it served anything."
-        if kind == "error":
-            self._process.join()
-            raise RunError(text)
-        self.url: str = text
+        place.socket.close()
 
     def __enter__(self) -> Beside:
         return self
@@ -43,18 +40,13 @@ class Beside:
             self._process.terminate()
 
 
-def _serve(root: Path, host: str, port: int | None, pipe: Connection) -> None:
+def _serve(root: Path, listening: socket.socket, url: str, token: str | None, pipe: Connection) -> None:
     """Serve until the command says that its runs have ended, or is gone itself."""
-    from espalier.report.server import LivePage
-
     # Ctrl-C reaches the whole group; the runs are saved first, and the page shows it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        page = LivePage([root], host, port)
-    except EspalierError as error:
-        pipe.send(("error", str(error)))
-        return
-    pipe.send(("url", page.url))
+    from espalier.report.server import LivePage
+
+    page = LivePage([root], Place(listening, url, token))
     try:
         pipe.recv()
     except EOFError:

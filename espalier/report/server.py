@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import secrets
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -23,9 +21,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from espalier.core.errors import RunError
 from espalier.report.board import Board
 from espalier.report.page import html
+from espalier.report.place import Place, is_loopback
 
 #: seconds between two looks at the databases, and between two signs of life to a viewer
 LOOK, ALIVE = 1.0, 10.0
@@ -55,15 +53,6 @@ class Guard:
                 await PlainTextResponse(text, 403)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name or address can only be this machine."""
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return False
 
 
 class Viewers:
@@ -161,20 +150,16 @@ def _answer(text: bytes | None) -> Response:
 class LivePage:
     """A live page that is being served, from a thread of its own."""
 
-    def __init__(self, roots: list[Path], host: str = "127.0.0.1", port: int | None = None) -> None:
-        """Bind to an address (``port`` None: 8642, or any free one) and start to serve."""
-        self._socket = _bind(host, port)
-        self.token = None if is_loopback(host) else secrets.token_urlsafe(24)
-        query = "" if self.token is None else f"?token={self.token}"
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self._socket.getsockname()[1]}/{query}"
-        app = application(Board(roots), self.token, lambda: self._server.should_exit)
+    def __init__(self, roots: list[Path], place: Place) -> None:
+        """Start to serve the runs at or below ``roots``."""
+        self._place = place
+        app = application(Board(roots), place.token, lambda: self._server.should_exit)
         self._viewers: Viewers = app.state.viewers
         self._server = uvicorn.Server(
             uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=3)
         )
         # in a thread uvicorn leaves signals alone: they belong to the command
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [place.socket]}, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -188,27 +173,4 @@ class LivePage:
             time.sleep(3 * LOOK)
         self._server.should_exit = True
         self._thread.join(10.0)
-        self._socket.close()
-
-
-#: where a live page is found unless another port is asked for
-PORT = 8642
-
-
-def _bind(host: str, port: int | None) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for number in (PORT, 0) if port is None else (port,):
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            found.bind((host, number))
-            found.listen(128)  # from now on: who asks before the server runs waits for it
-        except (OSError, OverflowError) as error:
-            found.close()
-            problem: Exception = error
-            continue
-        return found
-    raise RunError(
-        f"The live page cannot be served at {host}:{port if port is not None else PORT}: {problem}. "
-        "Choose another --port, or a --host of this machine."
-    )
+        self._place.socket.close()

@@ -66,7 +66,8 @@ SIX = tuple(DISTRIBUTIONS)[:6]
 NOTES = (
     "full: CIFAR-10's 50,000 images, the paper's CNN, 2,400 steps, 10 seeds.",
     "small: the same 2,400 steps, 3 seeds, made for 18,000 training images (1,800 per class): a device has 36 % of the "
-    "paper's samples and does 36 % of its batches per step. Fewer images mean lower accuracy for all.",
+    "paper's samples and does 36 % of its batches per step, at a learning rate of 0.004 / 0.36. Fewer images mean "
+    "lower accuracy for all.",
     "smoke: digits, a small MLP, 10 devices, two rounds: shows that it runs, nothing more.",
     "The number of clusters (a fifth of the devices), their sizes (2 to twice the mean), a model's length (30 units) "
     "and the local work (one epoch) are not in the paper.",
@@ -105,7 +106,8 @@ def image(
             "task": {**task, "score": "acc_global"},
             "partition": dealt.partition(share),
             "fleet": {"devices": 10 if scale == "smoke" else dealt.devices, "edges": 1},
-            "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else 0.004},
+            # as many samples pass as in the paper per unit of the learning rate
+            "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else round(0.004 / share, 4)},
             "world": world(links, 10 * share, 0.5 if links.startswith("3") else 0.0),
             "stop": {"rounds": rounds},
             "record": {"spans": False},

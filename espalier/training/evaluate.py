@@ -22,7 +22,7 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
-from espalier.training.losses import IGNORED, Loss, resolve
+from espalier.training.losses import IGNORED, Loss, mse, resolve
 from espalier.training.merged.probe import Plan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
@@ -39,6 +39,15 @@ _LOSSES: dict[str, str] = {
     "regression": "mse",
     "segmentation": "pixel_cross_entropy",
 }
+
+
+_MOST_MODELS = 8
+"""Models that run as one: their common batches are large already, more would only leave the cache."""
+
+
+def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error of outputs and targets ``[n, ...]`` as one metric, ``[n, 1]``."""
+    return mse(outputs, y).unsqueeze(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +88,7 @@ class Evaluator:
         kind: Kind,
         n_cells: int,
         *,
-        batch: int = 256,
+        batch: int = 512,
         metric: Metric | None = None,
         loss: Loss | None = None,
     ) -> None:
@@ -100,7 +109,7 @@ class Evaluator:
         self._module = copy.deepcopy(module).eval()
         self._spec = ParamSpec.of(self._module)
         self._kind, self._cells, self._batch = kind, n_cells, batch
-        self._metric = metric or (lambda outputs, y: (outputs - y).square().flatten(1).mean(1, keepdim=True))
+        self._metric = metric or squared_error
         self._loss = resolve(loss or _LOSSES[kind])
         self._replicas: dict[torch.dtype, Replica] = {}
         self.batched = True
@@ -208,9 +217,6 @@ class Evaluator:
             else:
                 self._replicas[dtype] = Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
         return self._replicas.get(dtype) if self.batched else None
-
-
-_MOST_MODELS = 8
 
 
 class _Tally:

@@ -17,15 +17,17 @@ from espalier.core.errors import RunError
 from espalier.record.database import Recorder
 from espalier.report.beside import Beside
 from espalier.report.board import SHARE, Board
-from espalier.report.server import LivePage, is_loopback
+from espalier.report.place import Place, is_loopback, listen
+from espalier.report.server import LivePage
 from tests.report.made import Made, play_round, write_run
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[LivePage]:
+def page(tmp_path: Path) -> Iterator[Place]:
     write_run(tmp_path / "a", rounds=3)
-    found = LivePage([tmp_path], port=0)
-    yield found
+    place = listen(port=0)
+    found = LivePage([tmp_path], place)
+    yield place
     found.close()
 
 
@@ -49,7 +51,7 @@ def first_news(url: str) -> dict[str, Any]:
     return found
 
 
-def test_page_news_and_parts(page: LivePage) -> None:
+def test_page_news_and_parts(page: Place) -> None:
     status, text = ask(page.url)
     assert status == 200 and b'"live": true' in text and b"data-part" not in text.split(b"<script>")[0]
     news = first_news(page.url)
@@ -64,7 +66,7 @@ def test_page_news_and_parts(page: LivePage) -> None:
     assert status == 200 and json.loads(text)["window"] == [10.0, 20.0]
 
 
-def test_wrong_questions(page: LivePage) -> None:
+def test_wrong_questions(page: Place) -> None:
     first_news(page.url)
     assert ask(page.url, "section/nothing")[0] == 404
     assert ask(page.url, "section/detail/../../etc/passwd")[0] == 404
@@ -73,7 +75,7 @@ def test_wrong_questions(page: LivePage) -> None:
     assert ask(page.url, method="POST")[0] == 405
 
 
-def test_loopback_answers_only_to_its_own_name(page: LivePage) -> None:
+def test_loopback_answers_only_to_its_own_name(page: Place) -> None:
     assert page.token is None and page.url.startswith("http://127.0.0.1:")
     assert ask(page.url, host="localhost")[0] == 200
     assert ask(page.url, host="evil.example")[0] == 403
@@ -84,32 +86,31 @@ def test_loopback_answers_only_to_its_own_name(page: LivePage) -> None:
 
 def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rounds=1)
-    page = LivePage([tmp_path], host="0.0.0.0", port=0)
+    place = listen(host="0.0.0.0", port=0)
+    page = LivePage([tmp_path], place)
     try:
-        base = page.url.split("?")[0].replace("0.0.0.0", "127.0.0.1")
-        assert page.token is not None and len(page.token) >= 32
+        base = place.url.split("?")[0].replace("0.0.0.0", "127.0.0.1")
+        assert place.token is not None and len(place.token) >= 32
         for path in ("", "events", "section/overview", "?token=wrong", "?token="):
             assert ask(base, path)[0] == 403
-        assert ask(f"{base}?token={page.token}")[0] == 200
+        assert ask(f"{base}?token={place.token}")[0] == 200
     finally:
         page.close()
 
 
-def test_a_taken_port_is_said_and_the_usual_one_is_not_insisted_on(tmp_path: Path) -> None:
+def test_a_taken_port_is_said_and_the_usual_one_is_not_insisted_on() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(RunError, match=rf"cannot be served at 127.0.0.1:{port}: .*in use"):
-            LivePage([tmp_path], port=port)
-        with pytest.raises(RunError, match="Choose another --port, or a --host"):
-            LivePage([tmp_path], host="203.0.113.7", port=0)
-    first, second = LivePage([tmp_path]), LivePage([tmp_path])
-    try:
-        assert first.url != second.url
-    finally:
-        first.close()
-        second.close()
+            listen(port=port)
+    with pytest.raises(RunError, match="Choose another --port, or a --host"):
+        listen(host="203.0.113.7", port=0)
+    first, second = listen(), listen()
+    assert first.url != second.url
+    first.socket.close()
+    second.socket.close()
 
 
 def test_the_board_follows_what_is_written(tmp_path: Path) -> None:

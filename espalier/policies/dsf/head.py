@@ -33,7 +33,7 @@ class Head(Aggregator):
             case Arrived(message=Word(kind="reign", data=data)):
                 return self._reign(data["clock"], data["model"], now)
             case Arrived(message=Word(kind="retire")):
-                self.state = AggregatorState()
+                self.state = AggregatorState(orders=self.state.orders)
                 return []
             case Arrived(message=Report(stats={"clock": clock}) as report):
                 return self._reign(clock, report.models[ALL], now)
@@ -50,16 +50,24 @@ class Head(Aggregator):
             cohorts={"": Cohort(clock)},
             rounds=clock,
             progress=clock,
+            orders=self._first_order(now),
         )
         return [Arrange({}, {}, self.me), Serve(dict(self.state.models)), *self._begin(now)]
+
+    def _first_order(self, now: float) -> int:
+        """Return the number before the first order: none of an earlier life is used again."""
+        return max(self.state.orders, int(now * 1000) << 20)
 
     def _begin(self, now: float) -> list[Action]:
         # Said in every round: of two trees that met, the one that stays is the run's.
         return [Arrange({}, {}, self.me), *super()._begin(now)]
 
     def _ordered(self, order: Order, now: float) -> list[Action]:
+        if order.sender != self.env.parent(self.me):
+            return []  # of a parent that it had before: the message was slow
         # Who still works on an earlier order gets the new one too: a new parent's model supersedes.
         self.state.tickets.clear()
+        self.state.orders = self._first_order(now)
         model = next(iter(order.models.values()))
         news = Word("fresh", self.me, host_of(self.me), now, {"clock": order.clock, "model": model})
         return [Send(news), *super()._ordered(order, now)]

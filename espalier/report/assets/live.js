@@ -1,7 +1,8 @@
 "use strict";
 // A live page: the server says which parts have changed (server-sent events), the page fetches those it shows.
 const Live = (() => {
-  const parts = { overview: null, curves: null, spread: null };
+  const shows = { overview: showOverview, curves: showCurves, spread: showSpread };
+  const parts = {}; // the versions that are shown
   let news = {}, detail = null, busy = false;
 
   const address = (path, more) => {
@@ -31,26 +32,15 @@ const Live = (() => {
     try {
       for (let again = true; again;) {
         again = false;
-        if (news.overview !== parts.overview) {
-          parts.overview = news.overview;
-          const part = await source.get("overview");
-          if (part) showOverview(part);
-          again = true;
-        }
-        if (news.curves !== parts.curves) {
-          parts.curves = news.curves;
-          const part = await source.get("curves");
-          if (part) await showCurves(part);
-          again = true;
-        }
-        if (news.spread !== parts.spread) {
-          parts.spread = news.spread;
-          const part = await source.get("spread");
-          if (part) await showSpread(part);
+        for (const [name, show] of Object.entries(shows)) {
+          if (!news[name] || news[name] === parts[name]) continue;
+          parts[name] = news[name];
+          const part = await source.get(name);
+          if (part) await show(part);
           again = true;
         }
         const key = byId("run").value, name = `detail/${key}`;
-        if (key && news[name] !== detail) {
+        if (key && news[name] && news[name] !== detail) {
           detail = news[name];
           const part = await source.get(name);
           if (part && byId("run").value === key) await showDetail(part, key);

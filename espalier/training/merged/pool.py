@@ -19,7 +19,8 @@ class _Pool(Function):
         left, right = x[..., 0::2], x[..., 1::2]
         wide = torch.maximum(left, right)
         top, bottom = wide[..., 0::2, :], wide[..., 1::2, :]
-        ctx.save_for_backward(_mask(left, right), _mask(top, bottom))
+        if ctx.needs_input_grad[0]:
+            ctx.save_for_backward(_mask(left, right), _mask(top, bottom))
         return torch.maximum(top, bottom)
 
     @staticmethod

@@ -41,7 +41,7 @@ class Stacked:
     @property
     def raw(self) -> Tensor:
         """Values ``[K, *shape]`` without autograd, for what only asks about shape or type."""
-        return self._value if self.slot is None and self._value is not None else self.slot.data  # type: ignore[union-attr]
+        return self.value if self.slot is None else self.slot.data
 
     @classmethod
     def __torch_function__(
@@ -104,8 +104,8 @@ class Stacked:
         if name.startswith("__") or not hasattr(torch.Tensor, name):
             raise AttributeError(name)
         attribute = getattr(torch.Tensor, name)
-        if name == "T" or name == "mT":
-            return self._call(torch.Tensor.t if name == "T" else torch.Tensor.transpose, *_AXES[name])
+        if name in ("T", "mT"):
+            return self._call(torch.Tensor.t) if name == "T" else self._call(torch.Tensor.transpose, -2, -1)
         if not callable(attribute):
             raise Unsupported(f"a parameter's attribute {name!r} is read in the forward pass")
         return lambda *args, **kwargs: self._call(attribute, *args, **kwargs)
@@ -151,9 +151,6 @@ class Stacked:
 
     def __neg__(self) -> Any:
         return self._call(torch.neg)
-
-
-_AXES: dict[str, tuple[int, ...]] = {"T": (), "mT": (-2, -1)}
 
 
 def _name(func: Any) -> str:

@@ -1,0 +1,354 @@
+"""``espalier node``, ``espalier fleet`` and ``espalier certs``: a real fleet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from espalier.core.errors import ConfigError
+from espalier.experiment import Entry, Experiment, read
+
+_PATH = click.Path(path_type=Path)
+_HOST = "HOST:PORT"
+
+
+def _needs_deploy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Say what to install if the packages of a deployed fleet are missing."""
+
+    @wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            import cryptography
+            import google.protobuf
+            import grpc
+            import prometheus_client
+            import zstandard
+        except ImportError as error:
+            raise ConfigError(
+                f"A real fleet needs {error.name}, which is not installed: pip install 'espalier[deploy]'."
+            ) from error
+        del cryptography, google, grpc, prometheus_client, zstandard
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add some of the options that several nodes share."""
+    known = {
+        "certs": click.option(
+            "--certs", type=_PATH, required=True, help="The node's certificates (see `espalier certs issue`)."
+        ),
+        "directory": click.option("--dir", "directory", type=_PATH, help="Where the node keeps its state."),
+        "listen": click.option("--listen", metavar=_HOST, help="Where children link to this node."),
+        "advertise": click.option("--advertise", metavar=_HOST, help="Where others reach it, if not as it listens."),
+        "parents": click.option(
+            "--parent", "parents", multiple=True, required=True, metavar="[NAME@]HOST:PORT",
+            help="Whom it reports to (repeatable: the next is tried when the first is gone).",
+        ),
+        "data": click.option(
+            "--data", metavar="FILE|MODULE:FUNCTION|share", help="Its data: x, y and x_test, y_test (see the docs)."
+        ),
+        "data_dir": click.option("--data-dir", type=_PATH, help="Where dataset files are looked for first."),
+        "number": click.option("--number", type=int, default=-1, help="The number it would like [default: any]."),
+        "plugins": click.option(
+            "--plugin", "plugins", multiple=True, metavar="MODULE", help="Import this first: your own methods."
+        ),
+        "allow_models": click.option(
+            "--allow-model", "allow_models", multiple=True, metavar="MODULE:FACTORY",
+            help="A model of your own that the fleet may use here.",
+        ),
+        "ops": click.option("--ops", metavar="[HOST:]PORT", help="Serve /healthz and /metrics [default host: loopback]."),
+        "log_file": click.option("--log-file", type=_PATH, help="Write the log here [default: standard error]."),
+        "log_level": click.option(
+            "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
+            help="The least level that is logged.",
+        ),
+    }  # fmt: skip
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed([*wanted, "certs", "directory", "ops", "log_file", "log_level", "plugins", "data_dir"]):
+            function = known[name](function)
+        return function
+
+    return add
+
+
+_experiment_options = (
+    click.option("--method", "-m", help="Which of the experiment's methods, or another one [default: its first]."),
+    click.option("--seed", "-s", type=int, help="Which seed [default: the experiment's first]."),
+    click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting."),
+    click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds a lost child is waited for."),
+    click.option("--compress", type=click.Choice(["none", "zstd", "q8"]), help="How models travel."),
+)
+
+
+def _experiment(path: str, method: str | None, seed: int | None, changes: tuple[str, ...]) -> Experiment:
+    """Read an experiment and choose one method and one seed of it."""
+    found = read(path, changes)
+    entry = found.methods[0]
+    if method is not None:
+        named = [e for e in found.methods if method in (e.label, e.method.kind)]
+        entry = named[0] if named else Entry.build(method)
+    return found.only(entry, found.seeds[0] if seed is None else seed)
+
+
+@click.group()
+def node() -> None:
+    """Run a node of a real fleet: the cloud, an edge, a device."""
+
+
+@node.command()
+@click.option("--config", required=True, help="The experiment: a TOML file, or a bundled name.")
+@_options("listen", "advertise", "data", "allow_models")
+@click.option("--allow", type=_PATH, help="A file with the names that may join, one per line [default: all].")
+@click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
+@click.option("--classes", type=int, help="Classes of the task, if --data does not show them all.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit, such as letter_bytes=100000000.")
+@_needs_deploy
+def cloud(
+    config: str,
+    method: str | None,
+    seed: int | None,
+    changes: tuple[str, ...],
+    patience: float,
+    compress: str | None,
+    allow: Path | None,
+    start_with: int | None,
+    classes: int | None,
+    limits: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Conduct a run: hand the experiment down, merge, evaluate, record. --dir becomes the run directory."""
+    from espalier.deploy.launch import CloudOptions, Options, run
+
+    given = Options(**options)
+    _import(given.plugins)
+    experiment = _experiment(config, method, seed, changes)
+    run(
+        given,
+        CloudOptions(
+            experiment, start_with, patience, _compression(experiment, compress), _limits(limits), None, allow, classes
+        ),
+    )
+
+
+for _option in reversed(_experiment_options):
+    cloud = _option(cloud)
+
+
+def _import(plugins: tuple[str, ...]) -> None:
+    """Import a user's methods before an experiment that names them is read."""
+    from espalier.deploy.holdings import imported
+
+    for name in plugins:
+        imported(f"{name}:__name__", "--plugin")
+
+
+def _compression(experiment: Experiment, compress: str | None) -> Any:
+    return compress or getattr(experiment.fleet, "compress", "none")
+
+
+def _limits(given: tuple[str, ...]) -> Any:
+    from espalier.deploy.limits import Limits
+
+    table: dict[str, Any] = {}
+    for one in given:
+        name, sign, value = one.partition("=")
+        try:
+            table[name] = json.loads(value)
+        except ValueError:
+            sign = ""
+        if not sign:
+            raise ConfigError(f"--limit {one}: must be name=number.")
+    return Limits.build(table, "--limit")
+
+
+@node.command()
+@_options("parents", "listen", "advertise", "data", "number", "allow_models")
+@_needs_deploy
+def edge(**options: Any) -> None:
+    """Merge what devices (or further edges) report, and report to a parent."""
+    from espalier.deploy.launch import Options, run
+
+    if options["listen"] is None or options["directory"] is None:
+        raise ConfigError("--listen and --dir: must be given for an edge.")
+    run(Options(**options))
+
+
+@node.command()
+@_options("parents", "listen", "advertise", "data", "number", "allow_models")
+@click.option("--client", metavar="MODULE:FACTORY", help="Your own training code (see espalier.deploy.clients).")
+@click.option("--flower-client", metavar="MODULE:CLIENT_FN", help="A Flower NumPyClient as it is.")
+@click.option("--head", "aggregates", is_flag=True, help="It may be head of a cluster of devices (with --listen).")
+@_needs_deploy
+def device(**options: Any) -> None:
+    """Train on this machine's own data."""
+    from espalier.deploy.launch import Options, run
+
+    sources = [n for n in ("data", "client", "flower_client") if options[n] is not None]
+    if len(sources) != 1:
+        raise ConfigError("--data, --client and --flower-client: exactly one must be given.")
+    run(Options(**options))
+
+
+@node.command("status")
+@click.argument("directory", type=_PATH)
+@_needs_deploy
+def node_status(directory: Path) -> None:
+    """Ask the node that runs in DIRECTORY how it is."""
+    from espalier.deploy.ops import ask
+
+    click.echo(json.dumps(ask(directory, do="status"), indent=2))
+
+
+@node.command("move")
+@click.argument("directory", type=_PATH)
+@click.argument("parent", metavar="[NAME@]HOST:PORT")
+@_needs_deploy
+def node_move(directory: Path, parent: str) -> None:
+    """Tell the node that runs in DIRECTORY to report to another PARENT."""
+    from espalier.deploy.ops import ask
+
+    ask(directory, do="move", parent=parent)
+
+
+# -- a fleet on this machine -----------------------------------------------------------------------------------
+
+
+@click.group()
+def fleet() -> None:
+    """Start a whole fleet on this machine, for trying out."""
+
+
+@fleet.command()
+@click.argument("experiment")
+@click.option("--devices", type=int, help="How many devices [default: the experiment's].")
+@click.option("--edges", type=int, help="How many edges [default: the experiment's].")
+@click.option("--out", "-o", type=_PATH, help="Where everything is kept [default: runs/fleet-NAME-TIME].")
+@click.option("--data-dir", type=_PATH, help="Where dataset files are looked for first.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@_needs_deploy
+def up(
+    experiment: str,
+    method: str | None,
+    seed: int | None,
+    changes: tuple[str, ...],
+    patience: float,
+    compress: str | None,
+    devices: int | None,
+    edges: int | None,
+    out: Path | None,
+    data_dir: Path | None,
+    quiet: bool,
+) -> None:
+    """Run EXPERIMENT on a fleet of processes with certificates of its own, and end it cleanly."""
+    from espalier.deploy.fleet import LocalFleet
+
+    found = _experiment(experiment, method, seed, changes)
+    counts = {k: v for k, v in (("devices", devices), ("edges", edges)) if v is not None}
+    found = replace(found, fleet=replace(found.fleet, **counts))  # type: ignore[arg-type]
+    where = out or Path("runs") / f"fleet-{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    if (where / "cloud" / "node.sqlite").exists():
+        raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
+    shown = _Progress(quiet)
+    with LocalFleet(
+        found, where, data_dir=data_dir, patience=patience, compress=_compression(found, compress)
+    ) as running:
+        shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
+        running.start()
+        running.wait(7 * 24 * 3600, shown.look)
+    if not quiet:
+        from rich.console import Console
+
+        from espalier.cli import show
+        from espalier.record.run import find_runs
+
+        Console().print(show.table(find_runs(where / "cloud")))
+        click.echo(f"run: {where / 'cloud'}")
+
+
+for _option in reversed(_experiment_options):
+    up = _option(up)
+
+
+class _Progress:
+    """Says what a fleet is at, a line whenever something changes."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._last = quiet, ""
+
+    def say(self, text: str) -> None:
+        if not self._quiet and text != self._last:
+            click.echo(text, err=True)
+            self._last = text
+
+    def look(self, running: Any) -> None:
+        try:
+            now = running.status("cloud")
+        except (ConfigError, OSError, ValueError):
+            return  # it is just starting or ending
+        if now.get("started"):
+            self.say(f"round {now['round']}, {now['devices']} devices")
+        else:
+            self.say(f"{now.get('devices', 0)} devices have joined")
+
+
+# -- certificates ------------------------------------------------------------------------------------------------
+
+
+@click.group()
+def certs() -> None:
+    """Make certificates for the nodes of a fleet."""
+
+
+_CA = click.option(
+    "--ca", "directory", type=_PATH, default=Path("ca"), show_default=True, help="The authority's directory."
+)
+
+
+@certs.command("init")
+@_CA
+@click.option("--fleet", "name", default="fleet", show_default=True, help="The fleet's name.")
+@click.option("--days", type=int, default=3650, show_default=True, help="How long it is valid.")
+@_needs_deploy
+def certs_init(directory: Path, name: str, days: int) -> None:
+    """Make the fleet's certificate authority. Keep ca.key secret: whoever has it can admit nodes."""
+    from espalier.deploy import certs as authority
+
+    authority.init(directory, name, days)
+    click.echo(str(directory / "ca.pem"))
+
+
+@certs.command("issue")
+@click.argument("name")
+@click.option("--role", type=click.Choice(["cloud", "edge", "device"]), required=True, help="What the node is.")
+@click.option("--host", "hosts", multiple=True, help="A DNS name or IP address of a node that listens (repeatable).")
+@click.option("--days", type=int, default=825, show_default=True, help="How long it is valid.")
+@_CA
+@_needs_deploy
+def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directory: Path) -> None:
+    """Issue a certificate for the node NAME; prints the directory to copy to it."""
+    from espalier.deploy import certs as authority
+
+    click.echo(str(authority.issue(directory, name, role, hosts, days)))
+
+
+@certs.command("revoke")
+@click.argument("name")
+@_CA
+@_needs_deploy
+def certs_revoke(name: str, directory: Path) -> None:
+    """Revoke every certificate of NAME; copy the printed file to the cloud's --certs directory."""
+    from espalier.deploy import certs as authority
+
+    count = authority.revoke(directory, name)
+    click.echo(f"{count} certificate{'s' * (count != 1)} newly revoked", err=True)
+    click.echo(str(directory / "crl.pem"))

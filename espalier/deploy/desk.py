@@ -1,0 +1,227 @@
+"""The desk: what a host's nodes say to others becomes letters, and letters become what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from espalier.core import quantise
+from espalier.core.address import host_of
+from espalier.core.codec import refs_in
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.messages import Arrived, Message, Order, Report
+from espalier.core.store import Ref
+from espalier.deploy import wire
+from espalier.deploy.encoding import Encoder, Encoding, decode
+from espalier.deploy.letters import Arrival, Letter, Part
+from espalier.deploy.mail import Mailbox
+from espalier.deploy.protocol import espalier_pb2 as pb
+
+if TYPE_CHECKING:
+    from espalier.deploy.engine import Engine
+
+#: orders to one child whose models are kept, because a difference from them may still arrive
+KEPT = 4
+
+
+class Desk:
+    """Writes and reads the letters of one host. All is called in the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.mail = Mailbox(engine.journal)
+        self._q8 = engine.charter.compress == "q8"
+        self._encoder = Encoder(
+            "zstd" if engine.charter.compress == "zstd" else "none", lambda name: engine.store.vector(Ref(name))
+        )
+        plain = engine.journal.get("desk") or {}
+        #: models that went out with orders: child -> order -> model
+        self._handed: dict[int, dict[int, Ref]] = plain.get("handed", {})
+        #: the model that a device of this host was given last: device -> (dispatcher, order, model)
+        self._given: dict[int, tuple[int, int, Ref]] = plain.get("given", {})
+        #: what rounding took away from a device's models so far
+        self._errors: dict[int, Ref] = plain.get("errors", {})
+
+    # -- letters that came ---------------------------------------------------------------------------------
+
+    def take(self, arrival: Arrival) -> None:
+        """Take a letter, and those that waited for it; a letter that was taken before is only acknowledged again."""
+        effects = self._engine.effects
+        following: Arrival | None = arrival
+        while following is not None:
+            fate = self.mail.fate(following)
+            if fate == "unknown":
+                effects.restarts[following.origin] = following.series
+                return
+            if fate == "early":
+                return
+            after: Arrival | None = None
+            if fate == "new":
+                try:
+                    self._open(following)
+                except ProtocolError as error:
+                    # acknowledged all the same: it would be no better the next time
+                    effects.refused.append((following.origin, str(error)))
+                self._engine.drain()
+                after = self.mail.take(following)
+            effects.acks[following.origin] = self.mail.heard(following.origin)
+            following = after
+
+    def _open(self, arrival: Arrival) -> None:
+        engine = self._engine
+        if arrival.content.WhichOneof("kind") == "control":
+            kind, data = wire.unpack_control(arrival.content)
+            try:
+                engine.steward.control(arrival.origin, kind, data)
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
+                raise ProtocolError(f"{kind!r} of host {arrival.origin} is malformed: {error!r}.") from error
+            return
+        refs = [engine.store.put(self._decoded(part, arrival.origin)) for part in arrival.parts]
+        message = wire.unpack(arrival.content, refs)
+        if host_of(message.sender) != arrival.origin or host_of(message.to) != engine.me:
+            raise ProtocolError(
+                f"A letter of host {arrival.origin} to {engine.me} holds a message of {message.sender} to {message.to}: "
+                "nobody speaks for another."
+            )
+        if isinstance(message, Report):
+            self._reported(message)
+        elif isinstance(message, Order) and engine.directory.is_device(message.to):
+            if self._q8 and message.models:
+                self._given[message.to] = (message.sender, message.id, next(iter(message.models.values())))
+            engine.steward.ordered(message)
+        engine.begin(message.to, Arrived(message))
+
+    def _decoded(self, part: Part, origin: int) -> Tensor:
+        spec = self._engine.store.spec
+        if part.encoding != Encoding.Q8:
+            return decode(part, spec.size)
+        base = self._handed.get(origin, {}).get(part.base)
+        if base is None:
+            # Its sender waits for nothing: it takes part again from the next order on.
+            self._engine.stumbled(origin)
+            raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
+        return quantise.decode(part.data, self._engine.store.vector(base), spec)
+
+    def _reported(self, report: Report) -> None:
+        """Learn from a report how fast its sender and the way to it are."""
+        engine, sender = self._engine, report.sender
+        directory = engine.directory
+        directory.at_work.discard(sender)
+        self._handed.get(sender, {}).pop(report.order, None)
+        member = directory.members.get(sender)
+        if member is None or not report.models:
+            return
+        way = max(0.0, (report.download + engine.now() - report.sent) / 2)
+        batches = engine.charter.experiment.training.batches(member.samples, report.updates)
+        speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
+        directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)
+
+    # -- letters that go -----------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Send a message to a node, of this host or another."""
+        engine, dest = self._engine, host_of(message.to)
+        device = engine.directory.is_device(message.to)
+        if isinstance(message, Order) and device:
+            engine.directory.at_work.add(message.to)
+        if dest == engine.me:
+            engine.begin(message.to, Arrived(message))
+            return
+        if isinstance(message, Order) and device and self._q8 and message.models:
+            kept = self._handed.setdefault(message.to, {})
+            kept[message.id] = next(iter(message.models.values()))
+            for old in sorted(kept)[:-KEPT]:
+                del kept[old]
+        names: list[int] = []
+
+        def place(ref: Ref) -> int:
+            if int(ref) not in names:
+                names.append(int(ref))
+            return names.index(int(ref))
+
+        content = wire.pack(message, place)
+        recipe: list[Any] = [Ref(n) for n in names]
+        if isinstance(message, Report) and self._q8:
+            recipe = self._differences(message, recipe)
+        self._post(dest, content, recipe)
+
+    def _differences(self, report: Report, recipe: list[Any]) -> list[Any]:
+        """Put differences in place of a device's models, where the receiver has what they differ from."""
+        engine = self._engine
+        given = self._given.get(report.sender)
+        if given is None or given[:2] != (report.dispatcher, report.order) or report.to != report.dispatcher:
+            return recipe
+        store, coded = engine.store, []
+        for ref in recipe:
+            error = self._errors.get(report.sender)
+            before = None if error is None else store.vector(error)[: store.spec.n_float]
+            found = quantise.code(store.vector(ref), store.vector(given[2]), before, store.spec)
+            self._errors[report.sender] = store.put(_padded(found.error, store.spec.size))
+            coded.append((report.order, found.data))
+        return coded
+
+    def say(self, dest: int, kind: str, **data: Any) -> int:
+        """Say something to another host's runtime (to this one's own steward, if it is this host)."""
+        if dest == self._engine.me:
+            self._engine.steward.control(dest, kind, data)
+            return 0
+        return self._post(dest, wire.control(kind, data), [])
+
+    def _post(self, dest: int, content: pb.Content, recipe: list[Any]) -> int:
+        limits, effects = self._engine.charter.limits, self._engine.effects
+        data, parts = content.SerializeToString(), self._parts(recipe)
+        size = sum(len(p.data) for p in parts)
+        if len(data) > limits.content_bytes or len(parts) > limits.parts or size > limits.letter_bytes:
+            raise ConfigError(
+                f"A message to node {dest} has {len(data)} bytes and {len(parts)} models of {size} bytes; the limits "
+                f"are {limits.content_bytes} (content_bytes), {limits.parts} (parts) and {limits.letter_bytes} "
+                "(letter_bytes): raise them at the cloud."
+            )
+        letter = self.mail.post(dest, data, recipe, parts)
+        if dest in effects.replaced:
+            effects.replaced[dest].append(letter)
+        else:
+            effects.letters.append(letter)
+        return letter.number
+
+    def _parts(self, recipe: Sequence[Any]) -> list[Part]:
+        return [self._encoder.part(int(r)) if isinstance(r, Ref) else Part.of(r[1], Encoding.Q8, r[0]) for r in recipe]
+
+    def letters_to(self, dest: int) -> list[Letter]:
+        """Return all letters to a destination that are not acknowledged."""
+        return [
+            Letter(dest, self.mail.series(dest), number, content, self._parts(recipe))
+            for number, (content, recipe) in sorted(self.mail.waiting[dest].items())
+        ]
+
+    def renumber(self, dest: int, series: int | None = None, *, forget: bool = False) -> None:
+        """Begin a new series of letters to a host (``forget``: without those that wait)."""
+        if dest in self.mail.waiting and self.mail.renumber(
+            dest, self.mail.series(dest) if series is None else series, forget=forget
+        ):
+            self._engine.effects.replaced[dest] = self.letters_to(dest)
+
+    # -- saving --------------------------------------------------------------------------------------------
+
+    def held(self, found: set[int]) -> None:
+        """Add the models that letters, or differences to come, need."""
+        for letters in self.mail.waiting.values():
+            for _, recipe in letters.values():
+                refs_in(recipe, found)
+        self._encoder.keep_only(found)
+        refs_in([self._handed, self._given, self._errors], found)
+
+    def save(self) -> None:
+        """Bring the journal up to date (it is not committed here)."""
+        self.mail.save()
+        if self._q8:
+            self._engine.journal.put("desk", {"handed": self._handed, "given": self._given, "errors": self._errors})
+
+
+def _padded(vector: Tensor, size: int) -> Tensor:
+    found = vector.new_zeros(size)
+    found[: len(vector)] = vector
+    return found

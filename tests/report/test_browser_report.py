@@ -1,0 +1,253 @@
+"""The report in a real Chromium: it opens offline, draws everything, and its controls work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from espalier.report.page import write_report
+from tests.report.made import write_run
+
+PLOTS = (
+    "plot-curves", "plot-spread-device", "plot-spread-edge", "plot-spread", "plot-edges", "plot-tree", "plot-timeline",
+    "plot-labels", "plot-devices",
+)  # fmt: skip
+
+
+class Desk:
+    """Pages opened without a network; whatever they ask of one and whatever they complain about is kept."""
+
+    def __init__(self, chromium: Any) -> None:
+        self.chromium = chromium
+        self.contexts: list[Any] = []
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+
+    def open(self, path: Path, width: int = 1280) -> Any:
+        context = self.chromium.new_context(viewport={"width": width, "height": 900}, offline=True)
+        self.contexts.append(context)
+        page = context.new_page()
+        page.on("request", lambda r: self.requests.append(r.url))
+        page.on("console", lambda m: self.complaints.append(f"{m.type}: {m.text}"))
+        page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready=yes]", timeout=60_000)
+        return page
+
+    def check(self) -> None:
+        assert [r for r in self.requests if not r.startswith(("file:", "data:", "blob:"))] == []
+        assert self.complaints == []
+
+
+@pytest.fixture(scope="module")
+def desk(chromium: Any) -> Iterator[Desk]:
+    found = Desk(chromium)
+    yield found
+    for context in found.contexts:
+        context.close()
+
+
+@pytest.fixture(autouse=True)
+def silent(desk: Desk) -> Iterator[None]:
+    """No test may leave a message on the console or a request to a network."""
+    yield
+    desk.check()
+
+
+@pytest.fixture(scope="module")
+def report(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    write_report([runs], out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def wide(desk: Desk, report: Path) -> Any:
+    """The report on a desk; opened once, every test puts the controls where it wants them."""
+    return desk.open(report)
+
+
+def until(check: Callable[[], bool], page: Any) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < end, "it did not happen within 30 s"
+        page.wait_for_timeout(40)
+
+
+def drawn(page: Any, name: str) -> bool:
+    """Tell whether a plot has marks on it: lines, points, boxes or an image."""
+    marks = f"#{name} .plot-container :is(.scatterlayer .trace path, .boxlayer path, .heatmaplayer image)"
+    return bool(page.locator(f"#{name}").is_visible() and page.locator(marks).count() > 0)
+
+
+def title(page: Any, plot: str, axis: str = "x") -> str:
+    return str(page.locator(f"#{plot} .g-{axis}title").first.text_content())
+
+
+def choose(page: Any, label: str) -> None:
+    page.select_option("#run", label=label)
+    clusters = label.startswith("CSAHFL")
+    page.wait_for_selector("#tree-look option[value=cluster]", state="attached" if clusters else "detached")
+    page.wait_for_selector("#similarity", state="visible" if clusters else "hidden")
+
+
+def test_everything_is_drawn(wide: Any) -> None:
+    choose(wide, "HierFAVG, seed 0")
+    assert wide.title() == "made up · espalier"
+    until(lambda: all(drawn(wide, name) for name in PLOTS), wide)
+    assert wide.locator("#verdict tbody tr").count() == 3
+    assert wide.locator("#verdict td b").count() >= 5
+    assert "Flat &lt;i&gt;" in wide.locator("#verdict tbody").inner_html()
+    # the first run has notes but no similarity; the second the other way round
+    until(lambda: wide.locator("#notes .plot .scatterlayer path").count() > 0, wide)
+    choose(wide, "CSAHFL, seed 0")
+    until(lambda: drawn(wide, "plot-similarity"), wide)
+    wide.wait_for_selector("#notes", state="hidden")
+
+
+def test_the_switch_changes_the_axis(wide: Any) -> None:
+    wide.select_option("#curves-measure", "acc_device")
+    for switch, wanted in (
+        ("virtual time", "virtual time (min)"), ("bytes", "bytes sent over all links (MB)"),
+        ("rounds", "global rounds (count)"),
+    ):  # fmt: skip
+        wide.click(f"#curves-axis >> text={switch}")
+        until(lambda wanted=wanted: title(wide, "plot-curves") == wanted, wide)  # type: ignore[misc]
+        assert title(wide, "plot-curves", "y") == "accuracy (fraction)"
+    wide.select_option("#curves-measure", "loss_device")
+    until(lambda: title(wide, "plot-curves", "y") == "loss (mean per sample)", wide)
+    wide.locator("#curves-axis input:checked").focus()
+    wide.keyboard.press("ArrowRight")  # the switch works without a mouse
+    until(lambda: title(wide, "plot-curves") == "virtual time (min)", wide)
+
+
+def test_pointing_at_a_line_shows_every_seed(wide: Any) -> None:
+    wide.locator("#plot-curves").scroll_into_view_if_needed()
+    box = wide.locator("#plot-curves .nsewdrag").bounding_box()
+    found = False
+    for part in range(5, 100, 5):
+        wide.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * part / 100)
+        wide.wait_for_timeout(60)
+        text = wide.locator("#plot-curves .hoverlayer").text_content() or ""
+        found = found or ("seed 0:" in text and "seed 1:" in text)
+    assert found
+
+
+def test_the_tree_s_slider_and_colours(wide: Any) -> None:
+    choose(wide, "HierFAVG, seed 0")
+    slider, caption = wide.locator("#tree-time"), wide.locator("#tree-caption")
+    slider.focus()
+    wide.keyboard.press("Home")
+    until(lambda: caption.text_content().startswith("0.0 s"), wide)
+    before = wide.locator("#plot-tree .scatterlayer").inner_html()
+    for _ in range(3):
+        wide.keyboard.press("ArrowRight")
+    until(lambda: any(w in caption.text_content() for w in ("moved", "left", "came")), wide)
+    assert slider.input_value() == "3"
+    until(lambda: wide.locator("#plot-tree .scatterlayer").inner_html() != before, wide)
+    choose(wide, "CSAHFL, seed 0")
+    wide.select_option("#tree-look", "cluster")
+    wide.wait_for_selector("#plot-tree .legendtext:has-text('cluster c1')")
+    wide.click("#tree-play")
+    start = slider.input_value()
+    until(lambda: slider.input_value() != start, wide)
+    wide.click("#tree-play")
+    assert wide.locator("#tree-play").text_content() == "play"
+
+
+def test_the_timeline_shows_a_chosen_window(wide: Any) -> None:
+    choose(wide, "HierFAVG, seed 0")
+    wide.click("#timeline-whole")
+    whole = wide.locator("#timeline-to").input_value()
+    wide.fill("#timeline-from", "30")
+    wide.fill("#timeline-to", "60")
+    wide.keyboard.press("Enter")
+    until(lambda: wide.evaluate("Timeline.view") == [30, 60], wide)
+    wide.click("#timeline-later")
+    until(lambda: wide.evaluate("Timeline.view") == [45, 75], wide)
+    wide.locator("#plot-timeline").scroll_into_view_if_needed()
+    box = wide.locator("#plot-timeline .nsewdrag").bounding_box()
+    caption = wide.locator("#timeline-caption")
+    middle = box["y"] + box["height"] / 2
+    wide.mouse.move(box["x"] + box["width"] / 2 - 5, middle)
+    wide.mouse.move(box["x"] + box["width"] / 2, middle)
+    until(lambda: any(w in caption.text_content() for w in ("trains", "sends", "receives", "waits")), wide)
+    wide.mouse.down()
+    wide.mouse.move(box["x"] + box["width"] * 3 / 4, middle, steps=4)
+    wide.mouse.up()
+    # from the middle of 45–75 s to three quarters of it
+    until(lambda: wide.evaluate("Timeline.view") == pytest.approx([60, 67.5], abs=0.5), wide)
+    wide.click("#timeline-whole")
+    until(lambda: wide.locator("#timeline-to").input_value() == whole, wide)
+    assert "update dropped" in wide.locator("#plot-timeline .legend").text_content()
+
+
+def test_the_picture_drawn_here_is_python_s(wide: Any, runs: Path) -> None:
+    """The browser bins spans itself; it must show what the notebook's figure shows."""
+    from espalier.report.reading import opened
+    from espalier.report.timeline import timeline
+
+    choose(wide, "HierFAVG, seed 0")
+    wide.evaluate("Timeline.look(40, 140)")
+    until(lambda: wide.evaluate("Timeline.view") == [40, 140], wide)
+    until(lambda: wide.evaluate("byId('plot-timeline').data[0].x0") == pytest.approx(40 / 60, abs=0.01), wide)
+    theirs = wide.evaluate("byId('plot-timeline').data[0].z.map((row) => Array.from(row))")
+    with opened(runs / "a" / "seed-0") as run:
+        ours = timeline(run, 40.0, 140.0, bins=len(theirs[0]))["data"][0]["z"]
+    cells = [(a, b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)]
+    # where two states are equally long, rounding decides
+    assert sum(a != b for a, b in cells) <= len(cells) / 1000
+
+
+def test_light_and_dark(wide: Any) -> None:
+    paths = wide.locator("#plot-curves .scatterlayer path.js-line")
+    for scheme, paper, line in (
+        ("dark", "rgb(21, 24, 29)", "rgb(115, 173, 243)"), ("light", "rgb(255, 255, 255)", "rgb(57, 122, 248)"),
+    ):  # fmt: skip
+        wide.emulate_media(color_scheme=scheme)
+        until(lambda line=line: line in paths.evaluate_all("es => es.map(e => e.style.stroke)"), wide)  # type: ignore[misc]
+        assert wide.evaluate("getComputedStyle(document.body).backgroundColor") == paper
+        assert wide.locator(".swatch").first.evaluate("e => e.style.background") == line
+
+
+def test_a_phone_s_width_is_enough(desk: Desk, report: Path) -> None:
+    page = desk.open(report, width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    for name in PLOTS:
+        box = page.locator(f"#{name}").bounding_box()
+        assert drawn(page, name) and box["x"] >= 0 and box["x"] + box["width"] <= 360, name
+        assert page.locator(f"#{name} .nsewdrag").first.bounding_box()["width"] >= 120, name
+    for control in ("#curves-axis span >> nth=0", "#tree-play", "#timeline-in", "#run", "#curves-measure"):
+        assert page.locator(control).bounding_box()["height"] >= 30, control
+    page.click("#curves-axis >> text=bytes")
+    until(lambda: "(MB)" in title(page, "plot-curves"), page)
+
+
+def test_two_hundred_nodes_with_a_thousand_spans_each_are_fast(desk: Desk, tmp_path: Path) -> None:
+    # 200 devices × (train, send, and what their edge sends them) × 333 passes: 199,800 spans
+    write_run(tmp_path / "run", devices=200, edges=10, rounds=1, passes=333)
+    write_report([tmp_path / "run"], tmp_path / "large.html")
+    assert (tmp_path / "large.html").stat().st_size < 8_000_000
+    page = desk.open(tmp_path / "large.html")
+    assert "one by one from" not in page.locator("#timeline-note").text_content()  # every span is there
+    # processor time of the page itself: other programs on the machine do not count
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def busy() -> float:
+        return float({m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}["TaskDuration"])
+
+    end = float(page.locator("#timeline-to").input_value())
+    seconds = []
+    for start in (0.1, 0.4, 0.7):
+        before = busy()
+        page.evaluate(f"Timeline.look({start * end}, {(start + 0.05) * end})")
+        until(lambda start=start: page.evaluate("Timeline.view")[0] == start * end, page)  # type: ignore[misc]
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        seconds.append(busy() - before)
+    assert min(seconds) < 0.6, seconds
