@@ -20,7 +20,17 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/espalier run demo --jobs 2 --out $(DEMO) --report $(DEMO)/report.html
 
-test: $(STAMP)
+# The report is tested in a real browser. Playwright's own download is not used: any Chromium will do.
+.PHONY: chromium
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	else \
+		echo "The report's tests need Chromium: install it (Debian, Ubuntu: sudo apt-get install chromium)." >&2; exit 1; \
+	fi
+
+test: $(STAMP) chromium
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)

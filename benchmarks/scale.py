@@ -23,7 +23,9 @@ import torch
 ASYNC = {"name": "hiflash", "kappa2": 1, "reach": "own"}
 
 
-def setting(devices: int, edges: int, sampled: int, rounds: int, samples: int, model: str, busy: bool) -> dict[str, Any]:
+def setting(
+    devices: int, edges: int, sampled: int, rounds: int, samples: int, model: str, busy: bool
+) -> dict[str, Any]:
     world: dict[str, Any] = {"compute": {"kind": "rate", "low": 1.0, "high": 8.0}}
     if busy:
         world["mobility"] = {"kind": "markov", "stay": 0.9}
@@ -113,7 +115,9 @@ def run(*values: Any) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print("| devices | set-up | wall | training | engine | engine µs/event | events | jobs | peak memory | bytes/device |")
+    print(
+        "| devices | set-up | wall | training | engine | engine µs/event | events | jobs | peak memory | bytes/device |"
+    )
     print("| ---: " * 10 + "|")
     base = min(r["peak_gb"] for r in rows)
     for r in rows:

@@ -88,9 +88,7 @@ class RecordSpec(Spec, family="record"):
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
-        self.require(
-            self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more"
-        )
+        self.require(self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more")
 
 
 @dataclass(frozen=True)

@@ -67,9 +67,7 @@ def main() -> None:
         ),
         backend=SimulatedBackend(users, users, []),
         model=model,
-        model_train_params=NNTrainHyperParams(
-            local_num_epochs=1, local_learning_rate=work.LR, local_batch_size=BATCH
-        ),
+        model_train_params=NNTrainHyperParams(local_num_epochs=1, local_learning_rate=work.LR, local_batch_size=BATCH),
         model_eval_params=NNEvalHyperParams(local_batch_size=BATCH),
         callbacks=[clock],
     )

@@ -65,7 +65,7 @@ def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             "--allow-model", "allow_models", multiple=True, metavar="MODULE:FACTORY",
             help="A model of your own that the fleet may use here.",
         ),
-        "ops": click.option("--ops", metavar="[HOST:]PORT", help="Serve /healthz and /metrics [default host: loopback]."),
+        "ops": click.option("--ops", metavar="[HOST:]PORT", help="Serve /healthz and /metrics there (loopback)."),
         "log_file": click.option("--log-file", type=_PATH, help="Write the log here [default: standard error]."),
         "log_level": click.option(
             "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,

@@ -86,6 +86,7 @@ class AggregatorState:
     progress: int = 0
     orders: int = 0
     idle: set[Address] = field(default_factory=set)
+    offences: dict[Address, int] = field(default_factory=dict)
     asleep: bool = False
     memory: dict[str, Any] = field(default_factory=dict)
 
@@ -284,6 +285,11 @@ class Aggregator:
             state.idle.add(report.sender)
             cohort.waiting.pop(report.sender, None)
             return self._maybe_close(key, now)
+        why = self.rules.guard.refuse(self._view(key, now), report, None if stranger else state.rounds)
+        if why is not None:
+            if cohort.waiting.get(report.sender) == report.order:
+                del cohort.waiting[report.sender]
+            return [self._refuse(report, why), *self._maybe_close(key, now)]
         arrival = Arrival(report, now, staleness, stranger)
         on_time = cohort.open and cohort.waiting.get(report.sender) == report.order and not stranger
         if on_time:
@@ -323,6 +329,7 @@ class Aggregator:
     def _free(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
         out = {t.child for t in self.state.tickets.values()} | self.state.idle
+        out |= self.rules.guard.shuns(self.state.offences, children)
         keep = self.rules.pace.late == "keep"
         return [c for c in children if c not in out and not (keep and self.env.busy(c))]
 
@@ -352,12 +359,16 @@ class Aggregator:
             cohort.arrived = []
             return actions
         view = self._view(key, now)
-        state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
-        view.models = state.models
-        state.samples = self.rules.merge.samples(view, arrivals)
-        self.rules.pace.learn(view, arrivals)
-        if state.order is None:
-            self.rules.structure.observe(view, arrivals)
+        refused = self.rules.guard.sift(view, arrivals)
+        self._notes += [self._refuse(arrivals[i].report, why) for i, why in sorted(refused.items())]
+        if len(refused) < len(arrivals) or not arrivals:
+            arrivals = [a for i, a in enumerate(arrivals) if i not in refused]
+            state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
+            view.models = state.models
+            state.samples = self.rules.merge.samples(view, arrivals)
+            self.rules.pace.learn(view, arrivals)
+            if state.order is None:
+                self.rules.structure.observe(view, arrivals)
         # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
         cohort.arrived = []
         cohort.round += 1
@@ -483,6 +494,14 @@ class Aggregator:
         if key and key != SURVEY:
             view.children = list(self.rules.pace.cohorts(view).get(key, ()))
         return view
+
+    def _refuse(self, report: Report, why: str) -> Record:
+        """Count an offence and put it on record."""
+        count = self.state.offences.get(report.sender, 0) + 1
+        self.state.offences[report.sender] = count
+        return Record(
+            "refused", {"node": self.me, "child": report.sender, "why": why, "round": report.round, "offences": count}
+        )
 
     def _drop(self, report: Report, why: str) -> Action:
         return Record("dropped", {"node": self.me, "child": report.sender, "why": why, "round": report.round})

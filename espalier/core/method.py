@@ -26,6 +26,7 @@ from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
 from espalier.core.device import Device
 from espalier.core.errors import ConfigError
+from espalier.core.guard import Guard
 from espalier.core.messages import Action, Event
 from espalier.core.policies import Environment, HandDown, Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.spec import Spec
@@ -132,6 +133,7 @@ _POLICIES: dict[str, type[Spec]] = {
     "merge": Merge,
     "hand_down": HandDown,
     "structure": Structure,
+    "guard": Guard,
 }
 
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.guard import Guard
 from espalier.core.messages import ALL, Order, Record, Report, Train
 from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
@@ -434,6 +435,7 @@ class Rules:
     structure: Structure = field(default_factory=Structure)
     #: the models that the root starts with
     initial: Callable[[ModelStore], dict[str, Ref]] = lambda store: {ALL: store.initial()}
+    guard: Guard = field(default_factory=Guard)
 
 
 def normalised(terms: Sequence[tuple[float, Ref]]) -> list[tuple[float, Ref]]:

@@ -34,7 +34,7 @@ class Coded:
 
 
 def coded_bytes(n_float: int, size: int | None = None) -> int:
-    """Bytes of a coded model of ``n_float`` floating numbers (and ``size - n_float`` counters, which go as they are)."""
+    """Bytes of a coded model of ``n_float`` floating numbers (and ``size - n_float`` counters, sent as they are)."""
     return n_float + 4 * -(-n_float // BLOCK) + 4 * ((size or n_float) - n_float)
 
 

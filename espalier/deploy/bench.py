@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from espalier.deploy.items import Score, Work, Worked
@@ -34,9 +35,8 @@ class Bench:
         host, loop = self._host, asyncio.get_running_loop()
         while self._waiting:
             _, _, work = heapq.heappop(self._waiting)
-            engine = host.engine
-            assert engine is not None
-            todo = await host.call(lambda w=work: engine.perform(w))  # type: ignore[misc]
+            assert host.engine is not None
+            todo = await host.call(partial(host.engine.perform, work))
             if todo is None:
                 continue
             begun = time.monotonic()

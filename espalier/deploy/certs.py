@@ -158,7 +158,8 @@ def issue(directory: Path, name: str, role: str, hosts: Sequence[str] = (), days
         raise ConfigError(f"role = {role!r}: must be one of {', '.join(ROLES)}.{nearest(role, ROLES)}")
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise ConfigError(
-            f"name = {name!r}: must be at most 63 small letters, digits, '-' and '.', and none of {', '.join(_RESERVED)}."
+            f"name = {name!r}: must be at most 63 small letters, digits, '-' and '.', and none of "
+            f"{', '.join(_RESERVED)}."
         )
     authority, signer = _authority(directory)
     key = ec.generate_private_key(ec.SECP256R1())

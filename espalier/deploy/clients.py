@@ -197,7 +197,8 @@ class FlowerAdapter:
         for name, array in zip(self._names, arrays, strict=True):
             if tuple(np.shape(array)) != self._shapes[name]:
                 raise TrainingError(
-                    f"The Flower client's array for {name!r} has shape {np.shape(array)}; expected {self._shapes[name]}."
+                    f"The Flower client's array for {name!r} has shape {np.shape(array)}; "
+                    f"{self._shapes[name]} is expected."
                 )
             found[name] = torch.from_numpy(np.array(array))
         return found

@@ -25,6 +25,9 @@ from espalier.deploy.registry import Registry
 from espalier.record.database import Recorder
 from espalier.simulator.checkpoint import atomic_write
 
+#: seconds that the cloud waits at the end for what others still have to tell
+ACCOUNT = 5.0
+
 
 class Conductor:
     """Conducts one run."""
@@ -57,6 +60,10 @@ class Conductor:
         self._parents: dict[Address, Address | None] = plain.get("parents", {})
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.traffic: dict[tuple[str, str, str], int] = {}
+        #: at the end: who has not given account yet, and until when they are waited for
+        self._accounts: set[int] = set()
+        self._account_by = 0.0
+        self._closing = any(isinstance(w.action, Score) and w.action.data["last"] for w in engine.works.values())
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
         fleet = experiment.fleet
@@ -192,14 +199,25 @@ class Conductor:
             self.measure()
 
     def end(self) -> None:
-        """The run is over: nothing more happens to the nodes; evaluate once more."""
+        """The run is over: nothing more happens to nodes; when everybody has given account, evaluate once more."""
         if not self.ending:
             self.ending = self.engine.frozen = True
+            self._accounts = set(self._hosts())
+            self._account_by = self.engine.now() + ACCOUNT
+            for host in self._hosts():
+                self.engine.say(host, "account")
+            self._accounted()
+
+    def _accounted(self) -> None:
+        present = self._accounts & set(self.engine.directory.members)
+        if self.ending and not self._closing and (not present or self.engine.now() >= self._account_by):
+            self._closing = True
             self.measure(last=True)
 
     def tick(self) -> None:
         """Look at the clock: has the run's time run out, is an evaluation due?"""
         experiment = self.engine.charter.experiment
+        self._accounted()
         if experiment.stop.seconds is not None and self.started and self.engine.now() >= experiment.stop.seconds:
             self.end()
 
@@ -244,6 +262,9 @@ class Conductor:
             self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
         if data["scores"]:
             self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
+        if data["final"]:
+            self._accounts.discard(origin)
+            self._accounted()
 
     # -- evaluating ------------------------------------------------------------------------------------------
 

@@ -83,8 +83,8 @@ class Desk:
         message = wire.unpack(arrival.content, refs)
         if host_of(message.sender) != arrival.origin or host_of(message.to) != engine.me:
             raise ProtocolError(
-                f"A letter of host {arrival.origin} to {engine.me} holds a message of {message.sender} to {message.to}: "
-                "nobody speaks for another."
+                f"A letter of host {arrival.origin} to {engine.me} holds a message of {message.sender} to "
+                f"{message.to}: nobody speaks for another."
             )
         if isinstance(message, Report):
             self._reported(message)

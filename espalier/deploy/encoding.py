@@ -37,7 +37,7 @@ _LEVEL = 3
 def encode(vector: Tensor, compress: Compress = "none") -> Part:
     """Turn a model into a part of a letter (nothing is copied unless it is compressed)."""
     wide = vector.dtype == torch.float64
-    plain = memoryview(vector.detach().contiguous().numpy()).cast("B")
+    plain = vector.detach().contiguous().numpy().data.cast("B")
     if compress != "zstd":
         return Part.of(plain, Encoding.FLOAT64 if wide else Encoding.FLOAT32)
     packed = zstandard.ZstdCompressor(level=_LEVEL).compress(plain)

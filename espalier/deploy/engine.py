@@ -285,7 +285,7 @@ class Engine:
         self.effects.works.append(work)
 
     def perform(self, work: Work) -> Callable[[], Any] | None:
-        """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it any more)."""
+        """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it now)."""
         if work.id not in self.works:
             return None
         action, learner = work.action, self.learner

@@ -1,4 +1,4 @@
-"""A whole fleet on this machine, every node a process of its own, with its own certificates: for trying out and for tests.
+"""A whole fleet on this machine, every node a process of its own with its own certificate: for trying out and testing.
 
 with LocalFleet(experiment, directory) as fleet:
 fleet.start()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,7 +136,8 @@ class Host:
             self.spawn(self._drive())
             self.spawn(self._tick())
             stop = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({stop, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {stop, self._failed}
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
             if self._failed.done():
                 self._failed.result()
@@ -300,7 +302,7 @@ class Host:
                 batch.append(self._items.get_nowait())
             if self.engine is None:
                 raise ProtocolError("Something happened to a node that has no charter yet.")
-            effects = await self._in_engine(lambda b=batch: self.engine.take(b))  # type: ignore[misc,union-attr]
+            effects = await self._in_engine(partial(self.engine.take, batch))
             answers, self._answers = self._answers, []
             for future, value in answers:
                 _settle(future, value, None)

@@ -218,8 +218,8 @@ def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
     before = Charter.of_bytes(kept)
     if replace(charter, run=before.run).to_bytes() != kept:
         raise RunError(
-            f"{directory} holds the state of another fleet: its experiment or options differ. Choose another directory, "
-            "or start the cloud as before."
+            f"{directory} holds the state of another fleet: its experiment or options differ. Choose another "
+            "directory, or start the cloud as before."
         )
     return before
 

@@ -104,7 +104,7 @@ class OwnLearner:
         dtype = getattr(torch, self._training.precision)
         module = build(card.model, input_shape=card.input_shape, n_classes=card.n_classes, **card.options).to(dtype)
         self._dtype = dtype
-        self._trainer = Trainer(module, card.loss or _LOSSES[card.kind])  # type: ignore[arg-type]
+        self._trainer = Trainer(module, card.loss or _LOSSES[card.kind])
         self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric)  # type: ignore[arg-type]
         self.samples = holdings.samples
         self._fits()

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from espalier.deploy.journal import Journal
 from espalier.deploy.letters import Arrival, Letter, Part, frames
@@ -37,11 +37,11 @@ class Mailbox:
         self._taken: dict[int, tuple[int, int]] = journal.get("taken") or {}
         self._early: dict[int, dict[int, Arrival]] = {}
         #: destination -> number -> (content, the parts' recipe)
-        self.waiting: dict[int, dict[int, tuple[bytes, object]]] = {}
+        self.waiting: dict[int, dict[int, tuple[bytes, list[Any]]]] = {}
         for dest, number, content, parts in journal.letters():
             self.waiting.setdefault(dest, {})[number] = (content, parts)
 
-    def post(self, dest: int, content: bytes, recipe: object, parts: Sequence[Part]) -> Letter:
+    def post(self, dest: int, content: bytes, recipe: list[Any], parts: Sequence[Part]) -> Letter:
         """Number a letter and keep it. ``recipe`` is plain data from which its parts can be made again."""
         series, last = self._sent.get(dest) or (_fresh(0), 0)
         self._sent[dest] = (series, last + 1)

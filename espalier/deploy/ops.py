@@ -1,4 +1,4 @@
-"""What operators look at: ``/healthz`` and Prometheus metrics on loopback, and a control socket in the node's directory.
+"""What operators look at: ``/healthz`` and Prometheus metrics on loopback, a control socket in the node's directory.
 
 The HTTP server answers GET only and listens on loopback unless told otherwise. The control socket takes one JSON
 object per line (``{"do": "status"}``, ``{"do": "move", "parent": "edge-1@host:port"}``, ``{"do": "stop"}``);
@@ -150,10 +150,10 @@ class Ops:
             elif path == "/metrics":
                 code, kind = "200 OK", "text/plain; version=0.0.4; charset=utf-8"
                 body = generate_latest(self._registry)
-            head = (
+            answer = (
                 f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
-            writer.write(head.encode() + body)
+            writer.write(answer.encode() + body)
             await writer.drain()
         writer.close()
 

@@ -1,4 +1,4 @@
-"""Links from below: greetings, what children say of who is reached through them, and how long a lost one is waited for."""
+"""Links from below: greetings, who is reached through which child, and how long a lost one is waited for."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Tally:
     # -- peers ---------------------------------------------------------------------------------------------------
 
     async def keep_peer(self, address: int) -> None:
-        """Keep a link of one's own to a peer while an arrangement wants it; without it, letters go by way of the parents."""
+        """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
         host = self._host
         while isinstance(host.steward, Vassal) and address in host.steward.peers and not host.stopping:
             endpoint, name = host.steward.peers[address]

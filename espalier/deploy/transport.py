@@ -163,9 +163,10 @@ Take = Callable[[Link, pb.Frame], Awaitable[None]]
 def _parse(data: bytes) -> pb.Frame | None:
     """Read a frame; None if it is none (an exception here would kill the call without a word)."""
     try:
-        return pb.Frame.FromString(data)
+        frame: pb.Frame = pb.Frame.FromString(data)
     except DecodeError:
         return None
+    return frame
 
 
 class Server:
@@ -315,7 +316,7 @@ async def dial(
             return reading.result()
         return "the stream ended"
     except grpc.RpcError as error:
-        return f"{error.code().name.lower()}: {error.details()}"  # type: ignore[attr-defined]
+        return f"{error.code().name.lower()}: {error.details()}"
     except asyncio.InvalidStateError:
         return "the stream ended"
     finally:

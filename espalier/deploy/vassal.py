@@ -37,6 +37,7 @@ class Vassal:
         self._spans: list[tuple[int, str, float, float]] = kept["spans"]
         self._scores: dict[str, Any] = kept["scores"]
         self._at = 0.0
+        self._asked = False
 
     # -- what the nodes of this host do ----------------------------------------------------------------------
 
@@ -120,9 +121,11 @@ class Vassal:
                 engine.directory.tree.root = int(data["root"])
             case "start":
                 engine.begin(engine.me, Started())
+            case "account":
+                # the run is over: nothing more happens here, and the cloud wants to know all that is known
+                engine.frozen = self._asked = True
             case "finish":
-                self.finished = True
-                self._at = float("-inf")  # what is noted and not told yet goes out now
+                engine.frozen = self.finished = True
             case _:
                 raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
 
@@ -166,11 +169,14 @@ class Vassal:
         engine = self.engine
         traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
         noted = bool(self._events or self._spans or self._scores)
-        if (noted or self._worth(traffic)) and engine.now() - self._at >= NOTES:
+        scoring = any(isinstance(w.action, Score) for w in engine.works.values())
+        final = self._asked and not scoring and len(self._events) <= 200 and len(self._spans) <= 1000
+        if final or ((noted or self._worth(traffic)) and engine.now() - self._at >= NOTES):
             self._at = engine.now()
+            self._asked = self._asked and not final
             engine.say(
                 engine.directory.cloud, "notes", events=self._events[:200], spans=self._spans[:1000],
-                scores=self._scores, traffic=[[*key, count] for key, count in traffic.items()],
+                scores=self._scores, traffic=[[*key, count] for key, count in traffic.items()], final=final,
             )  # fmt: skip
             self._told |= traffic
             self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}

@@ -15,7 +15,7 @@ from espalier.training.work import Job
 _STACK_BYTES = 8 << 20
 """Parameters of a chunk: about what stays in the last-level cache from one step to the next."""
 
-_MOST, _LEAST = 32, 2
+_MOST, _LEAST = 64, 2
 _AHEAD = 4
 """Chunks per worker that are arranged together: more gives evener chunks, and holds more results."""
 

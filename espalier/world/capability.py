@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import WorldError
+from espalier.core.spec import Spec
 from espalier.world.draws import Field, chosen
 from espalier.world.protocols import BoundCapability, Shape
-from espalier.core.spec import Spec
 
 
 class Capability(Spec, ABC, family="capability"):

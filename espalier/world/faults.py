@@ -6,10 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from espalier.core.spec import Spec
 from espalier.world.bursts import Bursts
 from espalier.world.draws import Field
 from espalier.world.protocols import BoundFaults, Fate, Shape, Tier
-from espalier.core.spec import Spec
 
 _FINE = Fate(lost=False, duplicated=False, delay_extra=0.0, corrupted=False)
 _TIERS = {tier: number for number, tier in enumerate(Tier)}

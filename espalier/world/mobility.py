@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import WorldError
+from espalier.core.spec import Spec
 from espalier.world.draws import Field
 from espalier.world.edge_graph import EdgeGraph
 from espalier.world.protocols import BoundMobility, Moves, Shape, When
-from espalier.core.spec import Spec
 from espalier.world.traces import clock, index, read
 
 Edges = NDArray[np.int64]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, get_type_hints
 
+from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, nearest
 from espalier.world.capability import Everyone, Fraction
 from espalier.world.churn import NoChurn, TwoState
-from espalier.core.coerce import coerce
 from espalier.world.compute import (
     Busy,
     Compute,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+from espalier.core.spec import Spec
 from espalier.world.capability import Capability, Everyone
 from espalier.world.churn import Churn, NoChurn
 from espalier.world.compute import Compute, Constant
@@ -23,7 +24,6 @@ from espalier.world.protocols import (
     BoundMobility,
     Shape,
 )
-from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True)

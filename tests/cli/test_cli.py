@@ -85,7 +85,7 @@ def test_json_can_be_read_by_a_program(small: Path, tmp_path: Path) -> None:
 def test_set_changes_a_setting(small: Path, tmp_path: Path) -> None:
     done = call("run", str(small), "-o", str(tmp_path / "o"), "-q", "--set", "stop.rounds=1", "--set", "fleet.edges=4")
     assert done.exit_code == 0, done.output
-    assert 'rounds = 1' in (tmp_path / "o" / "hierfavg" / "seed-0" / "run.toml").read_text()
+    assert "rounds = 1" in (tmp_path / "o" / "hierfavg" / "seed-0" / "run.toml").read_text()
 
 
 @pytest.mark.parametrize(

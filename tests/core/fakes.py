@@ -91,9 +91,7 @@ class SmallFleet:
 
 def orders(actions: list[Action]) -> dict[Address, Order]:
     """Return the orders among actions by receiver."""
-    return {
-        a.message.to: a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)
-    }
+    return {a.message.to: a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)}
 
 
 def reports(actions: list[Action]) -> list[Report]:

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, EspalierError
+from espalier.core.spec import Spec
 from espalier.world import Churn, Compute, Drift, Faults, Links, Mobility, World
 from espalier.world.capability import Capability
-from espalier.core.coerce import coerce
 from espalier.world.compute import Constant, Noise, TruncatedNormal
-from espalier.core.spec import Spec
 
 
 def test_a_table_and_python_give_the_same_object() -> None:

@@ -109,9 +109,7 @@ def test_planted_label_permutations_are_what_devices_see_and_are_tested_on() -> 
 
 def test_label_switch_changes_data_and_test() -> None:
     drift = {"kind": "label_switch", "at_round": 3, "before": [0, 1, 2, 3, 4], "after": [5, 6, 7, 8, 9]}
-    runner = run(
-        "fedavg", partition={"kind": "iid"}, world={**BASE["world"], "drift": drift}, stop={"rounds": 6}
-    )
+    runner = run("fedavg", partition={"kind": "iid"}, world={**BASE["world"], "drift": drift}, stop={"rounds": 6})
     rows = runner.recorder.connection.execute(
         "SELECT round, value FROM metrics WHERE name = 'acc_device' ORDER BY rowid"
     ).fetchall()

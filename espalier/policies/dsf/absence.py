@@ -28,7 +28,7 @@ def lost(agent: Agent, host: int) -> None:
     for level, seat in sorted(state.seats.items()):
         if host in seat.roster:
             seat.roster.remove(host)
-        organiser = state.polled.get(level) == host
+        organiser = state.polled.get(level, (NONE, 0))[0] == host
         if organiser:
             del state.polled[level]
         if seat.centre == host or (organiser and seat.vacant):

@@ -93,7 +93,7 @@ class Agent:
         state = self.state
         return (
             host in state.wooing.values()
-            or host in state.polled.values()
+            or any(host == organiser for organiser, _ in state.polled.values())
             or host in state.asked
             or host in state.trades.near
             or (state.top is not None and state.top[1] == host)
@@ -163,7 +163,9 @@ class Agent:
         return other == self.me or bool(self.env.facts("answers", host=other))
 
     def gone(self, host: int) -> bool:
-        """Tell whether a host is known to be gone (nobody is, too)."""
+        """Tell whether a host is known to be gone (nobody is, too). It may have come back unheard: a probe tells."""
+        if host in self.state.lost and self.answers(host):
+            del self.state.lost[host]
         return host == NONE or host in self.state.lost
 
     def name(self) -> int:

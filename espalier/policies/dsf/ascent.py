@@ -35,7 +35,16 @@ def show_badge(agent: Agent, again: bool = False) -> None:
     for other in agent.neighbours():
         if state.badged.get(other) != seat.centre:
             _badge(agent, other, ask=2 if again else 1)
-    _tell_borders(agent, {cluster: centre for cluster, centre in state.badges.values() if cluster != seat.cluster})
+    seen = state.badges.values()
+    _tell_borders(agent, {cluster: centre for cluster, centre, _ in seen if cluster not in (NONE, seat.cluster)})
+
+
+def show_tree(agent: Agent) -> None:
+    """This device's cluster is in a tree now: let neighbours know that are not known to be in the same one."""
+    state, tree = agent.state, agent.state.seats[0].tree
+    for other in agent.neighbours():
+        if other not in state.badges or state.badges[other][2] != tree:
+            _badge(agent, other, ask=0)
 
 
 def greet_neighbour(agent: Agent, other: int) -> None:
@@ -53,7 +62,7 @@ def _badge(agent: Agent, other: int, ask: int) -> None:
 @on_word("badge")
 def _see_badge(agent: Agent, word: Word) -> None:
     state, cluster, centre = agent.state, word.data["cluster"], word.data["centre"]
-    state.badges[word.sender] = (cluster, centre)
+    state.badges[word.sender] = (cluster, centre, word.data["tree"])
     seat = state.seats.get(0)
     if seat is not None and seat.cluster == cluster and centre not in (seat.centre, agent.me):
         assembly.correct(agent, 0, centre)
@@ -274,10 +283,12 @@ def _follow(agent: Agent, word: Word) -> None:
     """Whoever led this device so far sends it to somebody else, or away."""
     state, level, centre = agent.state, word.data["level"], word.data["centre"]
     seat = state.seats.get(level)
-    if word.sender not in (seat.centre if seat is not None else NONE, state.wooing.get(level), state.polled.get(level)):
-        return
+    led = NONE if seat is None else seat.centre
+    organiser, _ = state.polled.get(level, (NONE, 0))
+    if word.sender not in (led, state.wooing.get(level), organiser) or centre == agent.me:
+        return  # not of its cluster; or it is to lead, and will be told how
     state.seats.pop(level, None)
-    if centre != agent.me and not agent.gone(centre):
+    if not agent.gone(centre):
         founding.join(agent, level, centre)
     else:
         unseat(agent, level)

@@ -132,9 +132,12 @@ def announce(agent: Agent, level: int) -> None:
 def _announce(agent: Agent, level: int) -> None:
     court = agent.state.courts.get(level)
     if court is not None and court.formed:
+        tree = agent.state.seats[level].tree
         seat = _refresh(agent, level)
         for host in seat.roster[1:]:
             agent.send("circle", host, **_description(agent, level, seat))
+        if level == 0 and seat.tree != tree:
+            ascent.show_tree(agent)
 
 
 def _refresh(agent: Agent, level: int) -> Seat:
@@ -198,7 +201,7 @@ def _poll(agent: Agent, word: Word) -> None:
         if (ballot.term, -agent.me) > (term, -organiser):
             return  # this device's own vote comes first, and the other will hear of it
         del state.ballots[level]
-    state.polled[level] = organiser
+    state.polled[level] = (organiser, term)
     agent.send(
         "delays", organiser, level=level, term=term, delays=_delays(agent, word.data["roster"]),
         member=about_me(agent, level), clock=state.clock,
@@ -311,31 +314,29 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     """Accept the description of a cluster, unless a newer one is known or this device belongs elsewhere."""
     state, level, centre = agent.state, data["level"], data["centre"]
     old, ballot = state.seats.get(level), state.ballots.get(level)
-    wooed = state.wooing.get(level)
+    wooed, (organiser, due) = state.wooing.get(level), state.polled.get(level, (NONE, 0))
     if old is not None and old.cluster == data["cluster"]:
         if (data["term"], -data["organiser"], data["version"]) <= (old.term, -old.organiser, old.version):
             if centre not in (old.centre, agent.me):
                 correct(agent, level, centre)
             return
     elif (
-        sender not in (agent.me, wooed, state.polled.get(level))
+        sender not in (agent.me, wooed, organiser)
         and centre != wooed
         and not (old is None and wooed is None)
     ):
         if centre != agent.me:
             agent.send("quit", centre, level=level)
         return
-    for host in data["roster"]:
-        if host in state.lost and agent.answers(host):
-            del state.lost[host]
-    roster = [h for h in data["roster"] if h not in state.lost]
+    roster = [h for h in data["roster"] if not agent.gone(h)]
     state.seats[level] = Seat(
         data["cluster"], data["term"], data["organiser"], data["version"], centre, roster, data["up"],
         dict(data["will"]), data["top"], data["tree"],
     )  # fmt: skip
     state.mean = data["mean"]
     state.wooing.pop(level, None)
-    state.polled.pop(level, None)
+    if data["term"] >= due:
+        state.polled.pop(level, None)
     state.welcomed.discard(level)
     for key in ("join", "guard"):
         agent.stop(key, level)
@@ -352,6 +353,8 @@ def _take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     for host in sorted(state.pending.pop(level, {})):
         if host not in roster and centre != agent.me:
             agent.send("follow", host, level=level, centre=centre)
+    if level == 0 and data["tree"] not in (NONE, NONE if old is None else old.tree):
+        ascent.show_tree(agent)
     if changed:
         agent.record("seat", level=level, centre=centre, term=data["term"], messages=state.sent)
         if level == 0:
@@ -416,6 +419,7 @@ def step_down(agent: Agent, level: int, court: Court, centre: int) -> None:
         if host != agent.me:
             agent.send("follow", host, level=level, centre=centre)
     state.wooing.pop(level + 1, None)
+    state.welcomed.discard(level + 1)
     if level + 1 in state.courts:
         strike(agent, level + 1, agent.me)  # it may go on to lead there
     elif level + 1 in state.seats:

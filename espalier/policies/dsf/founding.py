@@ -67,7 +67,9 @@ def _hello(agent: Agent, word: Word) -> None:
     mine = _cluster_host(agent)
     if mine != NONE:
         if word.data["ask"]:
-            agent.send("here", other, centre=mine)
+            seat = state.seats.get(0)
+            cluster, tree = (NONE, NONE) if seat is None else (seat.cluster, seat.tree)
+            agent.send("here", other, centre=mine, cluster=cluster, tree=tree)
         return
     state.degrees[other] = (word.data["degree"], word.data["able"])
     if word.data["ask"] and state.greeted.get(other, -1.0) < word.sent:
@@ -82,7 +84,9 @@ def _hello(agent: Agent, word: Word) -> None:
 
 @on_word("here")
 def _here(agent: Agent, word: Word) -> None:
-    agent.state.here[word.sender] = word.data["centre"]
+    data = word.data
+    agent.state.here[word.sender] = data["centre"]
+    agent.state.badges[word.sender] = (data["cluster"], data["centre"], data["tree"])
     greeted(agent)
 
 
@@ -93,7 +97,7 @@ def _cluster_host(agent: Agent) -> int:
         return agent.me
     if 0 in state.seats:
         return state.seats[0].centre
-    return state.wooing[0] if 0 in state.welcomed else NONE
+    return state.wooing.get(0, NONE) if 0 in state.welcomed else NONE
 
 
 def greeted(agent: Agent) -> None:

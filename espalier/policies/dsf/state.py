@@ -143,11 +143,12 @@ class AgentState:
         asked: What central nodes answered a newcomer: size, sum of accuracies (None: not yet).
         wooing: By level, the host whose cluster it wants to join; ``welcomed`` where that host knows it.
         seats: By level, the place in a cluster. ``courts``: clusters that it leads. ``ballots``: votes it holds.
-        polled: By level, whose vote it has taken part in. ``pending``: who joined while a vote was due.
+        polled: By level, whose vote of which term it has taken part in. ``pending``: who joined while a vote was due.
         climb: By level, hosts that it may still ask for a place.
         tree: The name of the tree that this central node would found. ``top``: the oldest tree it has heard of while
             it is in none, by name and host to join.
-        borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters; ``badged``: what
+        borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters (name, central
+            node, tree); ``badged``: what
             neighbours were told.
         beat: How many pulses there were.
         lost: Hosts known to be gone, and since when.
@@ -175,13 +176,13 @@ class AgentState:
     seats: dict[int, Seat] = field(default_factory=dict)
     courts: dict[int, Court] = field(default_factory=dict)
     ballots: dict[int, Ballot] = field(default_factory=dict)
-    polled: dict[int, int] = field(default_factory=dict)
+    polled: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: dict[int, dict[int, Member]] = field(default_factory=dict)
     climb: dict[int, list[int]] = field(default_factory=dict)
     tree: int = NONE
     top: tuple[int, int] | None = None
     borders: dict[int, int] = field(default_factory=dict)
-    badges: dict[int, tuple[int, int]] = field(default_factory=dict)
+    badges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     badged: dict[int, int] = field(default_factory=dict)
     trades: Trades = field(default_factory=Trades)
     beat: int = 0

@@ -27,11 +27,14 @@ class Noise:
     """
 
     def __init__(self, seeds: Sequence[int], width: int) -> None:
-        self._streams = [stream(s, "dropout") for s in seeds]
+        self._seeds = seeds
         self._width = width
+        self._streams: list[np.random.Generator] = []
 
     def keep(self, clients: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
         """Draw a mask ``[clients·rows, *rest]`` of ``1/(1-p)`` with probability ``1-p``, else 0."""
+        if not self._streams:
+            self._streams = [stream(s, "dropout") for s in self._seeds]
         drawn = np.empty((clients, rows, *rest), dtype=np.float32)
         for client in range(clients):
             self._streams[client].random(out=drawn[client], dtype=np.float32)

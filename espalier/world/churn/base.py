@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 from espalier.core.spec import Spec
+from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 
 
 class Churn(Spec, ABC, family="churn"):

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import WorldError
+from espalier.core.spec import Spec
 from espalier.world.churn.base import Churn, between, gather
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
-from espalier.core.spec import Spec
 from espalier.world.traces import clock, read, word
 
 #: What can happen: a host joins (or is back), is back without its state, leaves with a word, dies.

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.spec import Spec
 from espalier.world import piecewise
 from espalier.world.protocols import BoundCompute, Shape
-from espalier.core.spec import Spec
 
 
 class Compute(Spec, ABC, family="compute"):

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.protocols import Shape
 from espalier.core.spec import Spec
+from espalier.world.protocols import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.protocols import BoundLinks, Broadcast, Hop, Shape, Tier, Uplink
 from espalier.core.spec import Spec
+from espalier.world.protocols import BoundLinks, Broadcast, Hop, Shape, Tier, Uplink
 
 
 class Links(Spec, ABC, family="links"):

@@ -9,12 +9,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.spec import Spec
 from espalier.world.draws import Field, between, normal
 from espalier.world.links.base import Links, Routed
 from espalier.world.links.signal import Signal
 from espalier.world.protocols import BoundLinks, Shape, Tier
 from espalier.world.ranges import Range, ends, ordered
-from espalier.core.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""Distillation at a simulated server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from espalier.core.errors import ConfigError
+from espalier.experiment import Entry, Experiment
+from espalier.simulator.distil import Distiller
+from espalier.simulator.runner import Runner
+
+
+def simulation(**partition: object) -> Runner:
+    table = {
+        "task": {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}},
+        "partition": {"kind": "iid", **partition},
+        "fleet": {"devices": 4, "edges": 2},
+        "training": {"batch_size": 10, "lr": 0.1, "updates": 5},
+        "stop": {"rounds": 3},
+    }
+    return Runner(Experiment.build(table).only(Entry.build("fedavg"), 0), None)
+
+
+def test_the_proxy_set_is_what_no_device_holds() -> None:
+    sim = simulation(fraction=0.5, val_fraction=0.1).simulation
+    rows, part = Distiller(sim).rows, sim.fleet.partition
+    assert part.validation is not None
+    held = np.concatenate([part.indices, part.validation.indices])
+    assert len(np.intersect1d(rows, held)) == 0
+    assert len(rows) + len(held) == len(sim.task.dataset.cell_train)
+
+
+def test_a_student_learns_its_teacher_s_answers_without_any_label() -> None:
+    one = simulation(fraction=0.5)
+    one.run()
+    sim = one.simulation
+    teacher = sim.served[sim.fleet.tree.root][""]
+    student = sim.ledger.initial(3)
+    options = {"temperature": 2.0, "updates": 5, "clock": 0, "number": 0}
+    distiller = Distiller(sim)
+    taught = distiller(student, [(1.0, teacher)], **options)
+    pool, rows = sim.task.dataset.pool("test"), np.arange(len(sim.task.dataset.cell_test))
+    logits = sim.task.evaluator.logits(list(sim.ledger.vectors([teacher, student, taught])), pool, rows)
+    answers = logits.argmax(2)
+    agree = (answers[0] == answers).float().mean(1)
+    assert agree[1] < 0.3 < 0.8 < agree[2]
+    # The same again gives the same numbers: a resumed run ends alike.
+    again = Distiller(sim)(student, [(1.0, teacher)], **options)
+    assert torch.equal(*sim.ledger.vectors([taught, again]))
+
+
+def test_no_samples_no_distillation() -> None:
+    sim = simulation().simulation
+    first = sim.ledger.initial()
+    with pytest.raises(ConfigError, match=r"partition\.fraction"):
+        Distiller(sim)(first, [(1.0, first)], temperature=2.0, updates=1, clock=0, number=0)
