@@ -10,7 +10,8 @@ fewer are assumed, and three or less are merged by their median.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ from espalier.policies.robust import (
 
 
 @dataclass(frozen=True)
-class RobustMerge(Merge):
+class RobustMerge(Merge, ABC):
     """The base: collects the models of each group and hands them to :meth:`blend`."""
 
     weighted: bool = False
@@ -66,15 +67,15 @@ class RobustMerge(Merge):
         models = vectors[: len(refs), :floats]
         fit = torch.isfinite(models.sum(dim=1, dtype=torch.float64))
         claims = torch.tensor([weight for weight, _ in terms], dtype=torch.float64)
-        if self.weighted and bool((claims > 0).any()):
+        weighted = self.weighted and bool((claims > 0).any())
+        if weighted:
             fit &= claims > 0
         if not bool(fit.all()):
             view.note("rejected", group=group, reports=int((~fit).sum()), why="not finite, or without samples")
         if not bool(fit.any()):
             return base
-        weights = claims[fit] if self.weighted and bool((claims > 0).all() | (claims[fit] > 0).all()) else None
         start = None if base is None else vectors[-1, :floats]
-        result = self.blend(models[fit], weights, start)
+        result = self.blend(models[fit], claims[fit] if weighted else None, start)
         # Counters cannot be blended: they come from the report that claims most samples.
         largest = int(torch.where(fit, claims, -1.0).argmax())
         return store.put(torch.cat([result, vectors[largest, floats:]]))
@@ -117,7 +118,7 @@ class Clipped(RobustMerge, kind="clipped"):
 
 
 @dataclass(frozen=True)
-class _Sharing(RobustMerge):
+class _Sharing(RobustMerge, ABC):
     share: float = 0.2
 
     def check(self) -> None:
@@ -126,7 +127,7 @@ class _Sharing(RobustMerge):
 
     def hostile(self, count: int, most: int) -> int:
         """Return how many of ``count`` reports are taken for hostile: the share, rounded up, at most ``most``."""
-        return max(0, min(most, -int(-self.share * count // 1)))
+        return max(0, min(most, math.ceil(self.share * count - 1e-9)))
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ from espalier.simulator.local import SimulatedData
 from espalier.simulator.measure import Meter
 from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
+from espalier.simulator.tampering import Tampering
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
 from espalier.simulator.views import Views
@@ -125,9 +126,10 @@ class Simulation:
         self.fleet.tellers["distilled"] = Distiller(self)
         self.fleet.batches = lambda device: task.training.batches(self.fleet.samples(device), 1)
         self.views = Views(task.dataset, partition, seed)
+        self.tampering = Tampering(self)
         self.ledger = Ledger(
             task.spec,
-            task.computer(seed, self.views),
+            self.tampering.computing(task.computer(seed, self.views)),
             lambda index: task.initial(seed, index),
             self._roots,
             self._rejected,
@@ -291,7 +293,7 @@ class Simulation:
         """Do what a node asked for."""
         match action:
             case Send(message=message):
-                self.transport.send(message)
+                self.transport.send(self.tampering.outgoing(message))
             case Train():
                 self._train(address, action)
             case Measure():
@@ -313,7 +315,7 @@ class Simulation:
             raise ProtocolError(f"Node {device} has no data to train on: only devices train.")
         number = int(self.jobs[device])
         self.jobs[device] += 1
-        look = self.weather.look(device)
+        look = self.tampering.look(device, self.weather.look(device))
         job = Job(
             device, number, train.start, train.updates, train.clock, look, train.anchor, train.mu, train.memory,
             train.keep_memory, train.args,
@@ -331,7 +333,7 @@ class Simulation:
         number = int(self.asked[device])
         self.asked[device] += 1
         found = statistic(measure.what)
-        look = self.weather.look(device)
+        look = self.tampering.look(device, self.weather.look(device))
         rows = self.views.rows(device, look)
         rng = self.fleet.rng("statistic", measure.what, device, number)
         local = SimulatedData(self.task, self.views.pool(look), rows, rng, self.views.held_out(device, look))

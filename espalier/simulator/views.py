@@ -23,10 +23,11 @@ register(Concept)
 @register
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A concept of the world together with a planted label permutation."""
+    """A concept of the world together with a planted label permutation; ``false``: with an attacker's labels."""
 
     concept: Concept = ORDINARY
     planted: int = 0
+    false: bool = False
 
 
 class Views:
@@ -38,6 +39,8 @@ class Views:
         self.seed = seed
         self._train = dataset.pool("train")
         self._test = dataset.pool("test")
+        #: what each label reads to an attacker that flips labels
+        self.flip: NDArray[np.int64] | None = None
         self.looks: list[Look] = []
         self._numbers: dict[Look, int] = {}
         self.pool = lru_cache(maxsize=64)(self._pool)
@@ -66,6 +69,8 @@ class Views:
         if look.concept.permutation:
             drawn = stream(self.seed, "world", "permutation", look.concept.permutation)
             table = drawn.permutation(self.dataset.n_classes)[table]
+        if look.false and self.flip is not None:
+            table = self.flip[table]
         return None if np.array_equal(table, np.arange(len(table))) else table
 
     def _pool(self, number: int) -> Pool:

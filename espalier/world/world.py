@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from espalier.core.spec import Spec
+from espalier.world.attackers import Attackers, BoundAttackers
 from espalier.world.capability import Capability, Everyone
 from espalier.world.churn import Churn, NoChurn
 from espalier.world.compute import Compute, Constant
@@ -46,6 +47,7 @@ class World(Spec, family="world"):
     drift: Drift = field(default_factory=NoDrift)
     capability: Capability = field(default_factory=Everyone)
     faults: Faults = field(default_factory=NoFaults)
+    attackers: Attackers = field(default_factory=Attackers)
     notice: float = 10.0
 
     def check(self) -> None:
@@ -76,6 +78,7 @@ class World(Spec, family="world"):
             drift=self.drift.bind(shape),
             capability=self.capability.bind(shape),
             faults=self.faults.bind(shape),
+            attackers=BoundAttackers(self.attackers, self.attackers.hostile(shape)),
             notice=self.notice,
         )
 
@@ -92,6 +95,7 @@ class BoundWorld:
     drift: BoundDrift
     capability: BoundCapability
     faults: BoundFaults
+    attackers: BoundAttackers
     notice: float
 
     @property

@@ -1,4 +1,4 @@
-"""Planted clusters: digits whose labels are permuted in four ways, and methods that must find out which devices agree."""
+"""Planted clusters: digits whose labels are permuted in four ways; methods must find out which devices agree."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_refused_splits_leave_fedavg_to_the_bit() -> None:
 
 def test_no_split_in_the_first_rounds() -> None:
     run = planted({**EAGER, "after": 3}, stop={"rounds": 6}, evaluate={"every": 1})
-    assert [e["round"] for e in run.events("arranged")][0] == 4
+    assert run.events("arranged")[0]["round"] == 4
 
 
 @pytest.mark.parametrize("name", ["resume", "join_and_leave", "fixed_point"])

@@ -69,6 +69,12 @@ def test_clusters_run_at_their_own_speed_and_meet_to_be_formed_anew() -> None:
 
 
 def test_impossible_values_are_refused() -> None:
-    for options in ({"after": 0, "every": 0}, {"every": 7}, {"clusters": 0}, {"threshold": -1.0}, {"cluster_updates": 0}):
+    for options in (
+        {"after": 0, "every": 0},
+        {"every": 7},
+        {"clusters": 0},
+        {"threshold": -1.0},
+        {"cluster_updates": 0},
+    ):
         with pytest.raises(ConfigError, match=next(iter(options))):
             make("flhc", **options)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -66,6 +66,7 @@ def test_a_child_without_a_report_gets_the_average_of_all_and_an_only_child_nobo
     assert others({10: (5, Ref(1))}, Ref(1), 10) == []
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 1000), st.floats(-5, 5)), min_size=2, max_size=8),
     st.integers(0, 7),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.record.phefl import acc_n, drop_m, influence
@@ -40,6 +40,7 @@ def test_drop_m_counts_a_rise_as_well_as_a_fall() -> None:
     assert drop_m([40.0], 0) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=40), st.floats(0, 100))
 def test_drop_m_is_the_largest_spread_of_nearby_rounds(series: list[float], threshold: float) -> None:
     first = next((i for i, v in enumerate(series) if v >= threshold), None)

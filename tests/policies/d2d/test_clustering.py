@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
@@ -20,6 +20,7 @@ def ground(n: int, seed: int = 0, labels: bool = False) -> Ground:
     return Ground(rng.integers(1, 50, n), times.diagonal().copy(), times, features, labels, rng)
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(
         [
@@ -37,6 +38,7 @@ def test_every_device_is_in_one_cluster_however_many_are_there(clustering: Clust
     assert sorted(d for members in clusters.members for d in members) == list(range(n))
 
 
+@settings(deadline=None, max_examples=23)
 @given(st.integers(1, 23))
 def test_cliques_need_label_counts_only(n: int) -> None:
     clusters, note = Cliques(n_swap=20).clusters(ground(n, labels=True))
