@@ -1,10 +1,16 @@
 """Planted clusters: which clustered methods find out that the digits are labelled in four ways?
 
-24 devices hold the same kinds of digits, but with their labels permuted in one of four ways. Every method runs 80 rounds
-under each seed; the adjusted Rand index compares who shares a model with who shares a labelling (1: exactly so). IFCA
-is told the number of clusters, FL+HC cuts into four; CFL, ICFL and CFLHKD find it out. Thresholds are set for updates of
-this size where the papers' defaults are for other models: CFL's relative to the longest update, ICFL's cosine 0.35 (two
-devices of one labelling have cosines of 0.6 here, of two labellings 0), CFLHKD's distance 0.9.
+24 devices hold the same kinds of digits, but with their labels permuted in one of four ways. Every method runs 80
+rounds under each seed; the adjusted Rand index compares who shares a model with who shares a labelling (1: exactly so).
+
+A run counts as recovered if the index is at least 0.9 in *every* evaluation of its second half. The last evaluation alone
+would mislead: a method that finds the clusters, tears them apart and finds them again every ten rounds (CFLHKD with
+``restless = 0``) looks perfect at round 80 and useless at round 70.
+
+IFCA is told the number of clusters, FL+HC cuts into four; CFL, ICFL and CFLHKD find it out. Where the papers' thresholds
+are for other models they were set for updates of this size, by looking at seeds 0 to 4: CFL's relative to the longest
+update, ICFL's cosine 0.35 (two devices of one labelling have cosines of 0.6 here, of two labellings 0), CFLHKD's
+distance 0.9 and interval 10, and ``restless`` of the latter two. The default seeds are therefore others, 100 to 109.
 """
 
 from __future__ import annotations
@@ -41,20 +47,28 @@ METHODS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Run, print a table, optionally write the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=100, help="the first seed")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures: dict[str, Any] = {}
-    print(f"{'':22} {'ARI by seed':36} >= 0.9   accuracy   clusters   seconds")
+    seeds = range(options.first, options.first + options.seeds)
+    print(f"{'':22} recovered   lowest ARI of the second half, by seed   mean accuracy there   seconds")
     for label, method in METHODS.items():
         began = time.process_time()
-        frames = [espalier.simulate(dict(method), SETTING, seed=s).frame() for s in range(options.seeds)]
-        ari, accuracy, groups = ([float(f[name].iloc[-1]) for f in frames] for name in ("ari", "acc_device", "groups"))
-        figures[label] = {"ari": ari, "accuracy": accuracy, "clusters": groups}
+        frames = [espalier.simulate(dict(method), SETTING, seed=s).frame() for s in seeds]
+        halves = [f[f["round"] > SETTING["stop"]["rounds"] / 2] for f in frames]
+        lowest = [float(h["ari"].min()) for h in halves]
+        accuracy = [float(h["acc_device"].mean()) for h in halves]
+        figures[label] = {
+            "seeds": list(seeds),
+            "ari": [f["ari"].tolist() for f in frames],
+            "accuracy": [f["acc_device"].tolist() for f in frames],
+            "clusters": [f["groups"].tolist() for f in frames],
+        }
         print(
-            f"{label:22} {' '.join(f'{a:6.2f}' for a in ari):36} {sum(a >= 0.9 for a in ari)}/{len(ari)}"
-            f"      {sum(accuracy) / len(accuracy):.3f}      {' '.join(f'{g:.0f}' for g in groups)}"
-            f"   {time.process_time() - began:.0f}",
+            f"{label:22} {sum(a >= 0.9 for a in lowest):2}/{len(lowest)}   {' '.join(f'{a:5.2f}' for a in lowest)}"
+            f"   {sum(accuracy) / len(accuracy):.3f}   {time.process_time() - began:.0f}",
             flush=True,
         )
     if options.json is not None:

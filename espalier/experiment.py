@@ -161,10 +161,14 @@ class Experiment:
                 raise ConfigError(f'methods: two are labelled {label!r}; give them labels (label = "…").')
         seeds = table.get("seeds", [0])
         seeds = [seeds] if isinstance(seeds, int) else seeds
-        if not seeds or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds):
+        if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds):
             raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers.")
-        split = dict(table.get("partition", {"kind": "iid"}))
-        found = Experiment(str(table.get("name", "experiment")), methods, tuple(seeds), partition=split, **parts)
+        split = table.get("partition", {"kind": "iid"})
+        if isinstance(split, str):
+            split = {"kind": split}
+        if not isinstance(split, Mapping):
+            raise ConfigError(f"partition = {split!r}: must be a table with a kind.")
+        found = Experiment(str(table.get("name", "experiment")), methods, tuple(seeds), partition=dict(split), **parts)
         found.partition_spec()
         return found
 

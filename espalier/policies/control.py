@@ -3,7 +3,7 @@
 Devices register with it. It builds the tree once, then again at the end of a full round of the root, if anyone came
 or went meanwhile; until then newcomers wait and whose parent is gone idles. Only when the root itself is gone, or has
 nobody left to work with, it rebuilds at once: else there would be no end of the round. Building takes the time of a
-message to the farthest device and back.
+message to the farthest device and back. A control node that comes back without its memory asks all to register again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from espalier.core.address import Address, host_of, role
+from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.aggregator import AggregatorState
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
@@ -40,15 +40,16 @@ from espalier.policies.dsf.head import Head
 Build = Callable[[Environment, dict[int, float], int], list[Level]]
 #: bytes of a control message
 NOTE = 8
+#: seconds after which a device without a place registers again, and how often it does
+AGAIN, ENOUGH = 30.0, 200
 
 
 @register
 @dataclass(slots=True)
 class ControlState:
-    """Registered devices, the tree's aggregators, the root, whether the tree is out of date, trees built so far."""
+    """Registered devices, the root, whether the tree is out of date, whether it is being built, trees built so far."""
 
     devices: dict[int, float] = field(default_factory=dict)
-    heads: set[Address] = field(default_factory=set)
     root: Address | None = None
     stale: bool = False
     building: bool = False
@@ -77,9 +78,14 @@ class Control:
         """Take one event; return what is to be done."""
         state = self.state
         match event:
+            case Started():
+                devices = self.env.devices()
+                tops = sorted({self._above(d)[-1] for d in devices})
+                state.root = next((t for t in tops if level_of(t) and self._answers(host_of(t))), None)
+                return [Send(Word("again", self.me, device, now)) for device in devices]
             case Arrived(message=Word(kind="register", sender=device, data=data)):
+                state.stale |= device not in state.devices
                 state.devices[device] = data["accuracy"]
-                state.stale = True
                 return self._plan(self.patience) if state.root is None else []
             case Arrived(message=Word(kind="round", sender=root)) if root == state.root:
                 if not state.stale:
@@ -96,6 +102,17 @@ class Control:
                 return self._build(now)
         return []
 
+    def _answers(self, host: int) -> bool:
+        return bool(self.env.facts("answers", host=host))
+
+    def _above(self, device: Address) -> list[Address]:
+        """Return a device and the aggregators above it, the root last."""
+        path, at = [device], self.env.parent(device)
+        while at is not None:
+            path.append(at)
+            at = self.env.parent(at)
+        return path
+
     def _plan(self, seconds: float) -> list[Action]:
         if self.state.building:
             return []
@@ -111,6 +128,7 @@ class Control:
         state = self.state
         state.building = False
         old, waiting = state.root, state.waiting
+        heads = {a for d in self.env.devices() for a in self._above(d)[1:]}
         levels = self.build(self.env, dict(state.devices), state.built) if state.devices else []
         if not levels:
             return []  # nobody may lead: the next who registers may
@@ -121,10 +139,8 @@ class Control:
             for centre, members in level.items():
                 parents |= {role(m, number): role(centre, number + 1) for m in members}
         state.root = role(next(iter(levels[-1])), len(levels))
-        heads = {p for p in parents.values() if p is not None}
-        parents |= dict.fromkeys(sorted(state.heads - heads), None)
+        parents |= dict.fromkeys(sorted(heads - set(parents.values())), None)
         parents[state.root] = None
-        state.heads = heads
         actions: list[Action] = [Arrange(parents, {})]
         actions.append(Record("rebuilt", {"clusters": len(levels[0]), "devices": len(state.devices)}))
         if waiting and old == state.root:
@@ -164,8 +180,12 @@ class Client(Device):
         state = self.state
         match event:
             case Started():
-                accuracy = self.env.facts("pretraining_accuracy", device=self.me, epochs=self.epochs)
-                return [Send(Word("register", self.me, self.env.facts("cloud"), now, {"accuracy": accuracy}))]
+                return self._register(now, 0)
+            case Arrived(message=Word(kind="again")):
+                return self._register(now, 0)
+            case Deadline(key="register", number=number):
+                waits = self.env.parent(self.me) is None and number < ENOUGH
+                return self._register(now, number + 1) if waits else []
             case Arrived(message=Word(kind="crown", data=data)):
                 start = {"clock": max(0, state.clock), "model": state.model}
                 return [Send(Word("reign", self.me, data["head"], now, start))]
@@ -177,6 +197,12 @@ class Client(Device):
                     return []  # of a parent that it had before: the message was slow
                 self._seen(order.clock, next(iter(order.models.values())))
         return super().on(event, now)
+
+    def _register(self, now: float, number: int) -> list[Action]:
+        """Register; until there is a place in the tree, say so again now and then."""
+        accuracy = self.env.facts("pretraining_accuracy", device=self.me, epochs=self.epochs)
+        word = Word("register", self.me, self.env.facts("cloud"), now, {"accuracy": accuracy})
+        return [Send(word), SetDeadline(AGAIN, "register", number)]
 
     def _seen(self, clock: int, model: Ref) -> None:
         if clock > self.state.clock:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -109,20 +109,35 @@ def _replay(
                     groups[node] = group
                 else:
                     groups.pop(node, None)
-        first = number == 0
-        moved = {n for n in parents.keys() & before.keys() if parents[n] != before[n]}
-        regrouped = {n for n in groups.keys() | old.keys() if groups.get(n) != old.get(n)}
-        left, joined = away - gone, gone - away
-        heads = {p for p in parents.values() if p not in before.values()} if not first else set()
-        counts = {
-            "moved": sum(names.is_device(n) for n in moved), "changed cluster": len(regrouped), "left": len(left),
-            "came": len(joined), "new aggregators": len(heads),
-        }  # fmt: skip
-        changed = frozenset(n for n in moved | regrouped | left | joined if names.is_device(n))
-        yield Moment(
-            time, dict(parents), dict(groups), frozenset(away),
-            frozenset() if first else changed, {} if first else {k: v for k, v in counts.items() if v},
-        )  # fmt: skip
+        yield _moment(time, parents, groups, away, None if number == 0 else (before, old, gone), names)
+
+
+def _moment(
+    time: float,
+    parents: dict[Address, Address],
+    groups: dict[Address, str],
+    away: set[int],
+    before: tuple[dict[Address, Address], dict[Address, str], set[int]] | None,
+    names: Names,
+) -> Moment:
+    """Return a moment and what has changed since the one before (None: it is the first)."""
+    here = Moment(time, dict(parents), dict(groups), frozenset(away))
+    if before is None:
+        return here
+    old_parents, old_groups, old_away = before
+    moved = {n for n in parents.keys() & old_parents.keys() if parents[n] != old_parents[n]}
+    regrouped = {n for n in groups.keys() | old_groups.keys() if groups.get(n) != old_groups.get(n)}
+    came = {n for n in (parents.keys() - old_parents.keys()) | (old_away - away) if names.is_device(n)}
+    left = {n for n in (old_parents.keys() - parents.keys()) | (away - old_away) if names.is_device(n)}
+    devices = {n for n in moved if names.is_device(n)}
+    counts = {
+        "moved": len(devices), "changed cluster": len(regrouped), "left": len(left), "came": len(came),
+        "new aggregators": len(set(parents.values()) - set(old_parents.values())),
+        "aggregators moved": len(moved - devices),
+        "servers down": sum(not names.is_device(n) for n in away - old_away),
+    }  # fmt: skip
+    changed = frozenset(n for n in devices | regrouped | left | came if names.is_device(n))
+    return replace(here, changed=changed, counts={k: v for k, v in counts.items() if v})
 
 
 def absences(run: Run) -> list[tuple[int, float, float]]:

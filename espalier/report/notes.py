@@ -15,28 +15,28 @@ from typing import Any
 import numpy as np
 
 from espalier.record.run import Run
-from espalier.report.figures import Figure, axis, figure, numbers, thin
+from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
 from espalier.report.names import Names
 from espalier.report.palette import SCALE, colour, dash
 
 #: events of the simulator and of the tree; they have places of their own in a report
 KNOWN = frozenset((
     "dropped", "late", "abandoned", "unreachable", "gone", "came", "drift", "rejected", "stalled", "taken_over",
-    "similarity",
+    "similarity", "leads", "seat",
 ))  # fmt: skip
 #: fields that say where and when, not what
 _PLACE = frozenset(("node", "child", "round", "clock", "time", "cohort", "device"))
 #: lines in one figure; more series become rows of a heatmap, at most so many
 MOST_LINES, MOST_ROWS, MOST_POINTS, MOST_FIGURES = 12, 120, 200, 8
 
-Series = dict[str, list[tuple[float, float]]]
+#: by label: when (virtual seconds), in which round if the event says so, and the number
+Series = dict[str, list[tuple[float, Any, float]]]
 
 
 def noted(run: Run) -> dict[str, Figure]:
     """Return a figure for every kind of number that the method noted, by title."""
     names = Names.of(run)
     found: dict[str, Series] = {}
-    rounds = _round_of(run)
     kinds = ", ".join("?" * len(KNOWN))
     rows = run.query(f"SELECT time, kind, node, data FROM events WHERE kind NOT IN ({kinds}) ORDER BY rowid", *KNOWN)
     for time, kind, node, text in rows:
@@ -44,13 +44,12 @@ def noted(run: Run) -> dict[str, Figure]:
         if not isinstance(facts, Mapping):
             continue
         at = facts.get("round", facts.get("clock"))
-        when = float(at) if isinstance(at, int | float) else rounds(time)
         who = facts.get("node", node)
         where = names.name(who) if isinstance(who, int) else ""
         for field, key, value in _numbers(facts):
             title = kind if field in ("value", "values", kind) else f"{kind}: {field}"
             label = " · ".join(part for part in (where, _called(key, names)) if part) or kind
-            found.setdefault(title, {}).setdefault(label, []).append((when, value))
+            found.setdefault(title, {}).setdefault(label, []).append((time, at, value))
     titles = [t for t in sorted(found) if _worth(found[t])][:MOST_FIGURES]
     return {t: _figure(t, {k: found[t][k] for k in sorted(found[t], key=_by_number)}) for t in titles}
 
@@ -83,39 +82,45 @@ def _by_number(label: str) -> list[tuple[int, str]]:
 
 
 def _worth(series: Series) -> bool:
-    """Tell whether there is anything to draw: a series with two moments, or several series."""
-    return len(series) > 1 or any(len(points) > 1 for points in series.values())
-
-
-def _round_of(run: Run) -> Any:
-    rows = run.query("SELECT time, max(round) FROM metrics GROUP BY time ORDER BY time")
-    times, rounds = np.array([t for t, _ in rows]), np.array([r for _, r in rows], dtype=float)
-    return lambda time: float(np.interp(time, times, rounds)) if len(times) else float(time)
+    """Tell whether there is anything to see: not one and the same number everywhere."""
+    return len({value for points in series.values() for *_, value in points}) > 1
 
 
 def _figure(title: str, series: Series) -> Figure:
-    if len(series) <= MOST_LINES:
-        data: list[dict[str, Any]] = []
-        for number, (label, points) in enumerate(series.items()):
-            kept = [points[i] for i in thin(len(points), MOST_POINTS).tolist()]
-            data.append({
-                "type": "scatter", "mode": "lines" if len(kept) > 1 else "markers", "name": escape(label),
-                "x": numbers([x for x, _ in kept]), "y": numbers([y for _, y in kept]),
-                "line": {"color": colour(number), "dash": dash(number)},
-                "hovertemplate": f"{escape(label)}<br>round %{{x}}: %{{y}}<extra></extra>",
-            })  # fmt: skip
-        return figure(data, axis("global rounds", "count"), axis(title, "method's unit"), height=380)
-    labels = [list(series)[i] for i in thin(len(series), MOST_ROWS).tolist()]
-    grid = np.unique([x for label in labels for x, _ in series[label]])
+    whole = [at for points in series.values() for _, at, _ in points]
+    unit, size = time_unit(max(time for points in series.values() for time, *_ in points))
+    if all(isinstance(at, int | float) for at in whole):
+        horizontal, word = axis("round, as the node counts", "count"), "round %{x}"
+        lines = {k: [(float(at or 0), value) for _, at, value in points] for k, points in series.items()}
+    else:
+        horizontal, word = axis("virtual time", unit), f"%{{x}} {unit}"
+        lines = {k: [(time / size, value) for time, _, value in points] for k, points in series.items()}
+    if len(lines) > MOST_LINES:
+        return _heatmap(title, lines, horizontal, word)
+    data: list[dict[str, Any]] = []
+    for number, (label, points) in enumerate(lines.items()):
+        kept = [points[i] for i in thin(len(points), MOST_POINTS).tolist()]
+        data.append({
+            "type": "scatter", "mode": "lines" if len(kept) > 1 else "markers", "name": escape(label),
+            "x": numbers([x for x, _ in kept], 6), "y": numbers([y for _, y in kept]),
+            "line": {"color": colour(number), "dash": dash(number)}, "marker": {"color": colour(number)},
+            "hovertemplate": f"{escape(label)}<br>{word}: %{{y}}<extra></extra>", "showlegend": True,
+        })  # fmt: skip
+    return figure(data, horizontal, axis(title, "s" if "seconds" in title else "method's unit"), height=380)
+
+
+def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[str, Any], word: str) -> Figure:
+    labels = [list(lines)[i] for i in thin(len(lines), MOST_ROWS).tolist()]
+    grid = np.unique([at for label in labels for at, _ in lines[label]])
     grid = grid[thin(len(grid), MOST_POINTS)]
     table = np.full((len(labels), len(grid)), np.nan)
     for row, label in enumerate(labels):
-        known = dict(series[label])
-        table[row] = [known.get(x, np.nan) for x in grid.tolist()]
+        known = dict(lines[label])
+        table[row] = [known.get(at, np.nan) for at in grid.tolist()]
     picture = {
-        "type": "heatmap", "x": numbers(grid), "y": [escape(label) for label in labels], "colorscale": SCALE,
-        "z": [numbers(row, 4) for row in table], "hovertemplate": "%{y}<br>round %{x}: %{z}<extra></extra>",
+        "type": "heatmap", "x": numbers(grid, 6), "y": [escape(label) for label in labels], "colorscale": SCALE,
+        "z": [numbers(row, 4) for row in table], "hovertemplate": f"%{{y}}<br>{word}: %{{z}}<extra></extra>",
         "colorbar": {"title": {"text": f"{escape(title)}<br>(method's unit)"}, "thickness": 12},
     }  # fmt: skip
     vertical = axis("series", "node · key", type="category", autorange="reversed")
-    return figure([picture], axis("global rounds", "count"), vertical, height=min(900, 140 + 14 * len(labels)))
+    return figure([picture], x, vertical, height=min(900, 140 + 14 * len(labels)))

@@ -80,7 +80,7 @@ def timeline(run: Run, start: float = 0.0, stop: float | None = None, bins: int 
 
 def height(rows: int) -> int:
     """Return the height of a timeline, pixels."""
-    return int(min(1400, 170 + max(4 * rows, 240)))
+    return int(min(1400, 170 + max(4 * rows, min(14 * rows, 560), 240)))
 
 
 def scale() -> list[list[Any]]:

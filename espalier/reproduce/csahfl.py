@@ -219,8 +219,8 @@ register(
         published=_table3(),
         notes=(
             *NOTES,
-            "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is not "
-            "in the paper: devices use their cluster's model at their edge instead of the global one.",
+            "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
+            "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
         comment=parts,
     )

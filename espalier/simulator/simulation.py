@@ -27,6 +27,7 @@ from espalier.core.messages import (
     ChildLeft,
     Closed,
     Deadline,
+    Lost,
     Measure,
     Measured,
     Record,
@@ -402,7 +403,7 @@ class Simulation:
         if parent is not None:
             self.inform(parent, ChildJoined(node))
 
-    def inform(self, address: Address, event: ChildLeft | ChildJoined) -> None:
+    def inform(self, address: Address, event: ChildLeft | ChildJoined | Lost) -> None:
         """Let an aggregator learn something: at once, or (a server that is down) when it is back."""
         host = host_of(address)
         if self.weather.alive(host):

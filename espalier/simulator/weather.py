@@ -268,8 +268,7 @@ class Weather:
         sim = self.sim
         watchers = [a for a, n in sim.nodes.items() if isinstance(n, Watcher) and n.watches(host)]
         for address in sorted(watchers):
-            if self.alive(host_of(address)):
-                sim.tell(address, Lost(host))
+            sim.inform(address, Lost(host))
 
     def _comes(self, host: int, forgets: bool) -> None:
         sim, fleet = self.sim, self.sim.fleet

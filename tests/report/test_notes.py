@@ -42,10 +42,17 @@ def test_any_number_becomes_a_series(tmp_path: Path) -> None:
     assert found["limit"]["data"][0]["y"] == [3.0, 4.0]
 
 
-def test_events_without_a_round_are_put_where_their_time_is(tmp_path: Path) -> None:
-    where = noting(tmp_path, (0.0, "pull", 20, {"value": 1.0}), (1e9, "pull", 20, {"value": 0.5}))
+def test_events_without_a_round_are_drawn_over_time(tmp_path: Path) -> None:
+    where = noting(tmp_path, (0.0, "pull", 20, {"value": 1.0}), (600.0, "pull", 20, {"value": 0.5, "round": 3}))
     with opened(where) as run:
-        assert noted(run)["pull"]["data"][0]["x"] == [0.0, 4.0]
+        found = noted(run)["pull"]
+    assert found["data"][0]["x"] == [0.0, 10.0] and found["layout"]["xaxis"]["title"]["text"] == "virtual time (min)"
+
+
+def test_a_number_that_never_changes_is_not_drawn(tmp_path: Path) -> None:
+    events = [(float(r), "term", 20, {"round": r, "value": 1}) for r in (1, 2, 3)]
+    with opened(noting(tmp_path, *events)) as run:
+        assert noted(run) == {}
 
 
 def test_many_series_become_a_heatmap(tmp_path: Path) -> None:

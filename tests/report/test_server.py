@@ -36,14 +36,14 @@ def ask(url: str, path: str = "", host: str | None = None, method: str = "GET") 
     joined = f"{base}{path}" + (("&" if "?" in path else "?") + query if query else "")
     request = urllib.request.Request(joined, headers={"Host": host} if host else {}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
 
 
 def first_news(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{url}events", timeout=20) as stream:
+    with urllib.request.urlopen(f"{url}events", timeout=60) as stream:
         assert stream.headers["Content-Type"].startswith("text/event-stream")
         while not (line := stream.readline()).startswith(b"data: "):
             pass

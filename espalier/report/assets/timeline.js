@@ -109,9 +109,8 @@ const Timeline = (() => {
         hovertemplate: "%{text}<extra></extra>", marker: { symbol: mark.symbol, size: 8, color: about.colours[3] },
       });
     }
-    const few = rows <= 40;
     const ticks = []; // labels that would cover each other share a line
-    const apart = (14 * rows) / (material.height - 90);
+    const apart = (13 * rows) / (material.height - 160), few = apart <= 1;
     material.rows.forEach((name, row) => {
       if (!few && name.startsWith("device")) return;
       const before = ticks[ticks.length - 1];

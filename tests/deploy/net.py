@@ -1,0 +1,249 @@
+"""A fleet without a network: engines that hand each other letters through a channel that loses, doubles and delays.
+
+Everything is driven by one random generator: which letter arrives next, whether it is lost or comes twice, which host is
+killed (before or after its transaction is committed) and starts again from its journal.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from espalier.deploy.charter import Card, Charter
+from espalier.deploy.conductor import Conductor
+from espalier.deploy.engine import Engine
+from espalier.deploy.items import Acknowledged, Due, Effects, Item, Joined, Linked, Restarted, Worked
+from espalier.deploy.journal import Journal
+from espalier.deploy.learner import Learnt, Lesson
+from espalier.deploy.letters import Arrival, Letter
+from espalier.deploy.members import Member
+from espalier.deploy.protocol import espalier_pb2 as pb
+from espalier.deploy.registry import Registry
+from espalier.deploy.vassal import Vassal
+from espalier.experiment import Experiment
+
+
+class Killed(Exception):
+    """The process is dead."""
+
+
+class OneMore:
+    """A learner whose training adds one to the number of its device; it has nothing to test on."""
+
+    samples = 10
+
+    def train(self, lesson: Lesson) -> Learnt:
+        vector = lesson.start.clone()
+        vector[lesson.device] += 1.0
+        return Learnt(vector, 0.0, None, 1)
+
+    def probe(self) -> float:
+        return 0.0
+
+    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
+        return {"histogram": np.ones(3, dtype=np.float32)}
+
+    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
+        return []
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        return torch.zeros(64)
+
+
+class Serving(OneMore):
+    """The same for a host that has no samples."""
+
+    samples = 0
+
+
+def charter(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **options: Any) -> Charter:
+    """A charter over a model of 64 numbers."""
+    table = {"methods": [method], "fleet": {"devices": devices, "edges": edges}, "stop": {"rounds": rounds}}
+    card = Card("logistic", {}, (64,), 10, 10, "classification", None, (("w", (64,), "float32"),), 64, ("w",))
+    return Charter("run", Experiment.build(table), card, **options)
+
+
+class Net:
+    """Cloud, edges and devices; device d is at edge d % edges."""
+
+    def __init__(self, made: Charter, directory: Path, seed: int = 0, trouble: float = 0.0) -> None:
+        self.charter, self.directory = made, directory
+        self.rng, self.trouble = random.Random(seed), 0.0
+        fleet = made.experiment.fleet
+        self.n, self.e = fleet.devices, fleet.edges
+        self.cloud = self.n + self.e
+        self.engines: dict[int, Engine] = {}
+        self.now = 0.0
+        self.kills = 0
+        #: letters that are under way: (destination, origin, letter)
+        self.wire: list[tuple[int, int, Letter]] = []
+        self.boxes: dict[int, dict[int, list[Letter]]] = {}
+        self.works: list[tuple[int, Any]] = []
+        self.timers: list[tuple[int, Any]] = []
+        self.lives = {h: 1000 + h for h in range(self.cloud + 1)}
+        for host in (self.cloud, *range(self.n, self.cloud), *range(self.n)):
+            self.start(host)
+        for edge in range(self.n, self.cloud):
+            self.give(edge, Linked(self.member(self.cloud)))
+            self.give(self.cloud, Joined([self.member(edge)]))
+        for device in range(self.n):
+            self.join(device, self.edge_of(device))
+        # greetings are not letters: a new link brings them again, which this channel does not do
+        self.trouble = trouble
+
+    def edge_of(self, device: int) -> int:
+        return self.n + device % self.e
+
+    def member(self, host: int, via: int | None = None, stamp: int = 1) -> Member:
+        role = "device" if host < self.n else ("cloud" if host == self.cloud else "edge")
+        parent = via if via is not None else (self.edge_of(host) if host < self.n else self.cloud)
+        samples = 10 if role == "device" else 0
+        return Member(host, f"{role}-{host}", role, self.lives[host], stamp, parent, samples)
+
+    def join(self, device: int, edge: int, stamp: int = 1) -> None:
+        """A device is linked to an edge."""
+        self.give(device, Linked(self.member(edge)))
+        self.give(edge, Joined([self.member(device, edge, stamp)]))
+        self.give(self.cloud, Joined([self.member(device, edge, stamp)]))
+
+    # -- processes ---------------------------------------------------------------------------------------------
+
+    def start(self, host: int) -> None:
+        """Start a process, from its journal if it has one."""
+        folder = self.directory / str(host)
+        journal = Journal(folder)
+        learner = OneMore() if host < self.n else Serving()
+        engine = Engine(self.member(host), self.charter, journal, learner, lambda: self.now)
+        if host == self.cloud:
+            registry = Registry(self.n, self.e, journal.get("registry"))
+            engine.steward = Conductor(engine, registry, folder, self.n)
+        else:
+            engine.steward = Vassal(engine)
+        self.engines[host] = engine
+        self.boxes[host] = {}
+        self.works = [(h, w) for h, w in self.works if h != host]
+        self.timers = [(h, t) for h, t in self.timers if h != host]
+        self.carry_out(host, engine.resume())
+
+    def kill(self, host: int) -> None:
+        """Kill a process and start it again; what was not committed is gone."""
+        self.kills += 1
+        engine = self.engines[host]
+        engine.journal._db.close()
+        if engine.journal._lock is not None:
+            os.close(engine.journal._lock)
+        if isinstance(engine.steward, Conductor):
+            engine.steward.recorder.connection.close()
+        self.start(host)
+
+    def give(self, host: int, *items: Item) -> None:
+        """Let something happen to a host."""
+        engine = self.engines[host]
+        if self.rng.random() < self.trouble / 4:
+            # killed after the nodes have decided and before anything is committed
+            engine.journal.commit = _dies  # type: ignore[method-assign]
+            try:
+                engine.take(items)
+            except Killed:
+                self.kill(host)
+            return
+        self.carry_out(host, engine.take(items))
+        if self.rng.random() < self.trouble / 4:
+            self.kill(host)
+
+    def carry_out(self, host: int, effects: Effects) -> None:
+        for dest, letters in effects.replaced.items():
+            self.boxes[host][dest] = list(letters)
+        for letter in effects.letters:
+            self.boxes[host].setdefault(letter.dest, []).append(letter)
+        fresh = [*effects.letters, *(x for letters in effects.replaced.values() for x in letters)]
+        self.wire += [(letter.dest, host, letter) for letter in fresh]
+        for origin, (series, number) in effects.acks.items():
+            if self.rng.random() >= self.trouble:
+                self.boxes[origin][host] = [
+                    x for x in self.boxes[origin].get(host, []) if x.series != series or x.number > number
+                ]
+                self.carry_out(origin, self.engines[origin].take([Acknowledged(host, series, number)]))
+        for origin, series in effects.restarts.items():
+            self.carry_out(origin, self.engines[origin].take([Restarted(host, series)]))
+        self.works += [(host, work) for work in effects.works]
+        self.timers += [(host, timer) for timer in effects.timers]
+        assert not effects.refused, effects.refused
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Let one thing happen; False if nothing can."""
+        self.now += 0.01
+        roll = self.rng.random()
+        if self.wire and roll < 0.7:
+            # of those between the same two hosts, only the first: links keep the order
+            first: dict[tuple[int, int], int] = {}
+            for place, (dest, origin, _) in enumerate(self.wire):
+                first.setdefault((dest, origin), place)
+            dest, origin, letter = self.wire.pop(self.rng.choice(list(first.values())))
+            if self.rng.random() < self.trouble:
+                if self.rng.random() < 0.5:
+                    return True  # lost
+                self.wire.append((dest, origin, letter))  # comes again later
+            self.give(dest, arrival(letter, origin))
+        elif self.works:
+            host, work = self.works.pop(self.rng.randrange(len(self.works)))
+            todo = self.engines[host].perform(work)
+            if todo is not None:
+                self.give(host, Worked(work.id, todo(), 0.01))
+        elif self.timers and not self.wire:
+            host, timer = self.timers.pop(0)
+            self.now = max(self.now, timer.due)
+            self.give(host, Due(timer.id))
+        elif not self.wire:
+            return self.resend()
+        return True
+
+    def resend(self) -> bool:
+        """Send again what is not acknowledged, as after a link was made anew."""
+        before = len(self.wire)
+        for host, boxes in self.boxes.items():
+            for dest, letters in boxes.items():
+                self.wire += [(dest, host, letter) for letter in letters]
+        return len(self.wire) > before
+
+    def run(self, steps: int = 100_000) -> None:
+        """Run until the run is over."""
+        conductor = self.conductor
+        for _ in range(steps):
+            if self.conductor.finished:
+                return
+            if not self.step():
+                self.now += 5.0
+                self.give(self.cloud)
+                self.conductor.tick()
+        raise AssertionError(f"not over after {steps} steps: round {conductor.round}")
+
+    @property
+    def conductor(self) -> Conductor:
+        steward = self.engines[self.cloud].steward
+        assert isinstance(steward, Conductor)
+        return steward
+
+    def model(self) -> Tensor:
+        """The root's model."""
+        engine = self.engines[self.cloud]
+        return engine.store.vector(engine.served[self.cloud][""])
+
+
+def arrival(letter: Letter, origin: int) -> Arrival:
+    """A letter as it arrives."""
+    content = pb.Content.FromString(letter.content)
+    return Arrival(origin, letter.series, letter.number, content, letter.parts)
+
+
+def _dies() -> None:
+    raise Killed
