@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.reliability.fuzzing import run
-from tests.reliability.targets import TARGETS
+from tests.reliability.test_fuzz import TARGETS
 
 
 def main() -> int:
@@ -30,13 +30,13 @@ def main() -> int:
         target = TARGETS[name]
         begun = time.monotonic()
         try:
-            count = run(target, -(-options.cases * target.share // whole), options.seed)
+            count, accepted = run(target, -(-options.cases * target.share // whole), options.seed)
         except Exception:
             traceback.print_exc()
             failed.append(name)
             continue
         total += count
-        print(f"{name:20} {count:6,} cases  {time.monotonic() - begun:6.1f} s", flush=True)
+        print(f"{name:20} {count:6,} cases, {accepted:6,} accepted  {time.monotonic() - begun:6.1f} s", flush=True)
     print(f"{total:,} cases; " + (f"failed: {', '.join(failed)}" if failed else "every one was accepted or refused"))
     return 1 if failed else 0
 

@@ -3,14 +3,20 @@
 24 devices hold the same kinds of digits, but with their labels permuted in one of four ways. Every method runs 80
 rounds under each seed; the adjusted Rand index compares who shares a model with who shares a labelling (1: exactly so).
 
-A run counts as recovered if the index is at least 0.9 in *every* evaluation of its second half. The last evaluation alone
-would mislead: a method that finds the clusters, tears them apart and finds them again every ten rounds (CFLHKD with
-``restless = 0``) looks perfect at round 80 and useless at round 70.
+A run counts as recovered if the index is at least 0.9 in *every* evaluation of its second half. The last evaluation
+alone would mislead: a method that finds the clusters, tears them apart and finds them again every ten rounds (CFLHKD
+with ``restless = 0``) looks perfect at round 80 and useless at round 70.
 
-IFCA is told the number of clusters, FL+HC cuts into four; CFL, ICFL and CFLHKD find it out. Where the papers' thresholds
-are for other models they were set for updates of this size, by looking at seeds 0 to 4: CFL's relative to the longest
-update, ICFL's cosine 0.35 (two devices of one labelling have cosines of 0.6 here, of two labellings 0), CFLHKD's
-distance 0.9 and interval 10, and ``restless`` of the latter two. The default seeds are therefore others, 100 to 109.
+IFCA is told the number of clusters, FL+HC cuts into four; CFL, ICFL and CFLHKD find it out. Where the papers'
+thresholds are for other models, ours were set for updates of this size by looking at seeds 0 to 4: CFL's relative to
+the longest update, ICFL's cosine 0.35 (two devices of one labelling have cosines of 0.6 here, of two labellings 0),
+CFLHKD's distance 0.9 and interval 10, and ``restless`` of the latter two. The default seeds are therefore others, 100
+to 109. On these, of ten runs recovered: FL+HC 10, CFL 9, ICFL 9, CFLHKD 7, IFCA 6 (5 with the authors' redrawing of
+initial models), CFLHKD with its paper's thresholds 1, with ``restless = 0`` none.
+
+Where IFCA fails, two labellings share one model and a third is spread over two: a minimum that it cannot leave, and
+redrawing until every model attracts a tenth of the devices does not prevent it. Where CFL, ICFL and CFLHKD fail, no
+cluster mixes labellings: one or two devices were split off from their like, and the accuracy is as good as elsewhere.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ SETTING: dict[str, Any] = {
 }
 METHODS: dict[str, dict[str, Any]] = {
     "IFCA": {"name": "ifca", "every": 1},
+    "IFCA, least = 0.1": {"name": "ifca", "every": 1, "least": 0.1},
     "CFL": {"name": "cfl", "after": 0, "relative": True},
     "ICFL": {"name": "icfl", "threshold": 0.35},
     "FL+HC": {"name": "flhc", "after": 10, "every": 10},

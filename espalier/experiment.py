@@ -161,7 +161,11 @@ class Experiment:
                 raise ConfigError(f'methods: two are labelled {label!r}; give them labels (label = "…").')
         seeds = table.get("seeds", [0])
         seeds = [seeds] if isinstance(seeds, int) else seeds
-        if not isinstance(seeds, list | tuple) or not seeds or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds):
+        if (
+            not isinstance(seeds, list | tuple)
+            or not seeds
+            or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds)
+        ):
             raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers.")
         split = table.get("partition", {"kind": "iid"})
         if isinstance(split, str):
@@ -247,6 +251,7 @@ def read(name: str | Path, changes: Iterable[str] = ()) -> Experiment:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    table.pop("about", None)  # a run's own run.toml says how it came to be
     for change in changes:
         _set(table, change)
     return Experiment.build(table)

@@ -75,7 +75,7 @@ def reproduce(
     if report_path is not None:
         from espalier.report.page import write_report
 
-        write_report([where], report_path)
+        write_report([where], report_path, results)
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:

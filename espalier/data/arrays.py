@@ -129,6 +129,8 @@ def _guess(y: NDArray[Any]) -> Kind:
 
 
 def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
+    if y.ndim and len(y) == 0:
+        raise DataError(f"{name} has no rows.")
     if y.size == 0 or y.ndim == 0 or y.dtype.kind not in "iubf":
         raise DataError(f"{name} has type {y.dtype} and shape {y.shape}; give numbers, one entry (or row) per sample.")
     if kind == "regression":

@@ -13,6 +13,7 @@ from espalier.data.dataset import Dataset, Kind
 from espalier.data.download import Progress, download
 from espalier.data.entries import ENTRIES
 from espalier.data.loaders.base import Entry
+from espalier.data.loaders.files import reading
 from espalier.data.loaders.imagefolder import read_imagefolder
 from espalier.data.loaders.npz import read_npz
 from espalier.data.options import checked
@@ -63,7 +64,9 @@ def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
     own = _own_data(name)
     if own is not None:
         path, reader = own
-        return reader(path, **checked(reader, options, f"Dataset {name!r}", skip=("path", "folder")))
+        taken = checked(reader, options, f"Dataset {name!r}", skip=("path", "folder"))
+        with reading(path):
+            return reader(path, **taken)
     entry = find(name)
     what = f"Dataset {entry.name!r}"
     if entry.make is not None:
@@ -72,7 +75,9 @@ def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
     if located is None:
         raise places.missing(entry, data_dir)
     folder, layout = located
-    return layout.read(folder, **checked(layout.read, options, f"{what} ({layout.title})", skip=("folder",)))
+    taken = checked(layout.read, options, f"{what} ({layout.title})", skip=("folder",))
+    with reading(folder):  # a reader names the file itself where it can
+        return layout.read(folder, **taken)
 
 
 def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = None) -> Path:

@@ -87,6 +87,7 @@ class Assembler:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._open: dict[tuple[int, int, int], _Growing] = {}
+        self._held = 0
 
     def head(self, head: pb.Head) -> Arrival | None:
         """Begin a letter; return it if it is whole already (it has no models).
@@ -102,13 +103,12 @@ class Assembler:
                 f"{limits.content_bytes}, {limits.parts} and {limits.letter_bytes} are accepted."
             )
         at = (head.envelope.origin, head.envelope.series, head.envelope.number)
-        self._open.pop(at, None)
+        self._close(at)
         growing = _Growing(head)
         if growing.missing == 0:
             return growing.done()
-        held = sum(g.total - g.missing for g in self._open.values())
-        if len(self._open) >= self.OPEN or held > 4 * limits.letter_bytes:
-            raise ProtocolError(f"{len(self._open)} letters of {held} bytes are begun and none is finished.")
+        if len(self._open) >= self.OPEN or self._held > 4 * limits.letter_bytes:
+            raise ProtocolError(f"{len(self._open)} letters of {self._held} bytes are begun and none is finished.")
         self._open[at] = growing
         return None
 
@@ -124,20 +124,22 @@ class Assembler:
         try:
             follows = growing.add(chunk)
         except ProtocolError:
-            del self._open[at]
+            self._close(at)
             raise
-        if not follows:
-            del self._open[at]
-            return None
-        if growing.missing == 0:
-            del self._open[at]
-            return growing.done()
-        return None
+        self._held += len(chunk.data) if follows else 0
+        if not follows or growing.missing == 0:
+            self._close(at)
+        return growing.done() if follows and growing.missing == 0 else None
 
-    def drop(self, origin: int | None = None) -> None:
-        """Forget unfinished letters (of one origin): their senders begin them anew."""
-        for at in [a for a in self._open if origin is None or a[0] == origin]:
-            del self._open[at]
+    def _close(self, at: tuple[int, int, int]) -> None:
+        growing = self._open.pop(at, None)
+        if growing is not None:
+            self._held -= growing.total - growing.missing
+
+    def drop(self) -> None:
+        """Forget unfinished letters: their senders begin them anew."""
+        self._open.clear()
+        self._held = 0
 
 
 class _Growing:

@@ -37,10 +37,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Local, Pace, Rules, Selection
+from espalier.core.policies import Local, Pace, Rules
 from espalier.policies.distribution import ByDistribution
 from espalier.policies.one_shot import OneShot
-from espalier.policies.semi_async import Discounted, GroupModels, Probing, SemiAsync
+from espalier.policies.semi_async import Discounted, FreeShare, GroupModels, Probing, SemiAsync
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CSAHFL(Method, kind="csahfl"):
         weighting: How the cloud weighs clusters ("w/o D": uniform).
         literal: Eq. (10) as printed.
         probe: Whether a device tries one batch before it trains.
-        fraction: Share of an edge's free devices in each round (default: the experiment's).
+        fraction: Share of an edge's devices in each round, drawn among the free ones (default: the experiment's).
         serve: Which model a device uses: the global one, or its cluster's at its edge.
     """
 
@@ -110,7 +110,7 @@ class CSAHFL(Method, kind="csahfl"):
         return Plan(
             root=Rules(structure=structure, pace=Pace(self.edge_rounds), merge=ByDistribution(self.weighting)),
             edge=Rules(
-                selection=Selection(setting.fraction if self.fraction is None else self.fraction),
+                selection=FreeShare(setting.fraction if self.fraction is None else self.fraction),
                 pace=pace,
                 merge=Discounted(self.literal),
                 hand_down=GroupModels(),

@@ -59,7 +59,7 @@ def medoids(delays: Floats, able: NDArray[np.bool_], count: int, rng: np.random.
 
 
 def _nearest(delays: Floats, centres: Ints) -> Ints:
-    of = centres[np.argmin(delays[:, centres], axis=1)]
+    of: Ints = centres[np.argmin(delays[:, centres], axis=1)]
     of[centres] = centres  # a central node stays in its cluster, also where another is as near
     return of
 

@@ -25,6 +25,7 @@ from espalier.core.policies import (
     LocalView,
     Merge,
     Pace,
+    Selection,
     View,
     normalised,
 )
@@ -57,6 +58,16 @@ def workload(within: float, communication: float, epoch: float, most: int) -> in
 def discount(late: int) -> float:
     """The weight factor of a report that is ``late`` rounds late: 1/(1 + late)."""
     return 1.0 / (1.0 + late)
+
+
+@dataclass(frozen=True)
+class FreeShare(Selection, kind="free_share"):
+    """Draw a fraction of *all* children among those that are free: late ones do not make a round smaller."""
+
+    def pick(self, view: View) -> list[Address]:
+        """Return the children that work in this round, ascending."""
+        wanted = max(1, int(self.fraction * len(view.env.children(view.me)) + 1e-9))
+        return Selection(count=wanted if self.count is None else self.count).pick(view)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Claim:
         self._lock = FileLock(str(directory / "run.lock"))
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=0.5)  # a reader that looks whether the run lives holds it for a moment
             (directory / "run.pid").write_text(str(os.getpid()))
         except Timeout:
             raise RunError(

@@ -167,6 +167,11 @@ class Simulation:
         for node in self.fleet.tree.aggregators():
             if node != self.fleet.tree.root:
                 self.recorder.move(0.0, node, self.fleet.tree.parent(node), "")
+        if not self.plan.root.structure.flat:
+            # the record's fleet table has every device at its partition's edge: write who is elsewhere, or absent
+            home = self.fleet.n_devices + self.fleet.partition.edge
+            for device in np.flatnonzero(self.fleet.tree.device_parent != home).tolist():
+                self.recorder.move(0.0, device, self.fleet.tree.parent(device), "")
         if self.plan.starts == "root":
             self.queue.push(0.0, NODE, ToNode(self.fleet.tree.root, Started()))
         else:

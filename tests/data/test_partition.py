@@ -149,7 +149,7 @@ def test_regressions_are_split_by_region() -> None:
         ("sized", (30, 5), {}, "need 6000 samples"),
         ("sized", (30, 5), {"classes": 11, "min_samples": 1}, "classes=11 cells"),
         ("sized", (30, 5), {"sigma": 400, "min_samples": 10}, "cannot have a standard deviation of 400"),
-        ("sized", (30, 5), {"sigma": 30, "min_samples": 5, "classes": 1}, "In 20 draws"),
+        ("sized", (30, 5), {"sigma": 30, "min_samples": 5, "classes": 1}, "In 400 draws"),
     ],
 )
 def test_the_impossible_is_refused_with_a_reason(

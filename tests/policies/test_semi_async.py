@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.core.messages import Report
-from espalier.core.policies import Arrival, View
+from espalier.core.policies import Arrival, Selection, View
 from espalier.core.store import Ref
-from espalier.policies.semi_async import Discounted, discount, interval, total_time, workload
+from espalier.policies.semi_async import Discounted, FreeShare, discount, interval, total_time, workload
 from espalier.world.compute import TruncatedNormal
 from espalier.world.protocols import Shape
 from tests.core.fakes import SmallFleet
@@ -60,6 +60,19 @@ def test_a_workload_of_more_than_one_epoch_fits(within: float, links: float, epo
 
 def test_discount() -> None:
     assert [discount(late) for late in (0, 1, 2)] == [1.0, 0.5, pytest.approx(1 / 3)]
+
+
+def test_devices_that_are_late_do_not_make_a_round_smaller() -> None:
+    fleet = SmallFleet(dict.fromkeys(range(8), EDGE))
+    at = view(fleet)
+    at.children = [0, 1, 5, 6, 7]
+    # half of eight, drawn among the five that are free
+    assert len(FreeShare(0.5).pick(at)) == 4
+    assert set(FreeShare(0.5).pick(at)) <= {0, 1, 5, 6, 7}
+    at.children = [3]
+    assert FreeShare(0.5).pick(at) == [3]
+    at.children = list(range(8))
+    assert FreeShare(0.5).pick(at) == Selection(0.5).pick(at)
 
 
 def test_late_reports_weigh_less_and_weights_sum_to_one() -> None:

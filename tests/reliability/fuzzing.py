@@ -1,6 +1,6 @@
 """Bad input of every kind: what may be wrong with a file a user gives, and what must come of it.
 
-A target draws one case and checks it: the input is accepted, or refused with one of the project's errors. Anything
+A target draws one case and takes it: the input is accepted, or refused with one of the project's errors. Anything
 else (another exception, a hang, a directory left behind) is a failure. `run` gives a target many cases; the tests
 give each a few dozen, ``benchmarks/fuzz.py`` thousands.
 """
@@ -21,31 +21,48 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from espalier.core.errors import EspalierError
+
 #: seconds that one case may take before it counts as a hang
 LIMIT = 30
 
 
 @dataclass(frozen=True)
 class Target:
-    """One kind of input: how a case is drawn, and what it must stand."""
+    """One kind of input: how a case is drawn, and what takes it.
+
+    Attributes:
+        name: What is fuzzed.
+        cases: How a case is drawn.
+        take: Takes a case: returns (accepted) or raises one of ``errors`` (refused).
+        errors: With what a case may be refused.
+        share: Cases of this target per thousand in a long run.
+    """
 
     name: str
     cases: st.SearchStrategy[Any]
-    check: Callable[[Any], None]
-    #: cases of this target per thousand in a long run
+    take: Callable[[Any], object]
+    errors: tuple[type[EspalierError], ...] = (EspalierError,)
     share: int = 100
 
 
-def run(target: Target, examples: int, seed: int | None = None) -> int:
-    """Give a target so many cases; return how many it got. Raises what the smallest failing case raised."""
-    count = 0
+def run(target: Target, examples: int, seed: int | None = None) -> tuple[int, int]:
+    """Give a target so many cases; return how many it got and accepted.
+
+    Raises what the smallest failing case raised.
+    """
+    count = accepted = 0
 
     def one(case: Any) -> None:
-        nonlocal count
+        nonlocal count, accepted
         count += 1
         with timed(LIMIT), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an overflow in a model that a mad learning rate blew up
-            target.check(case)
+            try:
+                target.take(case)
+                accepted += 1
+            except target.errors as error:
+                assert str(error), "the error says nothing"
 
     checked = settings(
         max_examples=examples,
@@ -61,7 +78,7 @@ def run(target: Target, examples: int, seed: int | None = None) -> int:
 
         checked = seeded(seed)(checked)
     checked()
-    return count
+    return count, accepted
 
 
 @contextlib.contextmanager

@@ -80,6 +80,8 @@ def _table(path: Path) -> list[dict[str, str]]:
             if column not in rows[0]:
                 raise ValueError(f"it has no column {column!r}")
         for number, row in enumerate(rows, 2):
+            if None in row.values():
+                raise ValueError(f"line {number} is too short")
             if row["dx"] not in CLASSES:
                 raise ValueError(f"line {number} has dx={row['dx']!r}, accepted are {', '.join(CLASSES)}")
     return rows

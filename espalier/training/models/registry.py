@@ -64,7 +64,10 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
         raise ConfigError(
             f"model is {name!r}; accepted: {', '.join(names())}, or 'package.module:Factory'.{nearest(name, _MODELS)}"
         )
-    model = factory(**options)
+    try:
+        model = factory(**options)
+    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise ConfigError(f"model {name!r} cannot be built with {options}: {error}") from error
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model {name!r} gave a {type(model).__name__}; a torch.nn.Module is accepted.")
     return model
