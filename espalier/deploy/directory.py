@@ -41,6 +41,8 @@ class Directory:
         #: nodes that an arrangement put somewhere else than under their link's parent
         self.placed: dict[Address, Address] = {}
         self.at_work: set[int] = set()
+        #: mini-batches of one update on so many samples; set by the engine
+        self.batches: Callable[[int], int] = lambda samples: 1
         #: what somebody told about links between devices: (from, to) -> seconds for a model
         self.measured: dict[tuple[int, int], float] = {}
 
@@ -193,8 +195,15 @@ class Directory:
                 member = self.members.get(args["device"])
                 return self.cloud if member is None else member.via
             case "nominal":
-                member = self.members.get(host_of(args["device"]))
-                return args["batches"] * (member.seconds_per_batch if member is not None else 0.0)
+                return args["batches"] * self._speed(args["device"])
+            case "update_time":
+                return self.facts("update_batches", device=args["device"]) * self._speed(args["device"])
+            case "update_batches":
+                return self.batches(self.samples(args["device"]))
+            case "uplink":
+                return "private"
+            case "broadcast":
+                return "free"
             case "model_time":
                 return self._model_time(host_of(args["src"]), host_of(args["dst"]))
             case "link_times":
@@ -203,6 +212,10 @@ class Directory:
             case "neighbours":
                 return [d for d in self.devices() if d != args["device"]]
         raise ConfigError(f"Nobody in this fleet can tell {what!r}.")
+
+    def _speed(self, device: Address) -> float:
+        member = self.members.get(host_of(device))
+        return member.seconds_per_batch if member is not None else 0.0
 
     def _model_time(self, src: int, dst: int) -> float:
         """Return the seconds of a model between two hosts: as measured, or by way of their common parent."""

@@ -84,6 +84,7 @@ class Engine:
             me.address, fleet.devices, fleet.edges, charter.seed, flat=self.plan.root.structure.flat,
             store=self.store, judge=self._judge,
         )  # fmt: skip
+        self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
         self.desk = Desk(self)
         self.steward: Steward
         self.nodes: dict[Address, Node] = {}

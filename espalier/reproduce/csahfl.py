@@ -27,7 +27,7 @@ from espalier.reproduce.csahfl_settings import (
 
 FASHION = DATASETS[0]
 #: what a smaller fleet can reach in its few rounds stands in for the paper's two targets, in percent
-EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (40, 55)}
+EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (50, 65)}
 
 
 def accuracy(run: Run) -> float:

@@ -24,6 +24,9 @@ DAMAGE = (
     TypeError,
     AttributeError,
     NotImplementedError,
+    MemoryError,  # a damaged header that announces terabytes
+    ArithmeticError,
+    RecursionError,
     struct.error,
     zlib.error,
     lzma.LZMAError,

@@ -148,8 +148,8 @@ class PartitionSpec(Spec, abc.ABC, family="partition"):
     def check(self) -> None:
         """Refuse values that no data can meet."""
         self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
-        self.require(self.imbalance >= 0, "imbalance", "at least 0")
-        self.require(self.concepts >= 1, "concepts", "at least 1")
+        self.require(0 <= self.imbalance <= 10, "imbalance", "between 0 and 10")
+        self.require(1 <= self.concepts <= 10_000, "concepts", "between 1 and 10,000")
         self.require(0 <= self.val_fraction <= 0.9, "val_fraction", "0 to 0.9")
         if self.samples_per_device is not None:
             low, high = self.cap

@@ -31,7 +31,7 @@ class Dirichlet(PartitionSpec, kind="dirichlet"):
     def check(self) -> None:
         """Refuse values that no data can meet."""
         super().check()
-        self.require(self.alpha > 0, "alpha", "more than 0")
+        self.require(0 < self.alpha <= 1e9, "alpha", "more than 0, and at most 1e9 (which is IID)")
         self.require(self.min_samples >= 1, "min_samples", "at least 1")
 
     def assign(self, request: Request) -> Assignment:

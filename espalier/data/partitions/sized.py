@@ -44,7 +44,7 @@ class Sized(PartitionSpec, kind="sized"):
     def check(self) -> None:
         """Refuse values that no data can meet."""
         super().check()
-        self.require(self.sigma >= 0, "sigma", "at least 0")
+        self.require(0 <= self.sigma <= 1e9, "sigma", "between 0 and 1e9")
         self.require(self.classes >= 1, "classes", "at least 1")
         self.require(self.min_samples >= 1, "min_samples", "at least 1")
 

@@ -1,10 +1,14 @@
-"""What an agent does when a host that matters to it is gone."""
+"""What an agent does when a host that matters to it is gone.
+
+A member is struck off. If it was the central node, the first in the line of succession holds a vote; the others see to
+it, each after a while of its own, that somebody does.
+"""
 
 from __future__ import annotations
 
-from espalier.policies.dsf import ascent, assembly, founding
-from espalier.policies.dsf.agent import Agent, on_loss
-from espalier.policies.dsf.state import NONE
+from espalier.policies.dsf import ascent, assembly, founding, membership
+from espalier.policies.dsf.agent import Agent, on_loss, on_timer
+from espalier.policies.dsf.state import NONE, Member
 
 
 @on_loss
@@ -24,7 +28,7 @@ def lost(agent: Agent, host: int) -> None:
     if trades.pending == host:
         trades.pending = NONE
     for level in sorted({*state.courts, *state.ballots, *state.pending}):
-        assembly.strike(agent, level, host)
+        membership.strike(agent, level, host)
     for level, seat in sorted(state.seats.items()):
         if host in seat.roster:
             seat.roster.remove(host)
@@ -32,9 +36,44 @@ def lost(agent: Agent, host: int) -> None:
         if organiser:
             del state.polled[level]
         if seat.centre == host or (organiser and seat.vacant):
-            assembly.succeed(agent, level)
+            succeed(agent, level)
     for level, wooed in sorted(state.wooing.items()):
         if wooed == host and level in state.wooing:
             ascent.unseat(agent, level)
     if state.phase == "greet":
         founding.greeted(agent)
+
+
+# -- succession --------------------------------------------------------------------------------------------
+
+
+def succeed(agent: Agent, level: int) -> None:
+    """The central node is gone: hold a vote if this device is next in line, else see to it that somebody does."""
+    seat = agent.state.seats[level]
+    seat.vacant = True
+    line = [h for h in seat.roster if not agent.gone(h)]
+    rank = line.index(agent.me) if agent.me in line else len(line)
+    if rank == 0 and level == 0:
+        _hold_vote(agent, level)
+    else:
+        # Above level 0 the gone node's own cluster sends its successor first, to be voted on too.
+        agent.timer("guard", 4 * rank + (2 if level else 0), level)
+
+
+@on_timer("guard")
+def _guard(agent: Agent, level: int) -> None:
+    state, seat = agent.state, agent.state.seats.get(level)
+    if seat is None or level in state.ballots or not seat.vacant:
+        return
+    if state.polled.pop(level, None) is not None:
+        agent.timer("guard", 4, level)
+        return
+    _hold_vote(agent, level)
+
+
+def _hold_vote(agent: Agent, level: int) -> None:
+    state = agent.state
+    seat = state.seats[level]
+    members = {h: Member(0) for h in [*seat.roster, agent.me] if not agent.gone(h)}
+    members.update(state.pending.pop(level, {}))
+    assembly.convene(agent, level, seat.cluster, seat.term + 1, members, seat.top, seat.tree)

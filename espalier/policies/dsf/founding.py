@@ -1,12 +1,11 @@
-"""How a device finds a cluster: greet, elect, herald, choose, join; or, as a newcomer, greet, ask, join.
+"""How a device finds a cluster at the beginning: greet, elect, herald, choose, join.
 
-At the beginning nobody has a cluster: neighbours exchange degrees, then two-hop return probabilities (Eq. 9), and
-whoever has the largest around is a central node. Its heralds pass from neighbour to neighbour up to the hop limit;
-the others join the central node with the least delay among those they heard of. Who hears of none greets its
-neighbours again until one of them has a cluster, and so joins the nearest there is.
+Nobody has a cluster yet: neighbours exchange degrees, then two-hop return probabilities (Eq. 9), and whoever has the
+largest around is a central node. Its heralds pass from neighbour to neighbour up to the hop limit; the others join the
+central node with the least delay among those they heard of. Who hears of none greets its neighbours again until one of
+them has a cluster, and so joins the nearest there is.
 
-Later a neighbour does have a cluster: the newcomer asks its neighbours' central nodes for size and mean accuracy
-and joins by Algorithm 2.
+Later a neighbour does have a cluster: then the device is a newcomer.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from __future__ import annotations
 import math
 
 from espalier.core.messages import Word
-from espalier.policies.dsf import assembly, transfer
+from espalier.policies.dsf import joining, transfer
 from espalier.policies.dsf.agent import Agent, on_timer, on_word
-from espalier.policies.dsf.balance import Tally, choose_cluster
 from espalier.policies.dsf.state import NONE, AgentState, Court, Member
 from espalier.policies.dsf.thp import leads, two_hop_probability
 
@@ -106,7 +104,7 @@ def greeted(agent: Agent) -> None:
     if state.phase != "greet" or any(n not in state.degrees and n not in state.here for n in state.greeted):
         return
     if state.here:
-        _ask(agent)
+        joining.ask(agent)
     elif state.attempt == 0:
         _elect(agent)
 
@@ -117,7 +115,7 @@ def _greet_over(agent: Agent, _: int) -> None:
     if state.phase != "greet":
         return
     if state.here:
-        _ask(agent)
+        joining.ask(agent)
     elif state.attempt == 0:
         _elect(agent)
     else:
@@ -198,7 +196,7 @@ def _choose(agent: Agent, _: int) -> None:
         return
     heard = {c: delay for c, (_, delay) in state.heard.items() if not agent.gone(c)}
     if heard:
-        join(agent, 0, min(heard, key=lambda c: (heard[c], c)))
+        joining.join(agent, 0, min(heard, key=lambda c: (heard[c], c)))
     else:
         greet(agent, 1)
 
@@ -207,86 +205,3 @@ def _choose(agent: Agent, _: int) -> None:
 def _gathered(agent: Agent, _: int) -> None:
     if agent.state.phase == "gather":
         transfer.begin(agent)
-
-
-# -- a newcomer ------------------------------------------------------------------------------------------------
-
-
-def _ask(agent: Agent) -> None:
-    state = agent.state
-    state.phase = "ask"
-    for centre in sorted({c for c in state.here.values() if c != agent.me and not agent.gone(c)}):
-        state.asked[centre] = None
-        agent.send("ask", centre)
-    agent.timer("ask", 1 + state.attempt)
-
-
-@on_word("ask")
-def _asked(agent: Agent, word: Word) -> None:
-    court = agent.state.courts.get(0)
-    if court is not None:
-        tally = court.tally
-        agent.send("info", word.sender, size=tally.size, total=tally.total, mean=agent.state.mean)
-    else:
-        agent.send("moved", word.sender, level=0, centre=assembly.leader(agent, 0))
-
-
-@on_word("info")
-def _info(agent: Agent, word: Word) -> None:
-    state = agent.state
-    if state.phase != "ask" or word.sender not in state.asked:
-        return
-    state.asked[word.sender] = (word.data["size"], word.data["total"])
-    if not math.isnan(word.data["mean"]):
-        state.mean = word.data["mean"]
-    if None not in state.asked.values():
-        _pick(agent, 0)
-
-
-@on_timer("ask")
-def _pick(agent: Agent, _: int) -> None:
-    """Join by Algorithm 2 within the limits of hops and delay (without balance: the nearest); else the fewest hops."""
-    state, bounds = agent.state, agent.bounds
-    if state.phase != "ask":
-        return
-    known = {c: Tally(*found) for c, found in state.asked.items() if found is not None and not agent.gone(c)}
-    far = {c: (agent.hops(c), agent.delay(c), c) for c in known}
-    near = {c: known[c] for c in known if far[c][0] <= bounds.hops and far[c][1] <= bounds.delay}
-    if not known:
-        greet(agent, state.attempt + 1)
-    elif not near:
-        join(agent, 0, min(known, key=lambda c: far[c]))
-    elif bounds.balance:
-        target = state.mean if not math.isnan(state.mean) else _mean(known)
-        join(agent, 0, choose_cluster(near, agent.accuracy, target) or min(near))
-    else:
-        join(agent, 0, min(near, key=lambda c: (far[c][1], c)))
-
-
-def _mean(known: dict[int, Tally]) -> float:
-    return sum(t.total for t in known.values()) / max(1, sum(t.size for t in known.values()))
-
-
-# -- joining ---------------------------------------------------------------------------------------------------
-
-
-def join(agent: Agent, level: int, host: int) -> None:
-    """Ask a host for a place in the cluster of a level that it leads."""
-    state = agent.state
-    state.wooing[level] = host
-    state.welcomed.discard(level)
-    if level == 0:
-        state.phase = "join"
-        state.asked.clear()
-    agent.send("join", host, level=level, member=assembly.about_me(agent, level))
-    agent.timer("join", 4, level)
-
-
-@on_word("welcome")
-def _welcome(agent: Agent, word: Word) -> None:
-    state, level = agent.state, word.data["level"]
-    if state.wooing.get(level) == word.sender:
-        state.welcomed.add(level)
-        agent.stop("join", level)
-    elif level not in state.seats or state.seats[level].centre != word.sender:
-        agent.send("quit", word.sender, level=level)

@@ -10,12 +10,23 @@ from espalier.core.device import Device, DeviceState
 from espalier.core.messages import Action, Arrived, Deadline, Event, Lost, Order, Started, Word
 from espalier.core.policies import Environment, Local, Pace
 from espalier.core.store import Ref
-from espalier.policies.dsf import absence, ascent, assembly, founding, pulse, transfer
+from espalier.policies.dsf import (
+    absence,
+    ascent,
+    assembly,
+    founding,
+    joining,
+    membership,
+    pulse,
+    seats,
+    transfer,
+    trees,
+)
 from espalier.policies.dsf.agent import Agent
 from espalier.policies.dsf.state import AgentState, Bounds
 
 #: the modules that take the agents' words: importing them makes them known
-PARTS = (founding, transfer, assembly, ascent, absence, pulse)
+PARTS = (founding, joining, transfer, membership, assembly, seats, trees, ascent, absence, pulse)
 
 
 @register

@@ -9,7 +9,7 @@ a parent looks for one again.
 from __future__ import annotations
 
 from espalier.core.messages import Word
-from espalier.policies.dsf import ascent, assembly
+from espalier.policies.dsf import ascent, membership, trees
 from espalier.policies.dsf.agent import Agent, on_timer, on_word
 
 #: waits between two pulses
@@ -30,12 +30,12 @@ def _beat(agent: Agent, _: int) -> None:
     state.beat += 1
     neighbours = agent.neighbours()
     if neighbours:
-        ascent.greet_neighbour(agent, neighbours[state.beat % len(neighbours)])
+        trees.greet_neighbour(agent, neighbours[state.beat % len(neighbours)])
     for level, seat in sorted(state.seats.items()):
         if seat.centre != agent.me and not seat.vacant:
-            agent.send("present", seat.centre, level=level, member=assembly.about_me(agent, level))
+            agent.send("present", seat.centre, level=level, member=membership.about_me(agent, level))
     for level, host in sorted(state.wooing.items()):
-        agent.send("present", host, level=level, member=assembly.about_me(agent, level))
+        agent.send("present", host, level=level, member=membership.about_me(agent, level))
     ascent.headless(agent)
 
 
@@ -46,6 +46,6 @@ def _present(agent: Agent, word: Word) -> None:
     court = state.courts.get(level)
     waits = host in state.pending.get(level, {}) or level in state.ballots
     if court is not None and host not in court.members:
-        assembly.admit(agent, level, host, word.data["member"])
+        membership.admit(agent, level, host, word.data["member"])
     elif court is None and not waits:
-        agent.send("follow", host, level=level, centre=assembly.leader(agent, level))
+        agent.send("follow", host, level=level, centre=membership.leader(agent, level))

@@ -8,7 +8,7 @@ node go if its own cluster allows. Changed sizes start another sweep, up to a li
 from __future__ import annotations
 
 from espalier.core.messages import Word
-from espalier.policies.dsf import assembly
+from espalier.policies.dsf import assembly, membership
 from espalier.policies.dsf.agent import Agent, on_timer, on_word
 from espalier.policies.dsf.balance import Tally, far_too_small, nearby_size, releases, transferable, wished
 from espalier.policies.dsf.state import NONE
@@ -114,7 +114,7 @@ def _want(agent: Agent, word: Word) -> None:
     member = court.members.pop(node)
     trades.listed.remove(node)
     trades.changed = True
-    agent.send("answer", word.sender, node=node, member=assembly.describe(member))
+    agent.send("answer", word.sender, node=node, member=membership.describe(member))
     agent.send("transfer", node, centre=word.sender)
     _spread(agent)
 
@@ -127,9 +127,9 @@ def _answer(agent: Agent, word: Word) -> None:
         return
     if 0 not in state.courts:
         # The vote is over: whoever leads now takes the node in.
-        agent.send("follow", node, level=0, centre=assembly.leader(agent, 0))
+        agent.send("follow", node, level=0, centre=membership.leader(agent, 0))
         return
-    assembly.admit(agent, 0, node, word.data["member"])
+    membership.admit(agent, 0, node, word.data["member"])
     trades.changed = True
     if state.phase == "adjust":
         _spread(agent)
