@@ -90,7 +90,12 @@ def accuracy(case: Case, data: Any, rounds: int | None) -> float:
     # The defender is told an upper bound, as it would be in practice: up to 30 % of the reports may be hostile.
     sharing = case.merge in ("trimmed_mean", "krum", "multi_krum")
     rule = {"merge": {"kind": case.merge, **({"share": 0.3} if sharing else {})}}
-    tiers = {"edge": {"edge": rule}, "cloud": {"root": rule}, "both": {"edge": rule, "root": rule}, "flat": {"root": rule}}
+    tiers = {
+        "edge": {"edge": rule},
+        "cloud": {"root": rule},
+        "both": {"edge": rule, "root": rule},
+        "flat": {"root": rule},
+    }
     table = {
         **TASKS[case.dataset],
         "fleet": FLEET,
@@ -136,7 +141,12 @@ def table(found: dict[str, float], datasets: list[str], seeds: int) -> str:
                         body.append(f"| {place} | {merge} | " + " | ".join(cells) + " |")
             if body:
                 heads = " | ".join(f"{share:.0%}" for share in SHARES)
-                lines += [f"### {attack}", "", f"| robust merge at | merge | {heads} |", "| --- | --- |" + " ---: |" * 4]
+                lines += [
+                    f"### {attack}",
+                    "",
+                    f"| robust merge at | merge | {heads} |",
+                    "| --- | --- |" + " ---: |" * 4,
+                ]
                 lines += [*body, ""]
     return "\n".join(lines)
 
@@ -165,7 +175,10 @@ def main() -> int:
             file.flush()
             if number % 20 == 0:
                 left = (time.monotonic() - begun) / (number + 1) * (len(todo) - number - 1)
-                print(f"{number + 1}/{len(todo)}  {case.key}  {found[case.key]:.3f}  {left / 60:.0f} min left", file=sys.stderr)
+                print(
+                    f"{number + 1}/{len(todo)}  {case.key}  {found[case.key]:.3f}  {left / 60:.0f} min left",
+                    file=sys.stderr,
+                )
     page = table(found, datasets, options.seeds)
     if options.out is None:
         print(page)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
 os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
@@ -52,8 +52,8 @@ def client_fn(context: Context) -> Any:
 
 
 class Timed(FedAvg):
-    begun: list[float] = []
-    ended: list[float] = []
+    begun: ClassVar[list[float]] = []
+    ended: ClassVar[list[float]] = []
 
     def configure_fit(self, *args: Any, **kwargs: Any) -> Any:
         Timed.begun.append(time.perf_counter())

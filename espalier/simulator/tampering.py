@@ -154,8 +154,8 @@ class Tampering:
             case FalseTimes(factor=factor):
                 if "seconds" in stats:
                     stats["seconds"] = factor * stats["seconds"]
-                times = {"compute": factor * message.compute, "download": factor * message.download}
-                return replace(message, stats=stats, **times)
+                compute, download = factor * message.compute, factor * message.download
+                return replace(message, stats=stats, compute=compute, download=download)
             case FalseLinks(factor=factor):
                 if "links" in stats:
                     stats["links"] = factor * np.asarray(stats["links"])

@@ -1,7 +1,7 @@
 """A fleet without a network: engines that hand each other letters through a channel that loses, doubles and delays.
 
-Everything is driven by one random generator: which letter arrives next, whether it is lost or comes twice, which host is
-killed (before or after its transaction is committed) and starts again from its journal.
+Everything is driven by one random generator: which letter arrives next, whether it is lost or comes twice, which host
+is killed (before or after its transaction is committed) and starts again from its journal.
 """
 
 from __future__ import annotations

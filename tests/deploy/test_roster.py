@@ -83,7 +83,7 @@ def test_numbers_are_given_once_and_for_all() -> None:
     assert [registry.enrol(f"e{i}", "edge", i) for i in (1, 0, 2, 3)] == [4, 3, 6, 7]
     assert registry.enrol("e9", "edge") == 8
     assert registry.enrol("last", "device") == 1
-    with pytest.raises(ConfigError, match="All 3 devices of fleet.devices have enrolled"):
+    with pytest.raises(ConfigError, match=r"All 3 devices of fleet\.devices have enrolled"):
         registry.enrol("one too many", "device")
     with pytest.raises(ConfigError, match="was enrolled as a device and comes back as a edge"):
         registry.enrol("d2", "edge")

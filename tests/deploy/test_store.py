@@ -40,7 +40,7 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert one.vector(one.combine([(0.3, a), (0.5, b), (0.2, c)]))[:4].tolist() == pytest.approx([1.3 * 1.25] * 4)
     assert told == [int(c)]
     assert one.combine([(1.0, c), (0.0, c)], fallback=a) == a
-    with pytest.raises(TrainingError, match="nothing|fall back"):
+    with pytest.raises(TrainingError, match=r"nothing|fall back"):
         one.combine([(0.5, c), (0.5, c)])
     with pytest.raises(TrainingError, match="at least one model"):
         one.combine([])

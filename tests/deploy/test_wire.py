@@ -15,17 +15,21 @@ from espalier.core.store import Ref
 from espalier.deploy import wire
 from espalier.deploy.protocol import espalier_pb2 as pb
 
-scalars = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text() | st.binary()
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**80), 2**80) | st.floats(allow_nan=False) | st.text() | st.binary()
+)
 keys = st.text() | st.integers() | st.tuples(st.integers(), st.integers())
-arrays = nps.arrays(
-    st.sampled_from([np.float32, np.int64, np.bool_]), nps.array_shapes(max_dims=3, max_side=4)
-).filter(lambda a: not np.isnan(a).any())
+arrays = nps.arrays(st.sampled_from([np.float32, np.int64, np.bool_]), nps.array_shapes(max_dims=3, max_side=4)).filter(
+    lambda a: not np.isnan(a).any()
+)
 plain = st.recursive(
     scalars | st.integers(0, 9).map(Ref) | arrays,
-    lambda inner: st.lists(inner, max_size=4)
-    | st.tuples(inner, inner)
-    | st.dictionaries(keys, inner, max_size=4)
-    | st.sets(st.integers(), max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(keys, inner, max_size=4)
+        | st.sets(st.integers(), max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -239,6 +239,9 @@ TARGETS = (
     Target("trace", traces(), trace, (WorldError, ConfigError), share=60),
     Target("checkpoint", DAMAGE, saved_state, (RunError,), share=50),
     Target(
-        "run directory", st.tuples(st.sampled_from(["run.sqlite", "run.toml", "state"]), DAMAGE), run_directory, share=10
+        "run directory",
+        st.tuples(st.sampled_from(["run.sqlite", "run.toml", "state"]), DAMAGE),
+        run_directory,
+        share=10,
     ),
 )

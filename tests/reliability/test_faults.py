@@ -57,7 +57,12 @@ def random_world(number: int) -> dict[str, Any]:
         "outages": [{"a": int(rng.integers(0, 16)), "start": float(rng.uniform(0, 20)), "end": 40.0}],
     }  # fmt: skip
     tiers = {"dev_edge": {"latency": 0.2}, "edge_cloud": {"latency": 0.5}, "dev_dev": {"latency": 0.1}}
-    return {**script(*happenings), "faults": faults, "links": {"kind": "per_tier", **tiers}, "mobility": {"kind": "markov", "stay": 0.8}}
+    return {
+        **script(*happenings),
+        "faults": faults,
+        "links": {"kind": "per_tier", **tiers},
+        "mobility": {"kind": "markov", "stay": 0.8},
+    }
 
 
 @pytest.mark.parametrize("method", METHODS)
