@@ -48,7 +48,6 @@ class Row:
     ours_seconds: float
     ratio: float
     floor: float | None
-    gigaflops_of_updates: float
 
 
 class Memory:
@@ -104,7 +103,7 @@ def measure(name: str, batch: int, repeats: int, workers: int) -> Row:
         assert trainer.batched, trainer.why_not
     a, b = statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
     ratio = statistics.median(p[0] / p[1] for p in pairs)
-    return Row(name, batch, a, b, ratio, FLOORS[name, batch], 6 * rows * trainer.spec.n_params / b / 1e9)
+    return Row(name, batch, a, b, ratio, FLOORS[name, batch])
 
 
 def main() -> int:

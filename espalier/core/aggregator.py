@@ -285,7 +285,7 @@ class Aggregator:
             state.idle.add(report.sender)
             cohort.waiting.pop(report.sender, None)
             return self._maybe_close(key, now)
-        why = self.rules.guard.refuse(self._view(key, now), report, None if stranger else state.rounds)
+        why = self.rules.guard.refuse(self.env, report, None if stranger else state.rounds)
         if why is not None:
             if cohort.waiting.get(report.sender) == report.order:
                 del cohort.waiting[report.sender]
@@ -359,6 +359,7 @@ class Aggregator:
             cohort.arrived = []
             return actions
         view = self._view(key, now)
+        view.absent = list(cohort.waiting)
         refused = self.rules.guard.sift(view, arrivals)
         self._notes += [self._refuse(arrivals[i].report, why) for i, why in sorted(refused.items())]
         if len(refused) < len(arrivals) or not arrivals:

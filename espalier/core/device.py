@@ -88,7 +88,8 @@ class Device:
         state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
         state.token += 1
         if order.ask is not None:
-            return [Measure(state.token, order.ask, tuple(order.models.values()), order.args)]
+            args = self.local.arguments(self._view(now), order)
+            return [Measure(state.token, order.ask, tuple(order.models.values()), args)]
         question = self.local.question(self._view(now), order)
         if question is not None:
             return [Measure(state.token, question, tuple(order.models.values()), order.args)]

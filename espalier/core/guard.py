@@ -18,7 +18,7 @@ from espalier.core.messages import Report
 from espalier.core.spec import Spec
 
 if TYPE_CHECKING:
-    from espalier.core.policies import Arrival, View
+    from espalier.core.policies import Arrival, Environment, View
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,19 @@ class Guard(Spec, family="guard", kind="plain"):
         self.require(self.patience is None or self.patience >= 1, "patience", "at least 1")
         self.require(self.stale is None or self.stale >= 0, "stale", "0 or more")
 
-    def refuse(self, view: View, report: Report, rounds: int | None) -> str | None:
+    def refuse(self, env: Environment, report: Report, rounds: int | None) -> str | None:
         """Return why a report that arrives must not count, or None if it may.
 
         Args:
-            view: The aggregator's view.
+            env: The aggregator's environment.
             report: The report.
             rounds: Rounds that the aggregator has closed, if it gave the order itself.
         """
         for group, claimed in report.samples.items():
             if not isinstance(claimed, int) or isinstance(claimed, bool) or claimed < 0:
                 return f"its samples of {group!r} are {claimed!r}"
-            if view.env.is_device(report.sender) and claimed > view.env.samples(report.sender):
-                return f"it claims {claimed} samples, {view.env.samples(report.sender)} are registered"
+            if env.is_device(report.sender) and claimed > env.samples(report.sender):
+                return f"it claims {claimed} samples, {env.samples(report.sender)} are registered"
         if report.models.keys() - report.samples.keys():
             return "it does not say how many samples its models stand for"
         if not isinstance(report.updates, int) or report.updates < 0:

@@ -141,7 +141,8 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
     """Replace policies of a plan by name: ``{"edge": {"merge": {"kind": "median"}}, "local": {…}}``."""
     for part, table in changes.items():
         if part == "local":
-            plan = replace(plan, local=Local.build(table, "local"))
+            local = Local.build(table, "local")
+            plan = replace(plan, local=local.around(plan.local))
             continue
         if part not in ("root", "edge", "middle"):
             raise ConfigError(f"{part}: unknown part of a method; accepted: root, edge, middle, local.")

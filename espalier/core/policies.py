@@ -122,9 +122,12 @@ class View:
         memory: The policies' own plain data; saved with the run.
         env: The environment.
         notes: What the policies want in the run's record; see :meth:`note`.
+        absent: When a round closes: children that were ordered to work in it and have not reported.
     """
 
-    __slots__ = ("_children", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order", "round")
+    __slots__ = (
+        "_children", "absent", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order", "round",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class View:
         self.now, self.me, self.round, self.clock, self.cohort = now, me, round, clock, cohort
         self.models, self.order, self.memory, self.env = models, order, memory, env
         self.notes: list[Record] = []
+        self.absent: Sequence[Address] = ()
         self._children: Sequence[Address] | None = None
 
     def note(self, kind: str, **data: Any) -> None:
@@ -322,6 +326,10 @@ class Local(Spec, family="local", kind="plain"):
 
     mu: float = 0.0
 
+    def around(self, own: Local) -> Local:
+        """Return what is put in the place of a method's own policy: this one, or (a wrapper) this one around it."""
+        return self
+
     def train(self, view: LocalView, order: Order) -> Train:
         """Return the training that an order means (its token is set by the device)."""
         start = next(iter(order.models.values()))
@@ -335,6 +343,10 @@ class Local(Spec, family="local", kind="plain"):
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Return the order as it stands after :meth:`question` was answered."""
         return order
+
+    def arguments(self, view: LocalView, order: Order) -> dict[str, Any]:
+        """Return the arguments with which a statistic that was asked for is computed."""
+        return order.args
 
     def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
         """Return the statistics that go out in answer to a survey; the place to remember what was told."""

@@ -58,7 +58,7 @@ class Bench:
         batches = getattr(result, "batches", 0)
         if charter is None or charter.scripted is None or not batches:
             return 0.0
-        return max(0.0, charter.scripted * batches - seconds)
+        return max(0.0, charter.scripted[0] * batches - seconds)
 
     def close(self) -> None:
         """Let go of the thread; what it computes is of no use any more."""

@@ -59,7 +59,8 @@ class Charter:
         limits: Of every node.
         patience: Seconds that a parent waits for a lost child before it counts as gone.
         compress: How models travel.
-        scripted: Seconds per mini-batch that devices report instead of what they measure (None: they measure).
+        scripted: Times that devices report instead of what they measure: seconds of a mini-batch, and of a model on its
+            way to or from the parent (None: they measure). For comparing a fleet with its simulation.
     """
 
     run: str
@@ -68,7 +69,13 @@ class Charter:
     limits: Limits = field(default_factory=Limits)
     patience: float = 10.0
     compress: Compress = "none"
-    scripted: float | None = None
+    scripted: tuple[float, float] | None = None
+
+    @property
+    def cloud(self) -> int:
+        """The cloud's address: after the devices, the edges and the servers between."""
+        fleet = self.experiment.fleet
+        return fleet.devices + fleet.edges + sum(fleet.tiers)
 
     @property
     def seed(self) -> int:
@@ -113,7 +120,8 @@ class Charter:
             card["order"] = tuple(card["order"])
             return Charter(
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
-                Limits.build(table["limits"]), float(table["patience"]), table["compress"], table["scripted"],
+                Limits.build(table["limits"]), float(table["patience"]), table["compress"],
+                None if table["scripted"] is None else (float(table["scripted"][0]), float(table["scripted"][1])),
             )  # fmt: skip
         except ConfigError as error:
             raise ProtocolError(f"The fleet's charter cannot be followed here: {error}") from error

@@ -101,6 +101,10 @@ class ClientLearner:
         vector = self._spec.flatten(dict(state), self._dtype)
         return Learnt(vector, math.nan, None, training.batches(self.samples, lesson.updates))
 
+    def trial(self, device: int, epochs: int) -> float:
+        """Let the client train and evaluate once: its accuracy, or a share that falls with its loss."""
+        raise DataError("A client of the user's own cannot try the initial model out.")
+
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Answer from the client's arrays, if it has any."""
         arrays = getattr(self._client, "arrays", None)

@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import save as to_bytes
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import ALL, Arrange, Order, Started
+from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.store import Ref
-from espalier.deploy.engine import Engine
+from espalier.deploy.engine import Engine, save_models
 from espalier.deploy.items import Score, Work
 from espalier.deploy.members import Member
 from espalier.deploy.registry import Registry
 from espalier.record.database import Recorder
-from espalier.simulator.checkpoint import atomic_write
 
 #: seconds that the cloud waits at the end for what others still have to tell
 ACCOUNT = 5.0
@@ -58,11 +56,14 @@ class Conductor:
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
         self._moving: dict[int, int] = plain.get("moving", {})
         self._parents: dict[Address, Address | None] = plain.get("parents", {})
+        self._told: set[int] = plain.get("told", set())
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.traffic: dict[tuple[str, str, str], int] = {}
         #: at the end: who has not given account yet, and until when they are waited for
         self._accounts: set[int] = set()
         self._account_by = 0.0
+        #: whether the bytes must be counted anew before the last evaluation
+        self.wants_count = False
         self._closing = any(isinstance(w.action, Score) and w.action.data["last"] for w in engine.works.values())
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
@@ -77,6 +78,7 @@ class Conductor:
     def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
         """Hosts came or went: note it, begin the run when enough are there."""
         engine, directory = self.engine, self.engine.directory
+        self._spread_word(joined, gone)
         for member in joined:
             self._note_parent(member.address)
             if self._moving.get(member.address) == member.via:
@@ -91,11 +93,35 @@ class Conductor:
                 engine.say(host_of(parent), "reborn", host=member.address)
         for host in gone:
             self.recorder.event(engine.now(), "gone", host, {})
-            for node in [n for n in self._parents if host_of(n) == host]:
+            engine.lost(host)
+            for node, parent in list(self._parents.items()):
+                if parent is None:
+                    continue
+                if host_of(node) == host and host_of(parent) not in (host, engine.me):
+                    engine.say(host_of(parent), "release", child=node)
+                elif host_of(parent) == host != host_of(node) and level_of(parent) and directory.plants:
+                    # its head is gone: back to where its link leads
+                    engine.say(host_of(node), "place", node=node, parent=None)
                 self._note_parent(node)
         present = sum(m.role == "device" for m in directory.members.values())
         if not self.started and present >= self._start_with:
             self._start()
+
+    def _spread_word(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
+        """Tell devices of each other, where they may have to do with each other."""
+        engine, members = self.engine, self.engine.directory.members
+        devices = {h: m for h, m in members.items() if m.role == "device"}
+        if engine.directory.plants and not any(m.aggregates for m in devices.values()):
+            return
+        news = [m.to_plain() for m in joined if m.role == "device"]
+        lost = [h for h in gone if engine.directory.is_device(h)]
+        fresh = {m.address for m in joined if m.address not in self._told}
+        for host in devices:
+            known = host in self._told and host not in fresh
+            told = news if known else [m.to_plain() for m in devices.values()]
+            if self.started and (told or lost):
+                engine.say(host, "roster", joined=told, gone=lost)
+        self._told = set(devices) if self.started else set()
 
     def _note_parent(self, node: Address) -> None:
         tree = self.engine.directory.tree
@@ -112,12 +138,14 @@ class Conductor:
     def _start(self) -> None:
         engine = self.engine
         self.started = True
-        self.recorder.event(engine.now(), "started", None, {"devices": len(engine.directory.devices())})
+        devices = sorted(m.address for m in engine.directory.members.values() if m.role == "device")
+        self.recorder.event(engine.now(), "started", None, {"devices": len(devices)})
+        self._spread_word((), ())
         self.measure()
         if engine.plan.starts == "root":
             engine.begin(engine.me, Started())
         else:
-            for device in engine.directory.devices():
+            for device in devices:
                 engine.say(device, "start")
 
     # -- the tree --------------------------------------------------------------------------------------------
@@ -130,7 +158,7 @@ class Conductor:
             for host in self._hosts():
                 engine.say(host, "root", root=arrange.root)
         for child, parent in arrange.parents.items():
-            self._place(child, parent)
+            self._place(child, parent, node)
         changed = {int(d): g for d, g in arrange.groups.items() if directory.group(d) != g}
         if changed:
             directory.set_groups(changed)
@@ -144,7 +172,8 @@ class Conductor:
     def _hosts(self) -> list[int]:
         return sorted(h for h in self.engine.directory.members if h != self.engine.me)
 
-    def _place(self, node: Address, parent: Address | None) -> None:
+    def _place(self, node: Address, parent: Address | None, by: Address) -> None:
+        """Put a node somewhere, and tell the hosts concerned (but not the one that chose it itself)."""
         engine, directory = self.engine, self.engine.directory
         old, member = directory.parent(node), directory.members.get(host_of(node))
         if old == parent or member is None:
@@ -164,9 +193,9 @@ class Conductor:
         host = host_of(node)
         told: list[tuple[int, int]] = []
         endpoint, name = (over.endpoint, over.name) if over is not None else ("", "")
-        if host != engine.me:
+        if host not in (engine.me, host_of(by)):
             told.append((host, engine.say(host, "place", node=node, parent=parent, endpoint=endpoint, name=name)))
-        if parent is not None and host_of(parent) != engine.me:
+        if parent is not None and host_of(parent) not in (engine.me, host_of(by)):
             samples = directory.samples(node)
             told.append((host_of(parent), engine.say(
                 host_of(parent), "adopt", child=node, parent=parent, samples=samples, name=member.name)))  # fmt: skip
@@ -204,20 +233,22 @@ class Conductor:
             self.ending = self.engine.frozen = True
             self._accounts = set(self._hosts())
             self._account_by = self.engine.now() + ACCOUNT
+            self.wants_count = True
             for host in self._hosts():
                 self.engine.say(host, "account")
             self._accounted()
 
     def _accounted(self) -> None:
-        present = self._accounts & set(self.engine.directory.members)
-        if self.ending and not self._closing and (not present or self.engine.now() >= self._account_by):
+        waits = self.wants_count or bool(self._accounts & set(self.engine.directory.members))
+        if self.ending and not self._closing and (not waits or self.engine.now() >= self._account_by):
             self._closing = True
             self.measure(last=True)
 
-    def tick(self) -> None:
-        """Look at the clock: has the run's time run out, is an evaluation due?"""
-        experiment = self.engine.charter.experiment
+    def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
+        """Take the bytes that this host has sent so far, and look at the clock: has the run's time run out?"""
+        self.traffic, self.wants_count = traffic, False
         self._accounted()
+        experiment = self.engine.charter.experiment
         if experiment.stop.seconds is not None and self.started and self.engine.now() >= experiment.stop.seconds:
             self.end()
 
@@ -226,6 +257,13 @@ class Conductor:
 
     def ordered(self, order: Order) -> None:
         """No device lives here."""
+
+    def handed(self, word: Word) -> None:
+        """Keep what the root serves, if it lives on a device."""
+        models = word.data.get("models")
+        if word.sender != self.engine.directory.tree.root or not isinstance(models, dict):
+            raise ProtocolError(f"Node {word.sender} says what it serves, but it is not the root.")
+        self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
 
     def worked(self, work: Work, seconds: float) -> None:
         """No device lives here."""
@@ -324,12 +362,8 @@ class Conductor:
 
     def _finish(self) -> None:
         engine = self.engine
-        folder = self.directory / "models"
-        folder.mkdir(exist_ok=True)
-        spec = engine.charter.card.spec
-        for group, ref in engine.served.get(engine.directory.tree.root, {}).items():
-            views = {k: v.clone() for k, v in spec.views(engine.store.vector(ref)).items()}
-            atomic_write(folder / f"{'global' if group == ALL else f'global-{group}'}.safetensors", to_bytes(views))
+        root = engine.directory.tree.root
+        save_models(engine, engine.served.get(root, {}), self.directory / "models", "global")
         for host in self._hosts():
             engine.say(host, "finish")
         self.finished = True
@@ -352,7 +386,7 @@ class Conductor:
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
                 "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
-                "moving": self._moving, "parents": self._parents, "last": self.last,
+                "moving": self._moving, "parents": self._parents, "last": self.last, "told": self._told,
                 "rows": self.recorder.watermarks(),
             },
         )  # fmt: skip

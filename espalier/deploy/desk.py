@@ -6,23 +6,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from espalier.core import quantise
 from espalier.core.address import host_of
 from espalier.core.codec import refs_in
 from espalier.core.errors import ConfigError, ProtocolError
-from espalier.core.messages import Arrived, Message, Order, Report
+from espalier.core.messages import Arrived, Message, Order, Report, Word
+from espalier.core.messages import Part as ModelPart
 from espalier.core.store import Ref
 from espalier.deploy import wire
 from espalier.deploy.encoding import Encoder, Encoding, decode
 from espalier.deploy.letters import Arrival, Letter, Part
 from espalier.deploy.mail import Mailbox
 from espalier.deploy.protocol import espalier_pb2 as pb
+from espalier.deploy.store import EagerStore
 
 if TYPE_CHECKING:
     from espalier.deploy.engine import Engine
 
+#: a word between runtimes that carries the models a root on a device serves
+SERVED = "@served"
 #: orders to one child whose models are kept, because a difference from them may still arrive
 KEPT = 4
 
@@ -54,7 +59,7 @@ class Desk:
         while following is not None:
             fate = self.mail.fate(following)
             if fate == "unknown":
-                effects.restarts[following.origin] = following.series
+                effects.restarts[following.origin] = (following.series, self.mail.heard(following.origin)[0])
                 return
             if fate == "early":
                 return
@@ -80,12 +85,15 @@ class Desk:
                 raise ProtocolError(f"{kind!r} of host {arrival.origin} is malformed: {error!r}.") from error
             return
         refs = [engine.store.put(self._decoded(part, arrival.origin)) for part in arrival.parts]
-        message = wire.unpack(arrival.content, refs)
+        message = self._clocked(wire.unpack(arrival.content, refs, self._restored))
         if host_of(message.sender) != arrival.origin or host_of(message.to) != engine.me:
             raise ProtocolError(
                 f"A letter of host {arrival.origin} to {engine.me} holds a message of {message.sender} to "
                 f"{message.to}: nobody speaks for another."
             )
+        if isinstance(message, Word) and message.kind == SERVED:
+            engine.steward.handed(message)
+            return
         if isinstance(message, Report):
             self._reported(message)
         elif isinstance(message, Order) and engine.directory.is_device(message.to):
@@ -93,6 +101,23 @@ class Desk:
                 self._given[message.to] = (message.sender, message.id, next(iter(message.models.values())))
             engine.steward.ordered(message)
         engine.begin(message.to, Arrived(message))
+
+    def _clocked(self, message: Message) -> Message:
+        """Return a message that was not sent after it arrived: clocks of two hosts agree only so far."""
+        now = self._engine.now()
+        return message if message.sent <= now else replace(message, sent=now)
+
+    def _restored(self, spans: tuple[tuple[int, int], ...], numbers: Any) -> Ref:
+        """Keep a model of which only some numbers came; the others are zero."""
+        store = self._engine.store
+        if spans and max(stop for _, stop in spans) > store.spec.size:
+            raise ProtocolError(f"A cut of a model ends at {spans[-1][1]}; the model has {store.spec.size} numbers.")
+        vector = torch.zeros(store.spec.size)
+        at = 0
+        for start, stop in spans:
+            vector[start:stop] = torch.from_numpy(numbers[at : at + stop - start].copy())
+            at += stop - start
+        return store.put(vector)
 
     def _decoded(self, part: Part, origin: int) -> Tensor:
         spec = self._engine.store.spec
@@ -112,7 +137,7 @@ class Desk:
         directory.at_work.discard(sender)
         self._handed.get(sender, {}).pop(report.order, None)
         member = directory.members.get(sender)
-        if member is None or not report.models:
+        if member is None or not report.models or engine.charter.scripted is not None:
             return
         way = max(0.0, (report.download + engine.now() - report.sent) / 2)
         batches = engine.charter.experiment.training.batches(member.samples, report.updates)
@@ -135,15 +160,9 @@ class Desk:
             kept[message.id] = next(iter(message.models.values()))
             for old in sorted(kept)[:-KEPT]:
                 del kept[old]
-        names: list[int] = []
-
-        def place(ref: Ref) -> int:
-            if int(ref) not in names:
-                names.append(int(ref))
-            return names.index(int(ref))
-
-        content = wire.pack(message, place)
-        recipe: list[Any] = [Ref(n) for n in names]
+        enclosed = _Enclosed(engine.store)
+        content = wire.pack(message, enclosed)
+        recipe: list[Any] = list(enclosed.refs)
         if isinstance(message, Report) and self._q8:
             recipe = self._differences(message, recipe)
         self._post(dest, content, recipe)
@@ -197,10 +216,10 @@ class Desk:
             for number, (content, recipe) in sorted(self.mail.waiting[dest].items())
         ]
 
-    def renumber(self, dest: int, series: int | None = None, *, forget: bool = False) -> None:
+    def renumber(self, dest: int, series: int | None = None, *, above: int = 0, forget: bool = False) -> None:
         """Begin a new series of letters to a host (``forget``: without those that wait)."""
         if dest in self.mail.waiting and self.mail.renumber(
-            dest, self.mail.series(dest) if series is None else series, forget=forget
+            dest, self.mail.series(dest) if series is None else series, above=above, forget=forget
         ):
             self._engine.effects.replaced[dest] = self.letters_to(dest)
 
@@ -219,6 +238,26 @@ class Desk:
         self.mail.save()
         if self._q8:
             self._engine.journal.put("desk", {"handed": self._handed, "given": self._given, "errors": self._errors})
+
+
+class _Enclosed:
+    """The models that go with a letter, each once."""
+
+    def __init__(self, store: EagerStore) -> None:
+        self._store = store
+        self.refs: list[Ref] = []
+
+    def place(self, ref: Ref) -> int:
+        """Return the number of a model's part."""
+        if ref not in self.refs:
+            self.refs.append(ref)
+        return self.refs.index(ref)
+
+    def numbers(self, part: ModelPart) -> bytes:
+        """Return some numbers of a model."""
+        vector = self._store.vector(part.model)
+        pieces = [vector[start:stop].float().numpy().astype("<f4").tobytes() for start, stop in part.spans]
+        return b"".join(pieces)
 
 
 def _padded(vector: Tensor, size: int) -> Tensor:

@@ -30,17 +30,31 @@ class Directory:
     """One host's view of the fleet."""
 
     def __init__(
-        self, me: int, n_devices: int, n_edges: int, seed: int, *, flat: bool, store: ModelStore, judge: Judge
+        self,
+        me: int,
+        n_devices: int,
+        n_edges: int,
+        seed: int,
+        *,
+        cloud: int,
+        flat: bool,
+        plants: bool,
+        store: ModelStore,
+        judge: Judge,
     ) -> None:
-        self.me, self.n_devices, self.n_edges, self.seed, self.flat = me, n_devices, n_edges, seed, flat
-        self.cloud = n_devices + n_edges
+        self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
+        self.cloud, self.flat, self.plants = cloud, flat, plants
         self._store, self._judge = store, judge
         self.tree = Tree(np.zeros(n_devices, dtype=np.int64), self.cloud)
         #: everybody below, and this host itself
         self.members: dict[int, Member] = {}
         #: nodes that an arrangement put somewhere else than under their link's parent
         self.placed: dict[Address, Address] = {}
+        #: other devices of the fleet, as the cloud told: who they are and how they are reached
+        self.others: dict[int, Member] = {}
         self.at_work: set[int] = set()
+        #: who can tell further facts, by name
+        self.tellers: dict[str, Callable[..., Any]] = {}
         #: mini-batches of one update on so many samples; set by the engine
         self.batches: Callable[[int], int] = lambda samples: 1
         #: what somebody told about links between devices: (from, to) -> seconds for a model
@@ -66,14 +80,20 @@ class Directory:
             self.tree.attach(host, parent)
         return told + self.attach(host, self._home(member))
 
+    def home(self, host: int, via: int) -> Address | None:
+        """Return to whom a host reports whose link leads to ``via``."""
+        if host in self.placed:
+            return self.placed[host]
+        if not self.plants:
+            return None
+        if self.flat:
+            return self.cloud if self.is_device(host) else None
+        return via
+
     def _home(self, member: Member) -> Address | None:
         if member.address == self.me:
             return self.tree.parent(self.me)
-        if member.address in self.placed:
-            return self.placed[member.address]
-        if self.flat:
-            return self.cloud if self.is_device(member.address) else None
-        return member.via
+        return self.home(member.address, member.via)
 
     def gone(self, host: int) -> Told:
         """A host left, or was not heard of for too long: with it go its roles and everybody linked below it."""
@@ -88,11 +108,12 @@ class Directory:
         for node in sorted({host, *roles}):
             self.placed.pop(node, None)
             for child in list(self.tree.children(node)):
-                if host_of(child) in self.members:
+                member = self.members.get(host_of(child))
+                if member is not None:
                     self.placed.pop(child, None)
-                    told += self.attach(child, self._home(self.members[host_of(child)]))
+                    told += self.attach(child, self._home(member) if level_of(child) == 0 else None)
             told += self.attach(node, None)
-        if self.is_device(host) and self.me == self.cloud:
+        if self.is_device(host) and self.me == self.cloud and self.plants:
             # also when it reported elsewhere: the root may wait for its answer to a survey
             told.append((self.cloud, ChildLeft(host)))
         return told
@@ -208,24 +229,61 @@ class Directory:
                 return self._model_time(host_of(args["src"]), host_of(args["dst"]))
             case "link_times":
                 devices = [int(d) for d in args["devices"]]
-                return np.array([[self._model_time(a, b) if a != b else 0.0 for b in devices] for a in devices])
+                return np.array([[self._between(a, b) for b in devices] for a in devices])
+            case "link_report":
+                return np.array([self._between(args["device"], d) for d in range(self.n_devices)])
             case "neighbours":
-                return [d for d in self.devices() if d != args["device"]]
+                return [d for d in self._everybody() if d != args["device"]]
+            case "delay":
+                return self._between(args["src"], args["dst"])
+            case "hop_count":
+                return self._hops(args["src"], args["dst"])
+            case "delays":
+                devices = [int(d) for d in args["devices"]]
+                share = min(1.0, args["nbytes"] / self._store.spec.model_bytes) if "nbytes" in args else 1.0
+                return share * np.array([[self._between(a, b) for b in devices] for a in devices])
+            case "answers":
+                return args["host"] in self.members or args["host"] in self.others or args["host"] == self.cloud
+        if what in self.tellers:
+            return self.tellers[what](**args)
         raise ConfigError(f"Nobody in this fleet can tell {what!r}.")
 
     def _speed(self, device: Address) -> float:
         member = self.members.get(host_of(device))
         return member.seconds_per_batch if member is not None else 0.0
 
+    def _known(self, host: int) -> Member | None:
+        return self.members.get(host) or self.others.get(host)
+
+    def _everybody(self) -> list[int]:
+        return sorted(h for h in {*self.members, *self.others} if self.is_device(h))
+
+    def _between(self, src: int, dst: int) -> float:
+        """Return the seconds of a model between two devices (infinite if one is not there)."""
+        if src == dst:
+            return 0.0
+        if self._known(src) is None or self._known(dst) is None:
+            return float("inf")
+        return self._model_time(src, dst)
+
+    def _hops(self, src: int, dst: int) -> float:
+        one, other = self._known(src), self._known(dst)
+        if one is None or other is None:
+            return float("inf")
+        if other.endpoint or one.endpoint:
+            return 1.0
+        return 2.0 if one.via == other.via else 4.0
+
     def _model_time(self, src: int, dst: int) -> float:
         """Return the seconds of a model between two hosts: as measured, or by way of their common parent."""
         if (src, dst) in self.measured:
             return self.measured[src, dst]
-        up, down = self.members.get(src), self.members.get(dst)
-        ways = [m.model_seconds for m in (up, down) if m is not None and m.address != self.cloud]
-        if up is not None and down is not None and (up.via == dst or down.via == src):
-            return up.model_seconds if up.via == dst else down.model_seconds
-        return float(sum(ways))
+        one, other = self._known(src), self._known(dst)
+        if one is not None and one.via == dst:
+            return one.model_seconds
+        if other is not None and other.via == src:
+            return other.model_seconds
+        return sum(m.model_seconds for m in (one, other) if m is not None and m.address != self.cloud)
 
     # -- saving ----------------------------------------------------------------------------------------------
 
@@ -236,6 +294,8 @@ class Directory:
             "placed": dict(self.placed),
             "at_work": set(self.at_work),
             "measured": dict(self.measured),
+            "others": [m.to_plain() for m in self.others.values()],
+            "root": self.tree.root,
             "parent": self.tree.parent(self.me),
             "roles": {n: self.tree.parent(n) for n in self.tree.aggregators() if level_of(n)},
             "parents": {d: self.tree.parent(d) for d in self.devices() if d in self.placed},
@@ -246,6 +306,8 @@ class Directory:
         """Become the directory that :meth:`save` described."""
         self.placed = dict(plain["placed"])
         self.measured = dict(plain["measured"])
+        self.others = {m[0]: Member(*m) for m in plain["others"]}
+        self.tree.root = plain["root"]
         if plain["parent"] is not None:
             self.tree.attach(self.me, plain["parent"])
         for node, parent in plain["roles"].items():

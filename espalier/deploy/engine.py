@@ -10,23 +10,29 @@ process dies before it, nothing was acknowledged and everything comes again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from safetensors.torch import save as to_bytes
 
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
-from espalier.core.codec import refs_in
+from espalier.core.codec import pack, refs_in, unpack
 from espalier.core.device import Device
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import (
+    ALL,
     Action,
     Arrange,
+    Arrived,
     ChildJoined,
     ChildLeft,
     Closed,
     Deadline,
     Event,
+    Lost,
     Measure,
     Measured,
     Record,
@@ -36,7 +42,8 @@ from espalier.core.messages import (
     Train,
     Trained,
 )
-from espalier.core.method import Node
+from espalier.core.method import Node, Watcher
+from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.deploy.charter import Charter
 from espalier.deploy.desk import Desk
@@ -63,7 +70,12 @@ from espalier.deploy.learner import Learner, Learnt, Lesson
 from espalier.deploy.letters import Arrival
 from espalier.deploy.members import Member
 from espalier.deploy.store import EagerStore
+from espalier.simulator.checkpoint import atomic_write
 
+#: what a node's code raises when a message does not hold what it should
+_SENSELESS = (
+    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, AssertionError, ProtocolError,
+)  # fmt: skip
 #: seconds after which a round opens although not everybody has confirmed the new arrangement
 SETTLE = 10.0
 
@@ -80,10 +92,12 @@ class Engine:
         self.store = EagerStore(
             charter.card.spec, lambda index: learner.initial(charter.seed, index), journal, self._rejected
         )
+        structure = self.plan.root.structure
         self.directory = Directory(
-            me.address, fleet.devices, fleet.edges, charter.seed, flat=self.plan.root.structure.flat,
-            store=self.store, judge=self._judge,
+            me.address, fleet.devices, fleet.edges, charter.seed, cloud=charter.cloud,
+            flat=structure.flat, plants=structure.plants(), store=self.store, judge=self._judge,
         )  # fmt: skip
+        self.directory.tellers["pretraining_accuracy"] = self._pretrained
         self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
         self.desk = Desk(self)
         self.steward: Steward
@@ -149,8 +163,8 @@ class Engine:
             case Acknowledged(dest=dest, series=series, number=number):
                 if self.desk.mail.acknowledged(dest, series, number):
                     self.settled(dest, number)
-            case Restarted(dest=dest, series=series):
-                self.desk.renumber(dest, series)
+            case Restarted(dest=dest, series=series, above=above):
+                self.desk.renumber(dest, series, above=above)
             case Due(timer=number):
                 timer = self.timers.pop(number, None)
                 if timer is not None:
@@ -168,14 +182,33 @@ class Engine:
             address, event = self._queue.popleft()
             if self.frozen:
                 continue
-            node = self.node(address)
             self._touched.add(address)
-            for action in node.on(event, self.now()):
+            for action in self._asked_of(self.node(address), event):
                 self.act(address, action)
+
+    def _asked_of(self, node: Node, event: Event) -> list[Action]:
+        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was."""
+        if not isinstance(event, Arrived):
+            return node.on(event, self.now())
+        before = pack(node.state)
+        try:
+            return node.on(event, self.now())
+        except _SENSELESS as error:
+            node.state = unpack(before)
+            sender = event.message.sender
+            why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {node.me}: {error!r}."
+            self.effects.refused.append((host_of(sender), why))
+            return []
 
     def tell(self, told: Told) -> None:
         """Let nodes of this host know what has changed around them."""
         self._queue.extend(told)
+
+    def lost(self, host: int) -> None:
+        """Tell nodes of this host that watch another host that it is gone."""
+        for address, node in self.nodes.items():
+            if isinstance(node, Watcher) and node.watches(host):
+                self._queue.append((address, Lost(host)))
 
     def begin(self, node: Address, event: Event) -> None:
         """Give a node an event."""
@@ -196,13 +229,7 @@ class Engine:
     def _linked(self, parent: Member) -> None:
         directory = self.directory
         directory.members[self.me] = replace(directory.members[self.me], via=parent.address)
-        if self.me in directory.placed:
-            return
-        if directory.flat:
-            home: Address | None = directory.cloud if directory.is_device(self.me) else None
-        else:
-            home = parent.address
-        self.tell(directory.attach(self.me, home))
+        self.tell(directory.attach(self.me, directory.home(self.me, parent.address)))
 
     def say(self, dest: int, kind: str, **data: Any) -> int:
         """Say something to another host's runtime; return the letter's number."""
@@ -213,14 +240,20 @@ class Engine:
     def node(self, address: Address) -> Node:
         """Return the node at an address, making it if need be."""
         if address not in self.nodes:
-            made = self.plan.node(address, self.directory) if self.plan.node is not None else None
-            if made is None and self.directory.is_device(address):
-                made = Device(address, self.plan.local, self.plan.child, self.directory)
+            plan, directory = self.plan, self.directory
+            made = plan.node(address, directory) if plan.node is not None else None
+            if made is None and directory.is_device(address):
+                made = plan.device(address, plan.local, plan.child, directory)
             elif made is None:
-                rules = self.plan.root if address == self.directory.tree.root else self.plan.edge
-                made = Aggregator(address, rules, self.directory)
+                made = plan.aggregator(address, self._rules(address), directory)
             self.nodes[address] = made
         return self.nodes[address]
+
+    def _rules(self, address: Address) -> Rules:
+        if address == self.directory.tree.root:
+            return self.plan.root
+        between = self.directory.n_devices + self.directory.n_edges <= address < self.directory.cloud
+        return self.plan.middle if between else self.plan.edge
 
     def act(self, address: Address, action: Action) -> None:
         """Do what a node asked for."""
@@ -315,7 +348,7 @@ class Engine:
             self.steward.scored(work, result)
             return
         if self.charter.scripted is not None and isinstance(result, Learnt):
-            seconds = self.charter.scripted * result.batches
+            seconds = self.charter.scripted[0] * result.batches
         self.steward.worked(work, seconds)
         token = work.action.token
         if isinstance(result, Learnt):
@@ -367,6 +400,16 @@ class Engine:
         main = "loss" if what == "loss" else next(n for n in found[0] if n != "loss")
         return [f[main] for f in found]
 
+    def _pretrained(self, device: Address, epochs: int) -> float:
+        """Return how well this device's data alone teach the initial model; tried out once."""
+        if host_of(device) != self.me:
+            raise ConfigError(f"Host {self.me} cannot tell how well node {device} trains.")
+        kept = self.journal.get("pretrained") or {}
+        if epochs not in kept:
+            kept[epochs] = self.learner.trial(device, epochs)
+            self.journal.put("pretrained", kept)
+        return float(kept[epochs])
+
     def _rejected(self, ref: int) -> None:
         self.steward.recorded(None, "rejected", {"model": ref, "why": "it has numbers that are not finite"})
 
@@ -399,3 +442,11 @@ class Engine:
                 "asked": self._asked, "settling": self._settling, "served": self.served,
             },
         )  # fmt: skip
+
+
+def save_models(engine: Engine, models: Mapping[str, Ref], folder: Path, name: str) -> None:
+    """Write models as safetensors, one file per group."""
+    folder.mkdir(exist_ok=True)
+    for group, ref in models.items():
+        views = {k: v.clone() for k, v in engine.store.spec.views(engine.store.vector(ref)).items()}
+        atomic_write(folder / f"{name if group == ALL else f'{name}-{group}'}.safetensors", to_bytes(views))

@@ -22,6 +22,7 @@ from typing import Any
 
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.deploy import certs
+from espalier.deploy.holdings import imported
 from espalier.deploy.launch import CloudOptions, Options, run, wait_for_file
 from espalier.deploy.ops import ask
 from espalier.experiment import Experiment
@@ -52,6 +53,7 @@ class LocalFleet:
         ca: Path | None = None,
         device: Callable[[int], Mapping[str, Any]] = lambda number: {},
         edge: Callable[[int], Mapping[str, Any]] = lambda number: {},
+        plugins: tuple[str, ...] = (),
         data_dir: Path | None = None,
         log_level: str = "info",
         **cloud: Any,
@@ -64,6 +66,7 @@ class LocalFleet:
             ca: The certificate authority's directory (default: one is made in ``directory/ca``).
             device: What a device's :class:`~espalier.deploy.launch.Options` should have besides, by its number.
             edge: The same for edges.
+            plugins: Modules that every node imports first: methods and policies of the user's own.
             data_dir: Where dataset files are looked for first.
             log_level: Of every node's log, ``directory/NAME/node.log``.
             cloud: What :class:`~espalier.deploy.launch.CloudOptions` should have besides.
@@ -71,7 +74,7 @@ class LocalFleet:
         self.experiment, self.directory = experiment, directory
         self._ca = ca or directory / "ca"
         self._cloud = cloud
-        self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level}
+        self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level, "plugins": plugins}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["espalier.deploy.preload"])
         self.processes: dict[str, BaseProcess] = {}
@@ -238,6 +241,8 @@ def _node(options: Options, cloud: dict[str, Any] | None) -> None:
     die_with_parent()
     conducting = None
     try:
+        for name in options.plugins:
+            imported(f"{name}:__name__", "--plugin")
         if cloud is not None:
             conducting = CloudOptions(Experiment.build(cloud.pop("table")), **cloud)
         run(options, conducting)

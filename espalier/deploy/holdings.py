@@ -54,6 +54,7 @@ class Holdings:
         cells: Their cells, in a task that is no classification.
         held: Rows of the pool that are held out from training.
         test: What the node's own score is measured on.
+        trial: What a trial training is judged on, if not on that.
         personal: What a policy may evaluate models on (the edge's own set).
         metric: A regression's metrics, where the dataset has its own.
         metric_names: Their names.
@@ -65,6 +66,7 @@ class Holdings:
     held: Rows = field(default_factory=_none)
     test: Test | None = None
     personal: Test | None = None
+    trial: Test | None = None
     metric: Metric | None = None
     metric_names: tuple[str, ...] = ()
 
@@ -143,6 +145,8 @@ def shape_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
 
 def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: int) -> Holdings:
     """Return a node's share of the experiment's dataset: what the simulator would give it."""
+    from espalier.core.seeds import stream
+    from espalier.simulator.pretraining import JUDGED
     from espalier.simulator.views import Look, Views
     from espalier.world.drift.concept import ORDINARY
 
@@ -153,8 +157,10 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
         look = views.number(Look(ORDINARY, int(parted.concept[address])))
         rows = views.rows(address, look)
         test = Test(dataset.pool("test"), everything, dataset.cell_test, parted.test_mix[address])
+        judged = np.sort(stream(experiment.seeds[0], "pretraining").permutation(len(everything))[:JUDGED])
+        trial = Test(dataset.pool("test"), judged, dataset.cell_test[judged])
         return Holdings(
-            views.pool(look), rows, dataset.cell_train[rows], parted.validation_rows(address), test,
+            views.pool(look), rows, dataset.cell_train[rows], parted.validation_rows(address), test, trial=trial,
             metric=metric, metric_names=names,
         )  # fmt: skip
     edge = address - parted.n_devices

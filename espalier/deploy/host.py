@@ -33,6 +33,7 @@ from espalier.deploy.limits import Limits
 from espalier.deploy.log import Log
 from espalier.deploy.mail import Postman
 from espalier.deploy.members import Member
+from espalier.deploy.peers import Peers
 from espalier.deploy.post import Post
 from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.reception import Reception
@@ -99,6 +100,7 @@ class Host:
         self.uplink: Uplink | None = None
         self.server: Server | None = None
         self.tally = Tally(self)
+        self.peers = Peers(self)
         self.names: dict[str, int] = {}
         self.stopping = False
         self.refusals = 0
@@ -109,7 +111,6 @@ class Host:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Future[None]
         self._stop = asyncio.Event()
-        self._peering: dict[int, asyncio.Task[Any]] = {}
         self._journal: Journal
         self._self: dict[str, int] = {}
         self._answers: list[tuple[asyncio.Future[Any], Any]] = []
@@ -211,10 +212,10 @@ class Host:
             await self._in_engine(lambda: self._journal.put("epoch", epoch))
         self.clock.begin(epoch)
         known = await self._in_engine(lambda: self._journal.get("registry"))
-        self.registry = Registry(fleet.devices, fleet.edges, known)
+        self.registry = Registry(fleet.devices, charter.cloud, known)
         if self.settings.allow is not None:
             self.registry.allowed = read_names(self.settings.allow)
-        await self._build(charter, fleet.devices + fleet.edges)
+        await self._build(charter, charter.cloud)
 
     async def _build(self, charter: Charter, address: int) -> None:
         """Make the engine for a charter."""
@@ -230,7 +231,7 @@ class Host:
             if learner.samples and charter.scripted is None:
                 me = replace(me, seconds_per_batch=learner.probe())
             elif charter.scripted is not None:
-                me = replace(me, seconds_per_batch=charter.scripted)
+                me = replace(me, seconds_per_batch=charter.scripted[0])
             engine = Engine(me, charter, self._journal, learner, self.clock.now)
             if self.registry is not None:
                 assert self.settings.directory is not None
@@ -238,7 +239,7 @@ class Host:
                     engine, self.registry, self.settings.directory, self.settings.start_with
                 )
             else:
-                steward = Vassal(engine)
+                steward = Vassal(engine, self.settings.directory)
                 self._journal.put("charter", charter.to_bytes())
             engine.steward = self.steward = steward
             self._journal.put("host", self._self)
@@ -313,8 +314,8 @@ class Host:
         loop = asyncio.get_running_loop()
         for origin, (series, number) in effects.acks.items():
             self._answer(origin, self.postman.ack(origin, series, number))
-        for origin, series in effects.restarts.items():
-            self._answer(origin, self.postman.restart(origin, series))
+        for origin, (series, known) in effects.restarts.items():
+            self._answer(origin, self.postman.restart(origin, series, known))
         for dest, letters in effects.replaced.items():
             self.postman.replace(dest, letters)
         self.postman.post(effects.letters)
@@ -329,8 +330,9 @@ class Host:
             if steward.redirect is not None and self.uplink is not None:
                 (endpoint, name), steward.redirect = steward.redirect, None
                 self.uplink.move(name, endpoint, "is told to")
-            for address in [a for a in steward.peers if a not in self._peering]:
-                self._peering[address] = self.spawn(self.tally.keep_peer(address))
+            self.peers.look()
+        if steward is not None and steward.wants_count:
+            self.tally.tick()
         if steward is not None and steward.finished and not self._stop.is_set():
             self.spawn(self._finish())
 
@@ -351,7 +353,7 @@ class Host:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            await self.tally.tick()
+            self.tally.tick()
 
     # -- what the parts ask ------------------------------------------------------------------------------------------
 
@@ -407,8 +409,9 @@ class Host:
         assert engine is not None
 
         def note() -> None:
-            mine = engine.directory.members[self.me]
-            engine.directory.members[self.me] = replace(mine, via=parent.address, model_seconds=model_seconds)
+            mine, script = engine.directory.members[self.me], engine.charter.scripted
+            seconds = model_seconds if script is None else script[1]
+            engine.directory.members[self.me] = replace(mine, via=parent.address, model_seconds=seconds)
 
         await self.call(note)
         self.put(Linked(parent))
@@ -464,7 +467,10 @@ class Host:
 
     def kin(self) -> dict[str, int]:
         """Return the names of peers that may link here."""
-        return self.steward.kin if isinstance(self.steward, Vassal) else {}
+        if not isinstance(self.steward, Vassal):
+            return {}
+        others = {m.name: m.address for m in list(self.steward.engine.directory.others.values())}
+        return others | self.steward.kin
 
     def add_peer(self, address: int, link: Link) -> None:
         """A peer has a link of its own to this host."""

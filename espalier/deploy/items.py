@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import Arrange, Deadline, Event, Measure, Order, Train
+from espalier.core.messages import Arrange, Deadline, Event, Measure, Order, Train, Word
 from espalier.core.store import Ref
 from espalier.deploy.letters import Arrival, Letter
 from espalier.deploy.members import Member
@@ -103,6 +103,7 @@ class Restarted:
 
     dest: int
     series: int
+    above: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Effects:
     letters: list[Letter] = field(default_factory=list)
     replaced: dict[int, list[Letter]] = field(default_factory=dict)
     acks: dict[int, tuple[int, int]] = field(default_factory=dict)
-    restarts: dict[int, int] = field(default_factory=dict)
+    restarts: dict[int, tuple[int, int]] = field(default_factory=dict)
     timers: list[Timer] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
@@ -165,6 +166,10 @@ class Steward(Protocol):
 
     def ordered(self, order: Order) -> None:
         """A device of this host was handed a model."""
+        ...
+
+    def handed(self, word: Word) -> None:
+        """A root on a device says which models it serves."""
         ...
 
     def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
@@ -189,6 +194,10 @@ class Steward(Protocol):
 
     def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
         """Models were scored that the steward asked for."""
+        ...
+
+    def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
+        """This host has sent so many bytes so far."""
         ...
 
     def save(self) -> None:

@@ -17,6 +17,7 @@ from espalier.deploy.certs import Bundle
 from espalier.deploy.charter import Card, Charter, card_of
 from espalier.deploy.encoding import Compress
 from espalier.deploy.gate import parse_parent
+from espalier.deploy.handshakes import Handshakes
 from espalier.deploy.holdings import Holdings, from_arrays, imported, read_arrays, shape_of, share
 from espalier.deploy.host import Host, Settings
 from espalier.deploy.journal import Journal
@@ -78,7 +79,7 @@ class CloudOptions:
         patience: Seconds that a lost child is waited for.
         compress: How models travel.
         limits: Of every node.
-        scripted: Seconds per mini-batch that every device takes and reports.
+        scripted: Seconds of a mini-batch and of a model on a link that every device takes and reports.
         allow: A file with the names that may join.
         classes: Classes of the task, where the data do not show them all.
     """
@@ -88,7 +89,7 @@ class CloudOptions:
     patience: float = 10.0
     compress: Compress = "none"
     limits: Limits = field(default_factory=Limits)
-    scripted: float | None = None
+    scripted: tuple[float, float] | None = None
     allow: Path | None = None
     classes: int | None = None
 
@@ -130,6 +131,12 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, host.stop, f"signal {number.name}")
+    # what gRPC itself refuses must not go unseen
+
+    def told(why: str) -> None:
+        loop.call_soon_threadsafe(host.refused, "somebody at the door", why)
+
+    handshakes = Handshakes(told) if options.listen is not None else None
     ops = Ops(host)
     await ops.start(options.ops, options.directory)
     watch = asyncio.create_task(_publish(host, ops, options.directory))
@@ -138,6 +145,8 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log
     finally:
         watch.cancel()
         await ops.stop()
+        if handshakes is not None:
+            handshakes.close()
 
 
 async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:

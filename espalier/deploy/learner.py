@@ -68,6 +68,10 @@ class Learner(Protocol):
         """Return the seconds of a mini-batch, as measured now (0: it cannot be told)."""
         ...
 
+    def trial(self, device: int, epochs: int) -> float:
+        """Return the share of right answers after so many local epochs from the initial model."""
+        ...
+
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a statistic of the node's own samples."""
         ...
@@ -162,6 +166,18 @@ class OwnLearner:
         next(iter(self._trainer.run(jobs[1:])))
         return (time.perf_counter() - begun) / steps
 
+    def trial(self, device: int, epochs: int) -> float:
+        """Train a model of this node's own and test it: on the samples that everybody shares, if it has them."""
+        assert self._held.pool is not None
+        job = Job(
+            self.initial(self._charter.seed, 0), self._held.pool, self._held.rows, self._training.batch_size,
+            self._training.at(0), key(self._charter.seed, "pretraining", device), epochs,
+        )  # fmt: skip
+        result = next(iter(self._trainer.run([job])))
+        test = self._held.trial or self._held.test or Test(self._held.pool, self._held.rows, _zeros(self._held.rows))
+        found = self._evaluator.run([result.vector], test.pool, test.rows, test.cells)[0]
+        return float(found.correct.sum() / found.count.sum()) if found.correct is not None else 1 / (1 + found.loss)
+
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a registered statistic."""
         found = statistic(what)
@@ -191,6 +207,10 @@ class Blind:
     def probe(self) -> float:
         """Nothing to time."""
         return 0.0
+
+    def trial(self, device: int, epochs: int) -> float:
+        """Refuse."""
+        raise DataError("This node has no samples to train on.")
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Refuse."""
@@ -223,6 +243,10 @@ def figures(found: Any, mix: NDArray[np.float32] | None, kind: str, names: Seque
         for i, name in enumerate(names or ("mse",)):
             out[name] = float(weights @ (found.sums[:, i] / count))
     return out
+
+
+def _zeros(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.zeros(len(rows), dtype=np.int64)
 
 
 class _Local:

@@ -35,6 +35,8 @@ class Mailbox:
         self._sent: dict[int, tuple[int, int]] = journal.get("sent") or {}
         #: origin -> (series, last number taken)
         self._taken: dict[int, tuple[int, int]] = journal.get("taken") or {}
+        #: origin -> a series whose beginning is not here: nothing of it is ever taken, its sender is asked for another
+        self._void: dict[int, int] = journal.get("void") or {}
         self._early: dict[int, dict[int, Arrival]] = {}
         #: destination -> number -> (content, the parts' recipe)
         self.waiting: dict[int, dict[int, tuple[bytes, list[Any]]]] = {}
@@ -62,13 +64,20 @@ class Mailbox:
         self._journal.acknowledged(dest, number)
         return True
 
-    def renumber(self, dest: int, series: int, *, forget: bool = False) -> bool:
-        """Begin a new series, because the destination does not know this one (``forget``: with nothing in it)."""
+    def renumber(self, dest: int, series: int, *, above: int = 0, forget: bool = False) -> bool:
+        """Begin a new series, because the destination does not know this one.
+
+        Args:
+            dest: The destination.
+            series: The one that it does not know; nothing happens if that is over already.
+            above: One that it does know.
+            forget: Begin with nothing instead of all that waits.
+        """
         if self._sent.get(dest, (0, 0))[0] != series:
             return False
         held = [] if forget else [letter for _, letter in sorted(self.waiting.get(dest, {}).items())]
         self._journal.acknowledged(dest, 1 << 62)
-        self._sent[dest] = (_fresh(series), len(held))
+        self._sent[dest] = (_fresh(max(series, above)), len(held))
         self.waiting[dest] = dict(enumerate(held, 1))
         for number, (content, recipe) in self.waiting[dest].items():
             self._journal.post(dest, number, content, recipe)
@@ -77,10 +86,14 @@ class Mailbox:
     def fate(self, arrival: Arrival) -> Fate:
         """Say what to do with a letter: take it, acknowledge it again, let it wait, or ask for a new series."""
         series, last = self._taken.get(arrival.origin, (0, 0))
-        if arrival.series < series or (arrival.series == series and arrival.number <= last):
+        if arrival.series < series:
+            return "unknown"  # a host without memory whose clock is behind: it must count on from the newer series
+        if arrival.series == series and arrival.number <= last:
             return "old"
         if arrival.series > series:
-            if arrival.number != 1:
+            if arrival.number != 1 or arrival.series <= self._void.get(arrival.origin, -1):
+                # its first letter may only be late: but once asked, the sender sends all of them under new numbers
+                self._void[arrival.origin] = max(arrival.series, self._void.get(arrival.origin, -1))
                 return "unknown"
             self._early.pop(arrival.origin, None)
             return "new"
@@ -105,6 +118,7 @@ class Mailbox:
         """Bring the journal up to date (it is not committed here)."""
         self._journal.put("sent", self._sent)
         self._journal.put("taken", self._taken)
+        self._journal.put("void", self._void)
 
 
 def _fresh(series: int) -> int:
@@ -197,7 +211,9 @@ class Postman:
                 continue
             box.stirred.clear()
             try:
-                await asyncio.wait_for(box.stirred.wait(), box.patience)
+                # not asyncio.wait_for: up to Python 3.11 that may swallow a cancellation
+                async with asyncio.timeout(box.patience):
+                    await box.stirred.wait()
             except TimeoutError:
                 if box.letters and box.sent:
                     box.patience = min(600.0, 2 * box.patience)
@@ -217,9 +233,9 @@ class Postman:
         """Make the acknowledgement of another host's letters up to a number."""
         return pb.Frame(ack=pb.Ack(envelope=self._envelope(arrival_origin, series, number)))
 
-    def restart(self, origin: int, series: int) -> pb.Frame:
-        """Make the request to begin a new series."""
-        return pb.Frame(restart=pb.Restart(envelope=self._envelope(origin, series, 0)))
+    def restart(self, origin: int, series: int, known: int) -> pb.Frame:
+        """Make the request to begin a new series, larger than the one that is known here."""
+        return pb.Frame(restart=pb.Restart(envelope=self._envelope(origin, series, known)))
 
     def _envelope(self, origin: int, series: int, number: int) -> pb.Envelope:
         return pb.Envelope(origin=origin, dest=self._me, series=series, number=number)

@@ -139,7 +139,8 @@ class Ops:
 
     async def _http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5.0)
+            async with asyncio.timeout(5.0):
+                head = await reader.readuntil(b"\r\n\r\n")
             words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
             path = words[1].partition("?")[0] if len(words) == 3 and words[0] == "GET" else ""
             code, kind, body = "404 Not Found", "text/plain", b"/healthz and /metrics are here\n"

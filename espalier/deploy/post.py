@@ -71,7 +71,7 @@ class Post:
             self._postman.acknowledged(envelope.dest, envelope.series, envelope.number)
             self._deliver(Acknowledged(envelope.dest, envelope.series, envelope.number))
         else:
-            self._deliver(Restarted(envelope.dest, envelope.series))
+            self._deliver(Restarted(envelope.dest, envelope.series, envelope.number))
 
     def _relay(self, link: Link, frame: pb.Frame, dest: int) -> None:
         out = self._roster.route(dest)

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: seconds that an edge waits for the cloud's answer about a newcomer
 ENROL = 10.0
+#: tenths of a second that a peer nobody has spoken of yet may wait at the door
+KIN = 30
+#: bytes of a ping at most
+BALLAST = 1 << 20
 
 
 class Reception:
@@ -66,6 +70,8 @@ class Reception:
         elif host.post is not None and host.post.take(link, frame):
             pass
         elif kind == "ping":
+            if len(frame.ping.ballast) > BALLAST:
+                raise ProtocolError(f"A ping of {len(frame.ping.ballast)} bytes; {BALLAST} are accepted.")
             link.post(pb.Frame(pong=pb.Pong(sent=frame.ping.sent, now=host.clock.now())))
         elif child is None:
             raise ProtocolError(f"A peer sends {kind!r}; letters are accepted.")
@@ -94,7 +100,7 @@ class Reception:
             link.close()
             return
         if hello.peer:
-            self._greet_peer(link)
+            await self._greet_peer(link, hello)
             return
         if len(host.roster.children) >= host.charter.limits.children:
             self.refuse(link, f"{len(host.roster.children)} children are linked already")
@@ -115,13 +121,20 @@ class Reception:
             before.close()
         link.post(pb.Frame(welcome=host.welcome(address)))
 
-    def _greet_peer(self, link: Link) -> None:
+    async def _greet_peer(self, link: Link, hello: pb.Hello) -> None:
         host = self._host
         assert link.peer is not None
+        for _ in range(KIN):
+            # it may have heard of the arrangement before this node has
+            if link.peer.name in host.kin():
+                break
+            await asyncio.sleep(0.1)
         address = host.kin().get(link.peer.name)
         if address is None:
             self.refuse(link, f"{link.peer.name} is no peer of this node")
             return
+        if not hello.run:
+            raise ProtocolError("A peer that takes part in no run.")
         host.add_peer(address, link)
         link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=host.clock.now())))
 
@@ -144,7 +157,8 @@ class Reception:
         self._enrolling[name] = answer
         try:
             host.roster.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
-            found = await asyncio.wait_for(answer, ENROL)
+            async with asyncio.timeout(ENROL):
+                found = await answer
         finally:
             self._enrolling.pop(name, None)
         if found.refused:

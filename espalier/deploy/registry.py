@@ -10,8 +10,8 @@ from espalier.core.errors import ConfigError
 class Registry:
     """Numbers devices ``0 … N-1`` and servers from ``N`` on, once and for all of a run."""
 
-    def __init__(self, n_devices: int, n_edges: int, known: dict[str, tuple[int, str]] | None = None) -> None:
-        self.n_devices, self.n_edges = n_devices, n_edges
+    def __init__(self, n_devices: int, cloud: int, known: dict[str, tuple[int, str]] | None = None) -> None:
+        self.n_devices, self.cloud = n_devices, cloud
         #: name -> (address, role)
         self.known: dict[str, tuple[int, str]] = dict(known or {})
         #: the names that may join; None: everybody with a certificate of this fleet
@@ -47,20 +47,19 @@ class Registry:
                 )
         else:
             wanted = self.server(wish) if wish >= 0 else -1
-            first = self.server(0)
             free = wanted if wanted >= 0 and wanted not in taken else -1
             number = 0
             while free < 0:
                 if self.server(number) not in taken:
                     free = self.server(number)
                 number += 1
-            assert free >= first
         self.known[name] = (free, role)
         return free
 
     def server(self, number: int) -> int:
-        """Return the address of the server of a number: edges first, then those above them."""
-        return self.n_devices + number + (1 if number >= self.n_edges else 0)
+        """Return the address of the server of a number: edges, those above them, and (after the cloud) any more."""
+        address = self.n_devices + number
+        return address if address < self.cloud else address + 1
 
 
 def read_names(path: Path) -> frozenset[str]:

@@ -1,26 +1,20 @@
-"""What a host looks at now and then: bytes it has sent, lists on disk that may have changed, links to peers."""
+"""What a host looks at now and then: the bytes it has sent, and lists on disk that may have changed."""
 
 from __future__ import annotations
 
-import asyncio
-import random
 from typing import TYPE_CHECKING
 
 from espalier.core.errors import EspalierError
-from espalier.deploy import wire
-from espalier.deploy.conductor import Conductor
 from espalier.deploy.items import Call
-from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.registry import read_names
-from espalier.deploy.transport import Link, Traffic, dial
-from espalier.deploy.vassal import Vassal
+from espalier.deploy.transport import Link, Traffic
 
 if TYPE_CHECKING:
     from espalier.deploy.host import Host
 
 
 class Tally:
-    """Counts, and keeps links to peers."""
+    """Counts bytes, reads lists again."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -58,7 +52,7 @@ class Tally:
 
     # -- now and then ------------------------------------------------------------------------------------------
 
-    async def tick(self) -> None:
+    def tick(self) -> None:
         """Look after everything that changes by itself."""
         host = self._host
         if host.engine is None or host.steward is None:
@@ -66,12 +60,7 @@ class Tally:
         sent, steward = self.sent(), host.steward
         self._look_at_lists()
 
-        def note() -> None:
-            steward.traffic = sent
-            if isinstance(steward, Conductor):
-                steward.tick()
-
-        host.put(Call(note))
+        host.put(Call(lambda: steward.counted(sent)))
 
     def _look_at_lists(self) -> None:
         """The cloud's lists may be changed while it runs: revoked certificates, names that may join."""
@@ -88,24 +77,3 @@ class Tally:
                 host.registry.allowed = read_names(allow)
         except (OSError, EspalierError) as error:
             host.log("a list cannot be read", level="error", why=str(error))
-
-    # -- peers ---------------------------------------------------------------------------------------------------
-
-    async def keep_peer(self, address: int) -> None:
-        """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
-        host = self._host
-        while isinstance(host.steward, Vassal) and address in host.steward.peers and not host.stopping:
-            endpoint, name = host.steward.peers[address]
-            hello = pb.Hello(version=wire.VERSION, member=host.myself().to_wire(), peer=True, run=host.run_name)
-
-            async def take(link: Link, frame: pb.Frame) -> None:
-                if frame.HasField("welcome"):
-                    host.add_peer(address, link)
-                elif host.post is not None:
-                    host.post.take(link, frame)
-
-            await dial(host.bundle, endpoint, name, hello, take, connected=lambda link: None)
-            link = host.roster.peers.pop(address, None)
-            if link is not None and host.post is not None:
-                host.post.drop(link)
-            await asyncio.sleep(random.uniform(0.5, 1.5))

@@ -233,10 +233,9 @@ class Server:
                     with contextlib.suppress(asyncio.CancelledError, grpc.aio.AbortError, grpc.RpcError):
                         await reading
             link.close()
-            with contextlib.suppress(asyncio.TimeoutError, grpc.RpcError):
-                await asyncio.wait_for(asyncio.shield(pump), 1.0)
+            await asyncio.wait({pump}, timeout=1.0)
         finally:
-            pump.cancel()
+            await _ended(pump)
             self._links.discard(link)
             link.over()
             if take is not None:
@@ -256,6 +255,12 @@ class Server:
             except ProtocolError as error:
                 self._malformed(link, str(error))
                 return
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task; what it failed with (the stream is over) is of no interest."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _peer(context: grpc.aio.ServicerContext) -> Identity | None:
@@ -322,9 +327,8 @@ async def dial(
     finally:
         link.close()
         if pump is not None:
-            with contextlib.suppress(Exception):
-                await asyncio.wait_for(asyncio.shield(pump), 0.5)
-            pump.cancel()
+            await asyncio.wait({pump}, timeout=0.5)
+            await _ended(pump)
         link.over()
         if call is not None:
             # since grpc 1.83 a call that is only dropped is never collected

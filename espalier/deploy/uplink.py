@@ -69,7 +69,8 @@ class Uplink:
                 failures = 0
                 self._parents.append(self._parents.pop(0))
             try:
-                await asyncio.wait_for(self._wake.wait(), delay * random.uniform(0.8, 1.2))
+                async with asyncio.timeout(delay * random.uniform(0.8, 1.2)):
+                    await self._wake.wait()
             except TimeoutError:
                 delay = min(LAST, 1.5 * delay)
             self._wake.clear()
@@ -152,7 +153,8 @@ class Uplink:
         self._pongs[sent] = answer
         link.post(pb.Frame(ping=pb.Ping(sent=sent, ballast=ballast)))
         try:
-            return await asyncio.wait_for(answer, 10.0)
+            async with asyncio.timeout(10.0):
+                return await answer
         except TimeoutError:
             return 10.0
         finally:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Arrange, Measure, Order, Started
+from espalier.core.messages import Arrange, Measure, Order, Started, Word
 from espalier.core.store import Ref
-from espalier.deploy.engine import Engine
+from espalier.deploy.desk import SERVED
+from espalier.deploy.engine import Engine, save_models
 from espalier.deploy.items import Score, Work
 from espalier.deploy.members import Member
 
@@ -20,13 +22,16 @@ NOTES = 1.0
 class Vassal:
     """An edge's or a device's steward."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, folder: Path | None = None) -> None:
+        """Serve an engine; models at the end go into a folder, if there is one."""
+        self.engine, self.folder = engine, folder
         self.finished = False
         #: where an arrangement wants this host's link to lead: (endpoint, name), or None
         self.redirect: tuple[str, str] | None = None
         #: peers that this host should have links of its own to: address -> (endpoint, name)
         self.peers: dict[int, tuple[str, str]] = engine.journal.get("peers") or {}
+        #: how many other devices were known when links were measured last
+        self.measured_peers = 0
         #: peers that may link here: name -> address
         self.kin: dict[str, int] = engine.journal.get("kin") or {}
         #: bytes this host has sent so far: (tier, direction, kind) -> bytes; set by the host
@@ -38,6 +43,8 @@ class Vassal:
         self._scores: dict[str, Any] = kept["scores"]
         self._at = 0.0
         self._asked = False
+        #: whether the bytes must be counted anew before account can be given
+        self.wants_count = False
 
     # -- what the nodes of this host do ----------------------------------------------------------------------
 
@@ -52,6 +59,10 @@ class Vassal:
         """Score the models in use here, if this host has something to score them on."""
         engine = self.engine
         level = "device" if engine.directory.is_device(node) else "edge"
+        if node == engine.directory.tree.root:
+            # the run's root lives on this device: the cloud, which only watches, evaluates its models
+            word = Word(SERVED, node, engine.directory.cloud, engine.now(), {"models": dict(models)})
+            engine.desk.send(word)
         if engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
             self._score(node, next(iter(models.values())))
 
@@ -83,11 +94,19 @@ class Vassal:
     def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
         """Greetings travel up by themselves."""
 
+    def handed(self, word: Word) -> None:
+        """Nobody serves through this host."""
+
     def arranged(self, node: Address, arrange: Arrange) -> None:
-        """A node of this host chose its own place: the cloud arranges it for everybody."""
-        engine = self.engine
+        """A node of this host chose its own place: it is there at once, and the cloud tells everybody concerned."""
+        engine, directory = self.engine, self.engine.directory
+        if arrange.root is not None:
+            directory.tree.root = arrange.root
+        for mine, parent in arrange.parents.items():
+            if host_of(mine) == engine.me:
+                engine.tell(directory.place(mine, parent))
         engine.say(
-            engine.directory.cloud, "arrange", parents=dict(arrange.parents), groups=dict(arrange.groups),
+            directory.cloud, "arrange", parents=dict(arrange.parents), groups=dict(arrange.groups),
             root=arrange.root,
         )  # fmt: skip
 
@@ -115,6 +134,12 @@ class Vassal:
                 child = int(data["child"])
                 engine.directory.placed.pop(child, None)
                 engine.tell(engine.directory.attach(child, None))
+            case "roster":
+                for plain in data["joined"]:
+                    engine.directory.others[plain[0]] = Member(*plain)
+                for host in data["gone"]:
+                    engine.directory.others.pop(int(host), None)
+                    engine.lost(int(host))
             case "reborn":
                 engine.reborn(int(data["host"]))
             case "root":
@@ -123,9 +148,10 @@ class Vassal:
                 engine.begin(engine.me, Started())
             case "account":
                 # the run is over: nothing more happens here, and the cloud wants to know all that is known
-                engine.frozen = self._asked = True
+                engine.frozen = self._asked = self.wants_count = True
             case "finish":
                 engine.frozen = self.finished = True
+                self._keep_models()
             case _:
                 raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
 
@@ -162,6 +188,17 @@ class Vassal:
             engine.journal.put("kin", self.kin)
         engine.tell(directory.attach(child, parent))
 
+    def _keep_models(self) -> None:
+        """Write what an edge serves at the end, where that is what is served."""
+        engine = self.engine
+        if engine.plan.serves == "edge" and engine.me in engine.served and self.folder is not None:
+            save_models(
+                engine,
+                engine.served[engine.me],
+                self.folder / "models",
+                f"edge-{engine.me - engine.directory.n_devices}",
+            )
+
     # -- notes -----------------------------------------------------------------------------------------------
 
     def save(self) -> None:
@@ -170,7 +207,13 @@ class Vassal:
         traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
         noted = bool(self._events or self._spans or self._scores)
         scoring = any(isinstance(w.action, Score) for w in engine.works.values())
-        final = self._asked and not scoring and len(self._events) <= 200 and len(self._spans) <= 1000
+        final = (
+            self._asked
+            and not self.wants_count
+            and not scoring
+            and len(self._events) <= 200
+            and len(self._spans) <= 1000
+        )
         if final or ((noted or self._worth(traffic)) and engine.now() - self._at >= NOTES):
             self._at = engine.now()
             self._asked = self._asked and not final
@@ -181,6 +224,10 @@ class Vassal:
             self._told |= traffic
             self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
         engine.journal.put("notes", {"events": self._events, "spans": self._spans, "scores": self._scores})
+
+    def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
+        """Take the bytes that this host has sent so far."""
+        self.traffic, self.wants_count = traffic, False
 
     def _worth(self, traffic: dict[tuple[str, str, str], int]) -> bool:
         """Whether bytes alone are worth a letter: each letter makes bytes of its own."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Message, Order, Report, Word
+from espalier.core.messages import Message, Order, Part, Report, Word
 from espalier.core.store import Ref
 from espalier.deploy.protocol import espalier_pb2 as pb
 
@@ -26,50 +26,68 @@ _ADDRESS = 1 << 48
 _COUNT = 1 << 62
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"}
 
-#: gives a model's place among a letter's parts
-Place = Callable[[Ref], int]
+
+class Models(Protocol):
+    """What a letter is written with: where its models go."""
+
+    def place(self, ref: Ref) -> int:
+        """Return the number of the part that holds a model."""
+        ...
+
+    def numbers(self, part: Part) -> bytes:
+        """Return some numbers of a model as little-endian float32."""
+        ...
 
 
-def pack(message: Message, place: Place) -> pb.Content:
-    """Turn a message into protobuf; ``place`` is asked for the part that holds a model."""
+#: makes a model of some of its numbers: (spans, numbers) -> its name
+Restore = Callable[[tuple[tuple[int, int], ...], "np.ndarray[Any, np.dtype[np.float32]]"], Ref]
+
+
+def pack(message: Message, models: Models) -> pb.Content:
+    """Turn a message into protobuf; ``models`` is asked for the part that holds a model."""
     match message:
         case Order():
             order = pb.Order(
-                id=message.id, sender=message.sender, to=message.to, models=_models(message.models, place),
+                id=message.id, sender=message.sender, to=message.to, models=_models(message.models, models),
                 updates=message.updates, round=message.round, clock=message.clock, sent=message.sent,
-                budget=message.budget, anchor=None if message.anchor is None else place(message.anchor),
-                ask=message.ask, args=to_value(message.args, place),
+                budget=message.budget, anchor=None if message.anchor is None else models.place(message.anchor),
+                ask=message.ask, args=to_value(message.args, models), back=message.back,
             )  # fmt: skip
             return pb.Content(order=order)
         case Report():
             report = pb.Report(
                 order=message.order, dispatcher=message.dispatcher, sender=message.sender, to=message.to,
-                models=_models(message.models, place),
+                models=_models(message.models, models),
                 samples=[pb.Samples(group=g, count=n) for g, n in message.samples.items()], updates=message.updates,
                 round=message.round, sent=message.sent, download=message.download, compute=message.compute,
-                stats=to_value(message.stats, place),
+                stats=to_value(message.stats, models),
             )  # fmt: skip
             return pb.Content(report=report)
         case Word():
             word = pb.Word(
                 kind=message.kind, sender=message.sender, to=message.to, sent=message.sent,
-                data=to_value(message.data, place),
+                data=to_value(message.data, models),
             )  # fmt: skip
             return pb.Content(word=word)
 
 
 def control(kind: str, data: Mapping[str, Any]) -> pb.Content:
     """Make a message between two runtimes."""
-    return pb.Content(control=pb.Control(kind=kind, data=to_value(dict(data), _no_models)))
+    return pb.Content(control=pb.Control(kind=kind, data=to_value(dict(data), NoModels())))
 
 
-def unpack(content: pb.Content, models: Sequence[Ref]) -> Message:
+def unpack(content: pb.Content, models: Sequence[Ref], restore: Restore | None = None) -> Message:
     """Turn protobuf into a message whose models are the given references.
+
+    Args:
+        content: What came.
+        models: The letter's models, in the order of its parts.
+        restore: Makes a model of some of its numbers.
 
     Raises:
         ProtocolError: A field is missing or has a value that no node may send.
     """
-    found = _Models(models)
+    found = _Models(models, restore)
     match content.WhichOneof("kind"):
         case "order":
             return _order(content.order, found)
@@ -88,7 +106,7 @@ def unpack(content: pb.Content, models: Sequence[Ref]) -> Message:
 
 def unpack_control(content: pb.Content) -> tuple[str, dict[str, Any]]:
     """Turn a message between runtimes into its kind and data."""
-    return content.control.kind, _table(content.control.data, _Models(()), "control")
+    return content.control.kind, _table(content.control.data, _Models((), None), "control")
 
 
 # -- messages -----------------------------------------------------------------------------------------------
@@ -97,13 +115,22 @@ def unpack_control(content: pb.Content) -> tuple[str, dict[str, Any]]:
 class _Models:
     """The models of a letter by their part's number; a number that has no part is refused."""
 
-    def __init__(self, refs: Sequence[Ref]) -> None:
-        self._refs = refs
+    def __init__(self, refs: Sequence[Ref], restore: Restore | None) -> None:
+        self._refs, self._restore = refs, restore
 
     def __getitem__(self, part: int) -> Ref:
         if not 0 <= part < len(self._refs):
             raise ProtocolError(f"A message names part {part} of a letter that has {len(self._refs)}.")
         return self._refs[part]
+
+    def cut(self, cut: pb.Cut) -> Part:
+        spans = tuple(zip(cut.starts, cut.stops, strict=False))
+        size = sum(stop - start for start, stop in spans)
+        if len(cut.starts) != len(cut.stops) or any(a >= b for a, b in spans) or 4 * size != len(cut.data):
+            raise ProtocolError(f"A cut of a model at {spans[:4]} has {len(cut.data)} bytes.")
+        if self._restore is None:
+            raise ProtocolError("A cut of a model where none is accepted.")
+        return Part(self._restore(spans, np.frombuffer(cut.data, dtype="<f4")), spans)
 
     def named(self, entries: Iterable[pb.Model]) -> dict[str, Ref]:
         found: dict[str, Ref] = {}
@@ -114,8 +141,8 @@ class _Models:
         return found
 
 
-def _models(models: Mapping[str, Ref], place: Place) -> list[pb.Model]:
-    return [pb.Model(group=group, part=place(ref)) for group, ref in models.items()]
+def _models(named: Mapping[str, Ref], models: Models) -> list[pb.Model]:
+    return [pb.Model(group=group, part=models.place(ref)) for group, ref in named.items()]
 
 
 def _order(order: pb.Order, models: _Models) -> Order:
@@ -124,7 +151,7 @@ def _order(order: pb.Order, models: _Models) -> Order:
         _count(order.updates, "updates"), _count(order.round, "round"), _count(order.clock, "clock"),
         _real(order.sent, "sent"), _real(order.budget, "budget") if order.HasField("budget") else None,
         models[order.anchor] if order.HasField("anchor") else None,
-        order.ask if order.HasField("ask") else None, _table(order.args, models, "args"),
+        order.ask if order.HasField("ask") else None, _table(order.args, models, "args"), order.back,
     )  # fmt: skip
 
 
@@ -165,11 +192,19 @@ def _table(value: pb.Value, models: _Models, name: str) -> dict[str, Any]:
 # -- plain data ----------------------------------------------------------------------------------------------
 
 
-def _no_models(ref: Ref) -> int:
-    raise ProtocolError("A message between runtimes carries no models.")
+class NoModels:
+    """For messages between runtimes, which carry no models."""
+
+    def place(self, ref: Ref) -> int:
+        """Refuse."""
+        raise ProtocolError("A message between runtimes carries no models.")
+
+    def numbers(self, part: Part) -> bytes:
+        """Refuse."""
+        raise ProtocolError("A message between runtimes carries no models.")
 
 
-def to_value(data: Any, place: Place) -> pb.Value:
+def to_value(data: Any, models: Models) -> pb.Value:
     """Turn plain data into protobuf."""
     match data:
         case None:
@@ -177,7 +212,10 @@ def to_value(data: Any, place: Place) -> pb.Value:
         case bool() | np.bool_():
             return pb.Value(truth=bool(data))
         case Ref():
-            return pb.Value(model=place(data))
+            return pb.Value(model=models.place(data))
+        case Part():
+            starts, stops = zip(*data.spans, strict=True) if data.spans else ((), ())
+            return pb.Value(cut=pb.Cut(starts=starts, stops=stops, data=models.numbers(data)))
         case int() | np.integer():
             small = -(2**63) <= int(data) < 2**63
             return pb.Value(whole=int(data)) if small else pb.Value(big=str(int(data)))
@@ -188,13 +226,15 @@ def to_value(data: Any, place: Place) -> pb.Value:
         case bytes():
             return pb.Value(raw=data)
         case list():
-            return pb.Value(items=_items(data, place))
+            return pb.Value(items=_items(data, models))
         case tuple():
-            return pb.Value(row=_items(data, place))
+            return pb.Value(row=_items(data, models))
         case set() | frozenset():
-            return pb.Value(bag=_items(sorted(data), place))
+            return pb.Value(bag=_items(sorted(data), models))
         case Mapping():
-            return pb.Value(table=pb.Table(keys=_items(data, place).values, values=_items(data.values(), place).values))
+            return pb.Value(
+                table=pb.Table(keys=_items(data, models).values, values=_items(data.values(), models).values)
+            )
         case np.ndarray():
             array = np.ascontiguousarray(data)
             array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -223,6 +263,8 @@ def from_value(value: pb.Value, models: _Models, depth: int = 0) -> Any:
             return value.raw
         case "model":
             return models[value.model]
+        case "cut":
+            return models.cut(value.cut)
         case "items":
             return [from_value(v, models, depth + 1) for v in value.items.values]
         case "row":
@@ -243,8 +285,8 @@ def from_value(value: pb.Value, models: _Models, depth: int = 0) -> Any:
     raise ProtocolError("A value of an unknown kind; the sender's version may be newer than this one.")
 
 
-def _items(data: Iterable[Any], place: Place) -> pb.Items:
-    return pb.Items(values=[to_value(v, place) for v in data])
+def _items(data: Iterable[Any], models: Models) -> pb.Items:
+    return pb.Items(values=[to_value(v, models) for v in data])
 
 
 def _key(value: pb.Value, models: _Models, depth: int) -> Any:

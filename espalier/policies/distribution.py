@@ -67,6 +67,8 @@ class ByDistribution(Merge, kind="distribution"):
                 samples = report.samples.get(group, 0)
                 models.setdefault(name, []).append((float(samples), model))
                 devices.setdefault(name, {}).update(below.get(group, {report.sender: samples}))
+        if not models:
+            return {}  # every report came without a model
         share = self._shares(view, devices)
         view.note("weights", round=view.round, values=share)
         terms: list[tuple[float, Ref]] = []

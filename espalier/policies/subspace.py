@@ -22,6 +22,7 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from espalier.core.statistics import LocalData, label_histogram, register_statistic
+from espalier.policies.privacy import noisy_second_moments
 
 Floats = NDArray[np.float64]
 Measure = Literal["smallest", "trace", "repository"]
@@ -157,14 +158,19 @@ def subspace(
     count: int,
     per_label: bool = False,
     histogram: bool = False,
+    noise: float = 0.0,
 ) -> dict[str, Any]:
     """Return the device's ``signature [d, p]``, and how many samples of each label it has if asked.
 
-    ``per_label`` stacks the vectors of each label's samples, as PACFL's code does: [d, p · n_cells].
+    ``per_label`` stacks the vectors of each label's samples, as PACFL's code does: [d, p · n_cells]. With ``noise``
+    the vectors are those of noisy second moments (of all samples together).
     """
     x = local.arrays()[0].flatten(1).numpy()
     found: dict[str, Any] = {}
-    if per_label:
+    if noise:
+        moments = noisy_second_moments(x, noise, local.rng)
+        found["signature"] = np.linalg.eigh(moments)[1][:, ::-1][:, :count].astype(np.float32)
+    elif per_label:
         cells = local.cells()
         stacks = [leading_vectors(x[cells == c], count) for c in np.unique(cells).tolist()]
         found["signature"] = np.concatenate(stacks, axis=1).astype(np.float32)

@@ -59,10 +59,21 @@ def fall(run: Run) -> float:
     return 100 * found[0].drop if found else NAN
 
 
-def recovery(run: Run) -> float:
-    """Return the rounds until the score was back (NaN: never)."""
+def recovered(run: Run) -> bool:
+    """Tell whether the score was ever back."""
     found = shocks(run, f"{score(run)}_device")
-    return NAN if not found or found[0].recovery is None else float(found[0].recovery)
+    return bool(found) and found[0].recovery is not None
+
+
+def recovery(run: Run) -> float:
+    """Return the rounds until the score was back; all that were left if it never was (a lower bound).
+
+    Leaving such runs out of a mean would reward a method that recovers under one seed and never under another.
+    """
+    found = shocks(run, f"{score(run)}_device")
+    if not found:
+        return NAN
+    return float(run.rounds - found[0].round if found[0].recovery is None else found[0].recovery)
 
 
 def left(run: Run) -> float:

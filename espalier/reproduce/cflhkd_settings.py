@@ -10,12 +10,20 @@ from espalier.experiment import Experiment
 from espalier.reproduce.base import Scale
 from espalier.world import presets
 
+SKEWED: Mapping[str, Any] = {"kind": "dirichlet", "alpha": 0.5}
+CLINICS: Mapping[str, Any] = {"kind": "owner", "level": "edge"}
+SWITCH: Mapping[str, Any] = {"kind": "label_switch"}
+HALVES: Mapping[str, Any] = {"kind": "label_switch", "before": list(range(23)), "after": list(range(23, 47))}
+#: one clinic has little but nevi: there are no two halves of labels that every device has samples of
+PERMUTED: Mapping[str, Any] = {"kind": "permute_labels"}
+DARKER: Mapping[str, Any] = {"kind": "gradual", "feature": "brightness", "amount": -0.5}
+
 
 @dataclass(frozen=True)
 class Data:
     """One dataset at one scale: where it comes from, who holds what, which model learns it.
 
-    ``before`` and ``after`` are the labels of a drift; without them the features drift.
+    ``drift`` is what happens to the data under drift, without its moment.
     """
 
     dataset: str
@@ -29,15 +37,8 @@ class Data:
     lr: float = 0.01
     dataset_options: Mapping[str, Any] = field(default_factory=dict)
     model_options: Mapping[str, Any] = field(default_factory=dict)
-    before: tuple[int, ...] = (0, 1, 2, 3, 4)
-    after: tuple[int, ...] = (5, 6, 7, 8, 9)
+    drift: Mapping[str, Any] = field(default_factory=lambda: SWITCH)
 
-
-SKEWED = {"kind": "dirichlet", "alpha": 0.5}
-CLINICS = {"kind": "owner", "level": "edge"}
-#: HAM10000's labels: the four rarer kinds, then melanoma, nevi and vascular lesions
-LESIONS: Mapping[str, Any] = {"before": (0, 1, 2, 3), "after": (4, 5, 6)}
-HALVES: Mapping[str, Any] = {"before": tuple(range(23)), "after": tuple(range(23, 47))}
 
 DATA: Mapping[Scale, Mapping[str, Data]] = {
     "smoke": {
@@ -49,22 +50,21 @@ DATA: Mapping[Scale, Mapping[str, Data]] = {
     "small": {
         "MNIST": Data("mnist", "lenet", {**SKEWED, "fraction": 0.2}, rounds=60, updates=3),
         "CIFAR-10": Data(
-            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.5}, devices=50, rounds=60, updates=3,
+            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.4}, devices=40, rounds=60, updates=2,
             model_options={"width": 8},
         ),
         "HAM10000": Data(
-            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60, updates=3,
-            model_options={"width": 8}, **LESIONS,
+            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60, updates=2,
+            model_options={"width": 8}, drift=PERMUTED,
         ),
     },
     "full": {
         "MNIST": Data("mnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}),
         "CIFAR-10": Data("cifar10", "resnet18", {**SKEWED, "fraction": 0.95}),
-        "FEMNIST": Data("emnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}, **HALVES),
-        "HAM10000": Data("ham10000", "resnet18", {**CLINICS, "fraction": 0.95}, devices=80, edges=4, **LESIONS),
+        "FEMNIST": Data("emnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}, drift=HALVES),
+        "HAM10000": Data("ham10000", "resnet18", {**CLINICS, "fraction": 0.95}, devices=80, edges=4, drift=PERMUTED),
         "Cityscapes": Data(
-            "cityscapes", "unet", {**CLINICS, "fraction": 0.95}, devices=216, edges=18, batch_size=16, before=(),
-            after=(),
+            "cityscapes", "unet", {**CLINICS, "fraction": 0.95}, devices=216, edges=18, batch_size=16, drift=DARKER,
         ),
     },
 }  # fmt: skip
@@ -118,10 +118,9 @@ def experiment(
     """Return the runs of one cell; ``changes`` replace tables of the experiment."""
     at, until = DRIFT[scale]
     world = presets.cflhkd().to_plain()
-    if drift and data.before:
-        world["drift"] = {"kind": "label_switch", "at_round": at, "before": data.before, "after": data.after}
-    elif drift:
-        world["drift"] = {"kind": "gradual", "feature": "brightness", "start": at, "end": 2 * at, "amount": -0.5}
+    if drift:
+        when = {"start": at, "end": 2 * at} if data.drift["kind"] == "gradual" else {"at_round": at}
+        world["drift"] = {**data.drift, **when}
     # HierFAVG's devices see the cloud's rounds, kappa2 of its edges': its learning rate decays by these
     decay = max(1, 20 // method["kappa2"]) if method["name"] == "hierfavg" else 20
     training = {

@@ -25,6 +25,7 @@ from espalier.core.method import Setting
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
+from espalier.privacy.accountant import require_library
 from espalier.record.database import Recorder
 from espalier.simulator import checkpoint
 from espalier.simulator.directory import (
@@ -37,6 +38,7 @@ from espalier.simulator.directory import (
     without_none,
 )
 from espalier.simulator.simulation import Simulation
+from espalier.simulator.spending import is_private, spent
 
 __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
 
@@ -93,6 +95,8 @@ class Runner:
                 recorder=recorder, limits=experiment.stop, schedule=experiment.evaluate,
                 tiers=fleet.tiers, spans=experiment.record.spans,
             )  # fmt: skip
+            if is_private(self.simulation.plan):
+                require_library()
             self._data = "" if directory is None else fingerprint(data, parted)
             if directory is not None and not (directory / "run.toml").exists():
                 describe(directory / "run.toml", experiment, data_dir)
@@ -115,26 +119,30 @@ class Runner:
         """
         try:
             if self._finished():
-                return
-            resumed = self._resume()
-            self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
-            if not resumed:
-                self.simulation.start()
-            while self.simulation.step():
-                if progress is not None:
-                    progress(self.simulation)
-                if self.stop:
-                    self.save()
-                    raise Stopped
-                if self._due():
-                    self.save()
-            self._finish()
+                self.recorder.seal()
+            else:
+                self._go(progress)
         except BaseException as error:
             self._note_end(error)
             with contextlib.suppress(EspalierError):
                 self.close()
             raise
         self.close()
+
+    def _go(self, progress: Callable[[Simulation], None] | None) -> None:
+        resumed = self._resume()
+        self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
+        if not resumed:
+            self.simulation.start()
+        while self.simulation.step():
+            if progress is not None:
+                progress(self.simulation)
+            if self.stop:
+                self.save()
+                raise Stopped
+            if self._due():
+                self.save()
+        self._finish()
 
     def close(self) -> None:
         """Close the record, stop workers, give the directory free."""
@@ -243,6 +251,9 @@ class Runner:
                     f"The models cannot be written to {folder}: {error.strerror or error}. Make room and resume."
                 ) from error
             self.save()
+        private = spent(self.simulation)
+        if private is not None:
+            self.recorder.meta("privacy", private)
         self.recorder.commit()
         self.recorder.meta("status", {"state": "finished"})
         self.recorder.seal()

@@ -44,6 +44,7 @@ from espalier.core.spec import Spec
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
+from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
 from espalier.simulator.distil import Distiller
 from espalier.simulator.fleet import Fleet
@@ -145,6 +146,7 @@ class Simulation:
         self.closed: dict[Address, int] = {}
         self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
         self.asked = np.zeros(shape.n_devices, dtype=np.int64)
+        self.revealed = np.zeros(shape.n_devices, dtype=np.int64)
         self.messages = 0
         self._event: Any = None
         self._held: list[ToNode] = []
@@ -338,6 +340,7 @@ class Simulation:
         # Counted apart: a method that asks questions trains on the same batches as one that does not.
         number = int(self.asked[device])
         self.asked[device] += 1
+        self.revealed[device] += measure.what in PRIVATE
         found = statistic(measure.what)
         look = self.tampering.look(device, self.weather.look(device))
         rows = self.views.rows(device, look)
@@ -442,6 +445,7 @@ class Simulation:
             "messages": self.messages,
             "jobs": self.jobs.copy(),
             "asked": self.asked.copy(),
+            "revealed": self.revealed.copy(),
             "alive": self.fleet.alive.copy(),
             "working": self.fleet.working.copy(),
             "location": self.fleet.location.copy(),
@@ -465,7 +469,7 @@ class Simulation:
         """Become the simulation that :meth:`save` described."""
         self.now, self.round, self.finished = plain["now"], plain["round"], plain["finished"]
         self.messages = plain["messages"]
-        self.jobs[:], self.asked[:] = plain["jobs"], plain["asked"]
+        self.jobs[:], self.asked[:], self.revealed[:] = plain["jobs"], plain["asked"], plain["revealed"]
         fleet = self.fleet
         fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]
         fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec
-from espalier.core.seeds import key, torch_seed
+from espalier.core.seeds import key, stream, torch_seed
 from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
+from espalier.policies.privacy import privatise
 from espalier.simulator.ledger import Job, Outcome
 from espalier.simulator.views import Views
 from espalier.training.evaluate import Evaluator
@@ -100,8 +101,14 @@ class Task:
             jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
         ) -> Iterator[Outcome]:
             work = [self._job(seed, views, job, vector, memory) for job in jobs]
-            for result in self.trainer.run(work):
-                yield Outcome(result.vector, result.loss, result.memory)
+            for job, one, result in zip(jobs, work, self.trainer.run(work), strict=True):
+                trained = result.vector
+                if "private" in job.args:
+                    rng = stream(seed, "privacy", job.device, job.number)
+                    (clip, noise), head = job.args["private"], slice(self.spec.n_float)
+                    noisy = privatise(trained[head], one.start[head], clip, noise, rng)
+                    trained = torch.cat([noisy, trained[self.spec.n_float :]])
+                yield Outcome(trained, result.loss, result.memory)
 
         return compute
 

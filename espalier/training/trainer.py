@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
 
@@ -143,29 +143,33 @@ class Trainer:
                 given += 1
 
     def _computed(self, jobs: Sequence[Job]) -> Iterator[tuple[list[int], list[Result]]]:
-        """Yield chunks' indices and results, keeping every worker busy and no more than that ahead."""
+        """Yield chunks' indices and results, keeping every worker busy and no more than that ahead.
+
+        While workers compute, the process is held to one torch thread: a caller that computes between two
+        results shares the machine with them anyway.
+        """
         arranged = chunks.arranged(jobs, self._size, self._workers)
         if self._threads is None:
             for indices in arranged:
                 yield indices, self._told(self._train([jobs[i] for i in indices]))
             return
         waiting: deque[tuple[list[int], Future[tuple[list[Result], str | None]]]] = deque()
-        try:
-            for indices in arranged:
-                part = [jobs[i] for i in indices]
-                self._plan(part[0])
-                waiting.append((indices, self._threads.submit(self._train, part)))
-                if len(waiting) > 2 * self._workers:
+        with one_thread():
+            try:
+                for indices in arranged:
+                    part = [jobs[i] for i in indices]
+                    self._plan(part[0])
+                    waiting.append((indices, self._threads.submit(self._train, part)))
+                    if len(waiting) > 2 * self._workers:
+                        done, future = waiting.popleft()
+                        yield done, self._told(future.result())
+                while waiting:
                     done, future = waiting.popleft()
                     yield done, self._told(future.result())
-            while waiting:
-                done, future = waiting.popleft()
-                yield done, self._told(future.result())
-        finally:
-            for _, future in waiting:
-                future.cancel()
-            # The workers' setting reaches process-wide parts of the kernels; give the caller's back.
-            torch.set_num_threads(torch.get_num_threads())
+            finally:
+                for _, future in waiting:
+                    future.cancel()
+                wait([future for _, future in waiting])
 
     def _train(self, jobs: list[Job]) -> tuple[list[Result], str | None]:
         plan = self._plan(jobs[0])

@@ -6,20 +6,19 @@ adds exactly 1/N to each of the first N weights: a lost update or one that count
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from espalier.core.policies import Arrival, Merge, View
 from espalier.core.store import Ref
 from espalier.deploy.clients import Work
+from espalier.deploy.fleet import LocalFleet
 from espalier.experiment import Experiment
 
 
@@ -34,11 +33,12 @@ class Audited(Merge, kind="audited"):
 
 
 class Counter:
-    """Adds one to the weight of its number; takes ``COUNTING_SECONDS`` for it."""
+    """Adds one to the weight of its number; takes a little time for it."""
+
+    seconds = 0.03
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.seconds = float(os.environ.get("COUNTING_SECONDS", "0"))
 
     def samples(self) -> int:
         return 10
@@ -86,7 +86,11 @@ def weights_of(made: Experiment) -> Tensor:
     return task.spec.views(task.initial(made.seeds[0], 0))["1.weight"].reshape(-1)
 
 
-CLIENT = {"data": None, "client": "tests.deploy.counting:Counter", "plugins": ("tests.deploy.counting",)}
-PLUGIN = {"data": None, "plugins": ("tests.deploy.counting",)}
-
-__all__ = ["CLIENT", "PLUGIN", "Audited", "Counter", "Quitter", "counts", "experiment", "torch", "weights_of"]
+def fleet(
+    made: Experiment, folder: Path, client: Callable[[int], str] = lambda number: "Counter", **options: Any
+) -> LocalFleet:
+    """A local fleet whose devices count."""
+    return LocalFleet(
+        made, folder, device=lambda number: {"data": None, "client": f"tests.deploy.counting:{client(number)}"},
+        edge=lambda number: {"data": None}, plugins=("tests.deploy.counting",), **options,
+    )  # fmt: skip

@@ -18,7 +18,9 @@ N, E, CLOUD = 4, 2, 6
 
 def directory(me: int, flat: bool = False) -> Directory:
     store: Any = None
-    return Directory(me, N, E, 0, flat=flat, store=store, judge=lambda refs, where, node, what: [])
+    return Directory(
+        me, N, E, 0, cloud=CLOUD, flat=flat, plants=True, store=store, judge=lambda refs, where, node, what: []
+    )
 
 
 def device(number: int, via: int, stamp: int = 1, life: int = 1, **more: Any) -> Member:

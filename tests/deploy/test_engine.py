@@ -92,9 +92,7 @@ def test_a_training_that_fails_does_not_stop_the_round(quick: Path) -> None:
             failed = True
             continue
         if not net.step():
-            net.now += 5.0
-            net.give(net.cloud)
-            net.conductor.tick()
+            net.idle()
     assert net.conductor.finished
     torch.testing.assert_close(net.model()[:2], torch.tensor([3 / 2, 1 + 3 / 2]))
     events = net.conductor.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'failed'")

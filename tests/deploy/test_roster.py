@@ -75,7 +75,7 @@ def test_who_was_below_is_remembered(links: dict[str, Link]) -> None:
 
 
 def test_numbers_are_given_once_and_for_all() -> None:
-    registry = Registry(3, 2)
+    registry = Registry(3, 5)
     assert registry.enrol("d2", "device", 2) == 2
     assert registry.enrol("other", "device", 2) == 0, "the wish is taken"
     assert registry.enrol("d2", "device") == 2
@@ -89,11 +89,11 @@ def test_numbers_are_given_once_and_for_all() -> None:
         registry.enrol("d2", "edge")
     with pytest.raises(ConfigError, match="devices and edges may join"):
         registry.enrol("me too", "cloud")
-    assert Registry(3, 2, registry.known).enrol("other", "device", 1) == 0
+    assert Registry(3, 5, registry.known).enrol("other", "device", 1) == 0
 
 
 def test_only_listed_names_may_join() -> None:
-    registry = Registry(3, 2)
+    registry = Registry(3, 5)
     registry.allowed = frozenset({"d0"})
     assert registry.enrol("d0", "device") == 0
     with pytest.raises(ConfigError, match="not on the list"):

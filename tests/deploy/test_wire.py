@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Order, Report, Word
+from espalier.core.messages import Order, Part, Report, Word
 from espalier.core.store import Ref
 from espalier.deploy import wire
 from espalier.deploy.protocol import espalier_pb2 as pb
@@ -52,10 +52,13 @@ class Parts:
     def __init__(self) -> None:
         self.refs: list[Ref] = []
 
-    def __call__(self, ref: Ref) -> int:
+    def place(self, ref: Ref) -> int:
         if ref not in self.refs:
             self.refs.append(ref)
         return self.refs.index(ref)
+
+    def numbers(self, part: Part) -> bytes:
+        return np.arange(part.size, dtype="<f4").tobytes()
 
 
 @settings(deadline=None)
@@ -71,7 +74,7 @@ def test_plain_data_survives_the_wire(data: dict[str, Any]) -> None:
 
 
 def test_orders_and_reports_survive_the_wire() -> None:
-    order = Order(7, 15, 3, {"b": Ref(5), "a": Ref(2)}, 4, 2, 1, 10.5, 2.5, Ref(9), "losses", {"k": [Ref(2)]})
+    order = Order(7, 15, 3, {"b": Ref(5), "a": Ref(2)}, 4, 2, 1, 10.5, 2.5, Ref(9), "losses", {"k": [Ref(2)]}, True)
     report = Report(7, 15, 3, 15, {"": Ref(5)}, {"": 12}, 4, 2, 11.5, 0.25, 1.5, {"histogram": np.arange(3)})
     for message in (order, report):
         parts = Parts()
@@ -82,12 +85,43 @@ def test_orders_and_reports_survive_the_wire() -> None:
         renamed = dict(zip(parts.refs, mine, strict=True))
         assert isinstance(back, type(message))
         assert list(back.models.items()) == [(g, renamed[r]) for g, r in message.models.items()]
-        for name in ("id", "order", "sender", "to", "updates", "round", "sent", "budget", "ask", "samples", "compute"):
+        for name in (
+            "id",
+            "order",
+            "back",
+            "sender",
+            "to",
+            "updates",
+            "round",
+            "sent",
+            "budget",
+            "ask",
+            "samples",
+            "compute",
+        ):
             assert getattr(back, name, None) == getattr(message, name, None)
     assert len(parts.refs) == 1
     parts = Parts()
     wire.pack(order, parts)
     assert parts.refs == [Ref(5), Ref(2), Ref(9)]
+
+
+def test_some_numbers_of_a_model() -> None:
+    # two spans of 2 and 3 numbers: 20 bytes, whatever the model's size
+    restored: list[Any] = []
+
+    def restore(spans: Any, numbers: Any) -> Ref:
+        restored.append((spans, numbers.tolist()))
+        return Ref(50)
+
+    word = Word("w", 0, 1, 0.0, {"crop": Part(Ref(3), ((1, 3), (10, 13)))})
+    content = pb.Content.FromString(wire.pack(word, Parts()).SerializeToString())
+    back = wire.unpack(content, [], restore)
+    assert back.data["crop"] == Part(Ref(50), ((1, 3), (10, 13)))  # type: ignore[union-attr]
+    assert restored == [(((1, 3), (10, 13)), [0, 1, 2, 3, 4])]
+    for wrong in (pb.Cut(starts=[3], stops=[1]), pb.Cut(starts=[1], stops=[3], data=b"1234"), pb.Cut(starts=[1])):
+        with pytest.raises(ProtocolError, match="A cut of a model"):
+            wire.unpack(table(pb.Value(cut=wrong)), [], restore)
 
 
 def test_an_order_without_optional_fields() -> None:

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from espalier.core.codec import pack, unpack
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Report
+from espalier.data.dataset import Dataset
+from espalier.experiment import Experiment
 from espalier.policies.attacks import a_little_is_enough
+from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from tests.reliability.runs import runner
 
@@ -97,14 +101,11 @@ def test_label_flip(honest: dict[int, torch.Tensor]) -> None:
 
 
 def test_label_flip_needs_labels() -> None:
-    world = {"attackers": {"kind": "label_flip"}}
-    task = {"dataset": "magnet", "model": "mlp"}
-    from espalier.experiment import Experiment
-    from espalier.simulator.runner import Runner
-
-    experiment = Experiment.build({"methods": ["fedavg"], "world": world, "task": task, "fleet": {"devices": 6}})
-    with pytest.raises(ConfigError, match="has no labels to flip"):
-        Runner(experiment, None)
+    x, y = np.ones((40, 3), dtype=np.float32), np.ones((40, 1), dtype=np.float32)
+    data = Dataset.from_arrays(x, y, x, y, name="lines")
+    table = {"methods": ["fedavg"], "world": {"attackers": {"kind": "label_flip"}}, "fleet": {"devices": 6}}
+    with pytest.raises(ConfigError, match="lines has no labels to flip"):
+        Runner(Experiment.build(table), None, dataset=data)
 
 
 def test_broken_models(honest: dict[int, torch.Tensor]) -> None:
@@ -142,8 +143,6 @@ def test_false_statistics() -> None:
 
 @pytest.mark.parametrize("kind", ["sign_flip", "noise", "little", "label_flip"])
 def test_attacks_survive_saving(kind: str) -> None:
-    from espalier.core.codec import pack, unpack
-
     def make() -> Any:
         return runner(
             None, "hierfavg", world={"attackers": {"kind": kind, "fraction": 0.3}}, stop={"rounds": 3},

@@ -1,4 +1,5 @@
 import sys
+import threading
 
 import pytest
 import torch
@@ -13,6 +14,27 @@ def test_one_thread_inside_and_the_callers_number_after():
     assert torch.get_num_threads() == before
     with pytest.raises(ZeroDivisionError), one_thread():
         raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+
+
+def test_nobody_takes_it_back_while_another_computes():
+    before = torch.get_num_threads()
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with one_thread():
+            inside.set()
+            leave.wait(10)
+
+    holder = threading.Thread(target=hold)
+    with one_thread():
+        holder.start()
+        assert inside.wait(10)
+        with one_thread():
+            pass
+        assert torch.get_num_threads() == 1
+        leave.set()
+        holder.join()
     assert torch.get_num_threads() == before
 
 

@@ -254,7 +254,7 @@ class Model(_message.Message):
     def __init__(self, group: _Optional[str] = ..., part: _Optional[int] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("id", "sender", "to", "models", "updates", "round", "clock", "sent", "budget", "anchor", "ask", "args")
+    __slots__ = ("id", "sender", "to", "models", "updates", "round", "clock", "sent", "budget", "anchor", "ask", "args", "back")
     ID_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
@@ -267,6 +267,7 @@ class Order(_message.Message):
     ANCHOR_FIELD_NUMBER: _ClassVar[int]
     ASK_FIELD_NUMBER: _ClassVar[int]
     ARGS_FIELD_NUMBER: _ClassVar[int]
+    BACK_FIELD_NUMBER: _ClassVar[int]
     id: int
     sender: int
     to: int
@@ -279,7 +280,8 @@ class Order(_message.Message):
     anchor: int
     ask: str
     args: Value
-    def __init__(self, id: _Optional[int] = ..., sender: _Optional[int] = ..., to: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., updates: _Optional[int] = ..., round: _Optional[int] = ..., clock: _Optional[int] = ..., sent: _Optional[float] = ..., budget: _Optional[float] = ..., anchor: _Optional[int] = ..., ask: _Optional[str] = ..., args: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
+    back: bool
+    def __init__(self, id: _Optional[int] = ..., sender: _Optional[int] = ..., to: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., updates: _Optional[int] = ..., round: _Optional[int] = ..., clock: _Optional[int] = ..., sent: _Optional[float] = ..., budget: _Optional[float] = ..., anchor: _Optional[int] = ..., ask: _Optional[str] = ..., args: _Optional[_Union[Value, _Mapping]] = ..., back: bool = ...) -> None: ...
 
 class Samples(_message.Message):
     __slots__ = ("group", "count")
@@ -340,7 +342,7 @@ class Control(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., data: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
 
 class Value(_message.Message):
-    __slots__ = ("nothing", "truth", "whole", "real", "text", "raw", "items", "row", "bag", "table", "array", "model", "big")
+    __slots__ = ("nothing", "truth", "whole", "real", "text", "raw", "items", "row", "bag", "table", "array", "model", "big", "cut")
     NOTHING_FIELD_NUMBER: _ClassVar[int]
     TRUTH_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
@@ -354,6 +356,7 @@ class Value(_message.Message):
     ARRAY_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BIG_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
     nothing: bool
     truth: bool
     whole: int
@@ -367,7 +370,8 @@ class Value(_message.Message):
     array: Array
     model: int
     big: str
-    def __init__(self, nothing: bool = ..., truth: bool = ..., whole: _Optional[int] = ..., real: _Optional[float] = ..., text: _Optional[str] = ..., raw: _Optional[bytes] = ..., items: _Optional[_Union[Items, _Mapping]] = ..., row: _Optional[_Union[Items, _Mapping]] = ..., bag: _Optional[_Union[Items, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., array: _Optional[_Union[Array, _Mapping]] = ..., model: _Optional[int] = ..., big: _Optional[str] = ...) -> None: ...
+    cut: Cut
+    def __init__(self, nothing: bool = ..., truth: bool = ..., whole: _Optional[int] = ..., real: _Optional[float] = ..., text: _Optional[str] = ..., raw: _Optional[bytes] = ..., items: _Optional[_Union[Items, _Mapping]] = ..., row: _Optional[_Union[Items, _Mapping]] = ..., bag: _Optional[_Union[Items, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., array: _Optional[_Union[Array, _Mapping]] = ..., model: _Optional[int] = ..., big: _Optional[str] = ..., cut: _Optional[_Union[Cut, _Mapping]] = ...) -> None: ...
 
 class Items(_message.Message):
     __slots__ = ("values",)
@@ -382,6 +386,16 @@ class Table(_message.Message):
     keys: _containers.RepeatedCompositeFieldContainer[Value]
     values: _containers.RepeatedCompositeFieldContainer[Value]
     def __init__(self, keys: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
+
+class Cut(_message.Message):
+    __slots__ = ("starts", "stops", "data")
+    STARTS_FIELD_NUMBER: _ClassVar[int]
+    STOPS_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    starts: _containers.RepeatedScalarFieldContainer[int]
+    stops: _containers.RepeatedScalarFieldContainer[int]
+    data: bytes
+    def __init__(self, starts: _Optional[_Iterable[int]] = ..., stops: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Array(_message.Message):
     __slots__ = ("dtype", "shape", "data")

@@ -116,10 +116,10 @@ def _follow(agent: Agent, word: Word) -> None:
     seat = state.seats.get(level)
     led = NONE if seat is None else seat.centre
     organiser, _ = state.polled.get(level, (NONE, 0))
-    if word.sender not in (led, state.wooing.get(level), organiser) or centre == agent.me:
+    if word.sender not in (led, state.wooing.get(level), organiser) or (seat is not None and centre == agent.me):
         return  # not of its cluster; or it is to lead, and will be told how
     state.seats.pop(level, None)
-    if not agent.gone(centre):
+    if centre != agent.me and not agent.gone(centre):
         joining.join(agent, level, centre)
     else:
         unseat(agent, level)
@@ -143,6 +143,7 @@ def unseat(agent: Agent, level: int) -> None:
             seats.step_down(agent, 0, court, NONE)
         founding.greet(agent, 1)
     else:
+        state.top = None
         _climb_on(agent, level)
 
 

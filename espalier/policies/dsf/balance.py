@@ -96,15 +96,16 @@ def far_too_small(size: int, usual: float, excess: float) -> bool:
     return size < usual / excess
 
 
-def releases(own: Tally, accuracy: float, target: float, forced: bool, usual: float, excess: float) -> bool:
-    """Tell whether a central node lets a listed node go that another asks for.
+def releases(own: Tally, accuracy: float, target: float, forced: bool, usual: float, excess: float, other: int) -> bool:
+    """Tell whether a central node lets a listed node go that another, whose cluster has ``other`` members, asks for.
 
-    It keeps at least two members and ``usual / excess`` of them; the leaving must help (Eq. 8 above 0), unless the
-    node was listed because the cluster is too large: else such nodes would be listed and never given.
+    It keeps at least two members and ``usual / excess`` of them. The leaving must help (Eq. 8 above 0), unless the
+    node was listed because the cluster is too large: else such nodes would be listed and never given. Then the other
+    cluster must not end up larger than this one: else the node would be given back and forth.
     """
     if own.size - 1 < max(2, usual / excess):
         return False
-    return forced or own.gain_without(accuracy, target) > 0
+    return own.gain_without(accuracy, target) > 0 or (forced and other + 1 <= own.size - 1)
 
 
 def choose_cluster(clusters: Mapping[int, Tally], accuracy: float, target: float) -> int | None:

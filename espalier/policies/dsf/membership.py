@@ -79,6 +79,10 @@ def _join(agent: Agent, word: Word) -> None:
     if not agent.answers(host):
         return
     court, seat = state.courts.get(level), state.seats.get(level)
+    if state.wooing.get(level) == host and agent.me < host:
+        # Each has asked the other: one of them must stop.
+        del state.wooing[level]
+        agent.stop("join", level)
     if court is not None or level in state.ballots:
         if court is None or not court.formed:
             agent.send("welcome", host, level=level)

@@ -54,6 +54,9 @@ def take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     if level == 0:
         state.phase, state.attempt, state.tries = "member", 0, 0
     changed = old is None or old.centre != centre
+    same = old is not None and old.cluster == data["cluster"] and not old.vacant
+    if old is not None and changed and same and old.centre not in (agent.me, sender):
+        correct(agent, level, old.centre)  # it led by another vote, and may not know of this one
     if centre == agent.me:
         if "members" in data:
             _lead(agent, level, old, data)
@@ -110,8 +113,8 @@ def _lead(agent: Agent, level: int, old: Seat | None, data: dict[str, Any]) -> N
     if seat.top:
         ascent.reign(agent, level, data["fresh"])
         return
-    if level + 1 in state.seats:
-        return
+    if level + 1 in state.seats or seat.up == agent.me:
+        return  # it has a place above, or is to lead there, too, and will be told how
     if old is None and seat.up == NONE:
         ascent.wait(agent)
         return

@@ -98,25 +98,27 @@ def _offer(agent: Agent, word: Word) -> None:
 @on_word("want")
 def _want(agent: Agent, word: Word) -> None:
     state, trades, node = agent.state, agent.state.trades, word.data["node"]
-    usual, court = _usual(agent), state.courts.get(0)
-    if (
-        state.phase != "adjust"
-        or court is None
-        or usual is None
-        or node not in trades.listed
-        or node not in court.members
-        or not releases(
-            court.tally, court.members[node].total, _target(agent), node in trades.forced, usual, agent.bounds.excess
-        )
-    ):
+    if not _gives(agent, node, word.sender):
         agent.send("answer", word.sender, node=node, member=None)
         return
+    court = state.courts[0]
     member = court.members.pop(node)
     trades.listed.remove(node)
     trades.changed = True
     agent.send("answer", word.sender, node=node, member=membership.describe(member))
     agent.send("transfer", node, centre=word.sender)
     _spread(agent)
+
+
+def _gives(agent: Agent, node: int, receiver: int) -> bool:
+    state, trades, usual = agent.state, agent.state.trades, _usual(agent)
+    if state.phase != "adjust" or usual is None or receiver not in trades.sizes or node not in trades.listed:
+        return False
+    own, member = state.courts[0].tally, state.courts[0].members.get(node)
+    other = int(trades.sizes[receiver][0])
+    return member is not None and releases(
+        own, member.total, _target(agent), node in trades.forced, usual, agent.bounds.excess, other
+    )
 
 
 @on_word("answer")

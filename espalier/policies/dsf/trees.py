@@ -12,6 +12,8 @@ from espalier.policies.dsf import ascent, membership, seats
 from espalier.policies.dsf.agent import Agent, on_word
 from espalier.policies.dsf.state import NONE
 
+#: hosts that a question passes on its way to the central node that answers it
+RELAYS = 3
 # -- who adjoins whom ----------------------------------------------------------------------------------------
 
 
@@ -99,6 +101,8 @@ def oldest(agent: Agent) -> tuple[int, int]:
     state = agent.state
     if 1 in state.seats:
         return state.seats[1].tree, state.seats[1].centre
+    if state.tree == NONE:
+        state.tree = agent.name()
     own = (state.tree, agent.me)
     return own if state.top is None or agent.gone(state.top[1]) else min(own, state.top)
 
@@ -109,8 +113,9 @@ def coordinates(agent: Agent, level: int) -> bool:
 
 
 def _tell_top(agent: Agent, host: int) -> None:
+    """Tell of the oldest tree: surely, if this central node is in it or names it; else it has only heard of it."""
     tree, centre = oldest(agent)
-    agent.send("top", host, tree=tree, centre=centre)
+    agent.send("top", host, tree=tree, centre=centre, sure=1 in agent.state.seats or centre == agent.me)
 
 
 @on_word("top")
@@ -119,23 +124,36 @@ def _hear_top(agent: Agent, word: Word) -> None:
     if 0 not in state.courts:
         host = membership.leader(agent, 0)
         if host not in (NONE, agent.me, word.sender):
-            agent.send("top", host, tree=tree, centre=centre)
+            agent.send("top", host, tree=tree, centre=centre, sure=False)
         return
     mine = oldest(agent)
     if tree == mine[0] or agent.gone(centre) or centre == agent.me:
         return
     if tree > mine[0]:
         _tell_top(agent, word.sender)
-        return
-    state.top = (tree, centre)
-    if 1 in state.seats:
+    elif not word.data["sure"]:
+        # Trees dissolve, and rumours of them outlive them: whoever is said to be in it must know.
+        agent.send("who", centre, asker=agent.me, relays=RELAYS)
+    elif 1 in state.seats:
+        state.top = (tree, centre)
         reconsider(agent)
-        return
-    for host in sorted(set(state.borders.values()) - {word.sender}):
-        _tell_top(agent, host)
-    for host in sorted(state.pending.pop(1, {})):
-        agent.send("follow", host, level=1, centre=centre)
-    agent.timer("climb", 2)
+    else:
+        state.top = (tree, centre)
+        for host in sorted(set(state.borders.values()) - {word.sender}):
+            _tell_top(agent, host)
+        for host in sorted(state.pending.pop(1, {})):
+            agent.send("follow", host, level=1, centre=centre)
+        agent.timer("climb", 2)
+
+
+@on_word("who")
+def _who(agent: Agent, word: Word) -> None:
+    """Somebody asks which tree this device's cluster is in: its central node answers."""
+    asker, relays = word.data["asker"], word.data["relays"]
+    if 0 in agent.state.courts:
+        _tell_top(agent, asker)
+    elif relays and (host := membership.leader(agent, 0)) not in (NONE, agent.me):
+        agent.send("who", host, asker=asker, relays=relays - 1)
 
 
 def reconsider(agent: Agent) -> None:
@@ -148,12 +166,14 @@ def reconsider(agent: Agent) -> None:
     if highest in state.courts:
         dissolve(agent, highest, centre)
     else:
-        agent.send("top", state.seats[highest].centre, tree=tree, centre=centre)
+        agent.send("top", state.seats[highest].centre, tree=tree, centre=centre, sure=False)
 
 
 def dissolve(agent: Agent, level: int, host: int) -> None:
     """Give up a cluster of level 1 or more that this device leads: its members join another tree, or look for one."""
-    court = agent.state.courts.pop(level)
+    court = agent.state.courts.pop(level, None)
+    if court is None:
+        return
     agent.tell_head(level + 1, "retire")
     for member in sorted(court.members):
         if member != agent.me:

@@ -1,0 +1,194 @@
+"""Differential privacy: clipped changes with Gaussian noise, at the device or at an aggregator; noisy statistics.
+
+At the device, its parent never sees a true model::
+
+    { name = "hierfavg", local = { kind = "private", clip = 1.0, noise = 2.0 } }
+
+At an aggregator, whoever sees only its merged models learns little of any one child::
+
+    { name = "hierfavg", edge = { merge = { kind = "private", clip = 1.0, noise = 0.5 } } }
+
+``noise`` is the standard deviation as a multiple of ``clip``. What a run has spent is written into its record as
+``meta.privacy``. The guarantee is about devices for models and about samples for statistics. In a simulation the
+noise comes from the run's seed, so that runs can be repeated; a deployed device must draw it from its system.
+
+Principal vectors follow Dwork et al., Analyze Gauss, STOC 2014: noise goes into the second moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import ConfigError
+from espalier.core.messages import Order, Train
+from espalier.core.policies import Arrival, Local, LocalView, Merge, View
+from espalier.core.store import Ref
+
+#: statistics that have a private form, and those that tell nothing of the data
+PRIVATE, HARMLESS = ("label_histogram", "subspace"), ("probe", "d2d_presence")
+
+
+# -- mechanisms --------------------------------------------------------------------------------------------
+
+
+def clipped(change: Tensor, longest: float) -> Tensor:
+    """Shorten a change ``[P]`` (float64) to at most ``longest``."""
+    length = float(change.norm())
+    return change if length <= longest else change * (longest / length)
+
+
+def privatise(update: Tensor, start: Tensor, clip: float, noise: float, rng: np.random.Generator) -> Tensor:
+    """Return ``start`` plus the clipped change plus Gaussian noise of standard deviation ``noise · clip``.
+
+    A change that is not finite counts as none: nobody must be able to tell that it was not.
+    """
+    change = (update - start).to(torch.float64)
+    if not bool(torch.isfinite(change).all()):
+        change = torch.zeros_like(change)
+    drawn = torch.from_numpy(rng.standard_normal(change.numel())) * (noise * clip)
+    return (start.to(torch.float64) + clipped(change, clip) + drawn).to(update.dtype)
+
+
+def noisy_counts(counts: NDArray[Any], noise: float, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return counts ``[C]`` with Gaussian noise; negative ones become 0 (one sample moves two counts by 1)."""
+    return np.maximum(0, np.asarray(counts) + noise * rng.standard_normal(len(counts))).astype(np.float32)
+
+
+def noisy_second_moments(samples: NDArray[Any], noise: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return ``XᵀX`` [d, d] of samples scaled to length at most 1, with symmetric Gaussian noise."""
+    x = np.asarray(samples, dtype=np.float64)
+    x = x / np.maximum(1.0, np.linalg.norm(x, axis=1, keepdims=True))
+    drawn = np.triu(rng.standard_normal((x.shape[1], x.shape[1]))) * noise
+    return np.asarray(x.T @ x + drawn + np.triu(drawn, 1).T)
+
+
+# -- policies ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PrivateLocal(Local, kind="private"):
+    """Puts clipping and noise around a method's own local policy.
+
+    Attributes:
+        clip: The longest change that a device reports; None: models go out as they are.
+        noise: Standard deviation of the noise on a change, as a multiple of ``clip``.
+        statistics: Standard deviation of the noise on histograms and second moments; None: as they are.
+        of: The local policy that is made private (the method's own, if it is put into a method).
+    """
+
+    clip: float | None = None
+    noise: float = 0.0
+    statistics: float | None = None
+    of: Local | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.clip is None or self.clip > 0, "clip", "more than 0")
+        self.require(self.noise >= 0, "noise", "0 or more")
+        self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
+        self.require(self.statistics is None or self.statistics >= 0, "statistics", "0 or more")
+
+    def around(self, own: Local) -> PrivateLocal:
+        """Return this policy around another."""
+        return self if self.of is not None else replace(self, of=own)
+
+    @property
+    def inner(self) -> Local:
+        """The policy that is made private."""
+        return self.of if self.of is not None else Local(self.mu)
+
+    def train(self, view: LocalView, order: Order) -> Train:
+        """Return the training, to be clipped and noised by whoever does it."""
+        train = self.inner.train(view, order)
+        if self.clip is None:
+            return train
+        return replace(train, args={**train.args, "private": [self.clip, self.noise]})
+
+    def question(self, view: LocalView, order: Order) -> str | None:
+        """Return the statistic that the device must know before it trains, if any."""
+        return self.inner.question(view, order)
+
+    def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
+        """Return the order as it stands after :meth:`question` was answered (which stays at the device)."""
+        return self.inner.answer(view, order, values)
+
+    def arguments(self, view: LocalView, order: Order) -> dict[str, Any]:
+        """Ask for principal vectors of noisy second moments."""
+        args = self.inner.arguments(view, order)
+        if self.statistics is None or order.ask is None or order.ask in HARMLESS:
+            return args
+        if order.ask not in PRIVATE:
+            raise ConfigError(
+                f"local.statistics = {self.statistics}: the statistic {order.ask!r} has no private form; accepted "
+                f"are methods that ask for {', '.join(PRIVATE)} only. Leave local.statistics out, or change the method."
+            )
+        return {**args, "noise": self.statistics} if order.ask == "subspace" else args
+
+    def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
+        """Put noise on a histogram that goes out."""
+        if self.statistics is not None and "histogram" in values:
+            rng = view.env.rng("private", view.me, order.sender, order.id)
+            values = {**values, "histogram": noisy_counts(values["histogram"], self.statistics, rng)}
+        return self.inner.reply(view, order, values)
+
+    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
+        """Look at the finished model; return statistics for the report."""
+        return self.inner.done(view, order, model)
+
+    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
+        """Return the models that go into the report."""
+        return self.inner.sends(view, order, model)
+
+
+@dataclass(frozen=True)
+class PrivateMerge(Merge, kind="private"):
+    """The mean of the children's changes, each clipped, with noise on the sum. Samples do not weigh.
+
+    Attributes:
+        clip: The longest change that counts.
+        noise: Standard deviation of the noise on the sum of the changes, as a multiple of ``clip``.
+    """
+
+    clip: float = 1.0
+    noise: float = 1.0
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.clip > 0, "clip", "more than 0")
+        self.require(self.noise >= 0, "noise", "0 or more")
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return the new models per group; a group that the aggregator had no model of takes none."""
+        groups: dict[str, list[Ref]] = {}
+        for arrival in arrivals:
+            for group, ref in arrival.report.models.items():
+                groups.setdefault(group, []).append(ref)
+        merged = {}
+        for group, refs in groups.items():
+            base = view.models.get(group)
+            if base is not None:  # without a base there is no change that could be bounded
+                merged[group] = self._noisy_mean(view, group, refs, base)
+        senders = sorted({a.report.sender for a in arrivals})
+        children = sorted({*view.children, *senders})
+        view.note("privacy", noise=self.noise, clip=self.clip, reports=len(senders), children=children)
+        return merged
+
+    def _noisy_mean(self, view: View, group: str, refs: list[Ref], base: Ref) -> Ref:
+        vectors, floats = view.store.vectors([*refs, base]), view.store.spec.n_float
+        start = vectors[-1, :floats].to(torch.float64)
+        total = torch.zeros_like(start)
+        for row in vectors[: len(refs), :floats]:
+            change = row.to(torch.float64) - start
+            if bool(torch.isfinite(change).all()):
+                total += clipped(change, self.clip)
+        rng = view.env.rng("privacy", view.me, group, view.cohort, view.round, view.clock)
+        total += torch.from_numpy(rng.standard_normal(floats)) * (self.noise * self.clip)
+        result = (start + total / len(refs)).to(vectors.dtype)
+        return view.store.put(torch.cat([result, vectors[-1, floats:]]))

@@ -1,0 +1,1 @@
+"""How much a run gives away: the accountant of differential privacy."""

@@ -1,0 +1,54 @@
+"""Shamir's secret sharing of 32-byte secrets: any ``threshold`` shares give the secret, fewer give nothing.
+
+Over the field of integers modulo the Mersenne prime 2^521 − 1, which is larger than any 32-byte secret.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+
+from espalier.core.errors import ProtocolError
+
+PRIME = 2**521 - 1
+SECRET = 32
+SHARE = 66
+
+
+def split(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
+    """Split a secret into one share per holder (holders are distinct numbers from 0 on)."""
+    names = list(holders)
+    if len(secret) != SECRET:
+        raise ProtocolError(f"A secret has {SECRET} bytes; got {len(secret)}.")
+    if not 1 <= threshold <= len(names) or len(set(names)) != len(names) or min(names, default=0) < 0:
+        raise ProtocolError(
+            f"threshold = {threshold} with {len(names)} holders: must be between 1 and the number of distinct holders."
+        )
+    line = [int.from_bytes(secret, "big"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
+    # The secret is the polynomial's value at 0, so holder n gets the value at n + 1.
+    return {name: _value(line, name + 1).to_bytes(SHARE, "big") for name in names}
+
+
+def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """Return the secret of at least ``threshold`` shares by holder."""
+    if len(shares) < threshold:
+        raise ProtocolError(f"{len(shares)} shares are there; the secret needs {threshold}.")
+    points = [(name + 1, int.from_bytes(share, "big")) for name, share in sorted(shares.items())[:threshold]]
+    total = 0
+    for x, y in points:
+        above = below = 1
+        for other, _ in points:
+            if other != x:
+                above = above * other % PRIME
+                below = below * (other - x) % PRIME
+        total = (total + y * above * pow(below, -1, PRIME)) % PRIME
+    if total >= 1 << 8 * SECRET:
+        raise ProtocolError("The shares do not belong together: somebody sent a false one.")
+    return total.to_bytes(SECRET, "big")
+
+
+def _value(line: list[int], x: int) -> int:
+    found = 0
+    for coefficient in reversed(line):
+        found = (found * x + coefficient) % PRIME
+    return found

@@ -1,0 +1,78 @@
+"""What a run has spent of its devices' privacy, written into its record when it ends.
+
+Two views of models: of whoever gets a device's reports (noise at the device), and of whoever sees merged models
+only (noise at an aggregator). Each is the worst child's ε: its releases are composed, whichever aggregators it was
+at. Trainings are counted whether or not their models were reported, so the figure never says too little.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from espalier.core.method import Plan
+from espalier.policies.privacy import PrivateLocal, PrivateMerge
+from espalier.privacy.accountant import Release, epsilon
+
+if TYPE_CHECKING:
+    from espalier.simulator.simulation import Simulation
+
+#: children whose releases are composed exactly: those with the most of them
+COMPOSED = 64
+
+
+def is_private(plan: Plan) -> bool:
+    """Tell whether a plan has anything to account for."""
+    merges = (plan.root.merge, plan.edge.merge, plan.middle.merge)
+    return isinstance(plan.local, PrivateLocal) or any(isinstance(m, PrivateMerge) for m in merges)
+
+
+def delta_for(devices: int) -> float:
+    """Return the δ that is reported: well below one over the number of devices."""
+    return min(1e-5, 0.1 / devices)
+
+
+def spent(simulation: Simulation) -> dict[str, Any] | None:
+    """Return what a simulation has spent so far, or None if nothing in it is private."""
+    if not is_private(simulation.plan):
+        return None
+    delta = delta_for(simulation.fleet.n_devices)
+    found: dict[str, Any] = {"delta": delta, "neighbours": "one replaced"}
+    local = simulation.plan.local
+    if isinstance(local, PrivateLocal) and local.clip is not None:
+        releases = [Counter({Release(local.noise / 2): int(n)}) for n in set(simulation.jobs.tolist())]
+        found["reports"] = {"unit": "device", "clip": local.clip, "noise": local.noise, **_worst(releases, delta)}
+    if isinstance(local, PrivateLocal) and local.statistics is not None:
+        # A histogram and second moments may go out together: two releases, each of sensitivity √2.
+        release = Release(local.statistics / math.sqrt(2))
+        releases = [Counter({release: 2 * int(n)}) for n in set(simulation.revealed.tolist())]
+        found["statistics"] = {"unit": "sample", "noise": local.statistics, **_worst(releases, delta)}
+    merged = _merges(simulation)
+    if merged:
+        found["merges"] = {"unit": "child", **_worst(list(merged.values()), delta)}
+    return found
+
+
+def _merges(simulation: Simulation) -> dict[int, Counter[Release]]:
+    """Return the releases of private merges that each child may have been in."""
+    simulation.recorder.commit()
+    rows = simulation.recorder.connection.execute("SELECT data FROM events WHERE kind = 'privacy'")
+    found: dict[int, Counter[Release]] = {}
+    for (text,) in rows:
+        merge = json.loads(text)
+        children = merge["children"]
+        release = Release(merge["noise"] / 2, merge["reports"], len(children))
+        for child in children:
+            found.setdefault(child, Counter())[release] += 1
+    return found
+
+
+def _worst(releases: list[Counter[Release]], delta: float) -> dict[str, Any]:
+    most = sorted(releases, key=lambda counter: -counter.total())[:COMPOSED]
+    worst = max((epsilon(counter, delta) for counter in most), default=0.0)
+    return {
+        "epsilon": None if math.isinf(worst) else worst,
+        "releases": max((counter.total() for counter in most), default=0),
+    }

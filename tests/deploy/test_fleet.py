@@ -1,0 +1,161 @@
+"""Real fleets of processes on this machine: the simulator's models, and nothing lost or counted twice under kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import espalier
+from espalier.deploy.fleet import LocalFleet
+from espalier.deploy.limits import Limits
+from espalier.experiment import Experiment
+from espalier.record.run import Run
+from tests.deploy import counting
+
+BASE: dict[str, Any] = {
+    "fleet": {"devices": 12, "edges": 3},
+    "training": {"updates": 2, "lr": 0.05},
+    "stop": {"rounds": 3},
+}
+
+
+def merged(run: Run) -> Counter[tuple[int, int, int]]:
+    """How often each report was merged: (device, dispatcher, order) -> times."""
+    found: Counter[tuple[int, int, int]] = Counter()
+    for event in run.events("merged"):
+        found.update((sender, dispatcher, order) for sender, dispatcher, order in event["who"])
+    return found
+
+
+def same_models(one: Path, other: Path) -> float:
+    """The largest difference between the final models of two runs."""
+    names = sorted(p.name for p in (other / "models").glob("*.safetensors"))
+    assert names == sorted(p.name for p in (one / "models").glob("*.safetensors"))
+    worst = 0.0
+    for name in names:
+        a, b = load_file(one / "models" / name), load_file(other / "models" / name)
+        worst = max(worst, *(float((a[k] - b[k]).abs().max()) for k in b))
+    return worst
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "fedavg"])
+def test_a_real_fleet_trains_the_simulated_model(tmp_path: Path, method: str) -> None:
+    made = Experiment.build({**BASE, "methods": [method], "seeds": [0]})
+    with LocalFleet(made, tmp_path) as fleet:
+        fleet.start()
+        fleet.wait(60)
+        assert {p.exitcode for p in fleet.processes.values()} == {0}
+    run = Run(tmp_path / "cloud")
+    simulated = espalier.simulate(method, BASE, directory=tmp_path / "simulated")
+    # merging in another order changes the last digit of a float32
+    assert same_models(tmp_path / "cloud", tmp_path / "simulated") < 1e-6
+    real, virtual = run.frame(), simulated.frame()
+    assert run.status == {"state": "finished"}
+    assert real["acc_global"].iloc[-1] == pytest.approx(virtual["acc_global"].iloc[-1], abs=2e-3)
+    assert list(real["round"]) == [0, 1, 2, 3]
+    # models are counted as they travel: the simulator's bytes and a little around them
+    sent = run.query("SELECT tier, direction, bytes FROM traffic WHERE kind = 'model' ORDER BY rowid DESC LIMIT 4")
+    for tier, direction, count in sent:
+        rows = simulated.query(
+            "SELECT bytes FROM traffic WHERE kind = 'model' AND tier = ? AND direction = ? ORDER BY rowid DESC LIMIT 1",
+            tier, direction,
+        )  # fmt: skip
+        assert 1.0 <= count / rows[0][0] < 1.02, (tier, direction)
+
+
+def test_killed_nodes_go_on_where_they_were(tmp_path: Path) -> None:
+    # Every device counts 1/6 per round. Devices, edges and the cloud are killed at random moments and started again
+    # within the fleet's patience: after 16 rounds every number is exactly 16/6.
+    rounds, devices = 16, 6
+    made = counting.experiment(devices, 2, rounds)
+    rng = random.Random(5)
+    with counting.fleet(made, tmp_path, patience=30.0) as fleet:
+        fleet.start()
+        for name in ("device-0", "edge-0", "cloud", "device-4", "edge-1", "cloud", "edge-0"):
+            at = fleet.until("cloud", lambda s: "round" in s)["round"]
+            fleet.until("cloud", lambda s, at=at: s.get("round", -1) >= min(at + 1, rounds - 2))  # type: ignore[misc]
+            time.sleep(rng.uniform(0, 0.08))
+            fleet.kill(name)
+            fleet.launch(name)
+        fleet.wait(60)
+    found = counting.counts(tmp_path / "cloud", devices, counting.weights_of(made))
+    torch.testing.assert_close(found, torch.full((devices,), rounds / devices, dtype=torch.float64), atol=1e-5, rtol=0)
+    times = merged(Run(tmp_path / "cloud"))
+    assert sum(times.values()) == rounds * devices
+    assert set(times.values()) == {1}
+
+
+def test_devices_move_leave_come_and_die(tmp_path: Path) -> None:
+    made = counting.experiment(6, 3, 100_000)
+    with counting.fleet(made, tmp_path, patience=1.5, start_with=5, limits=Limits(greetings_per_minute=6000)) as fleet:
+        fleet.start(*(name for name in fleet.members if name != "device-5"))
+        fleet.until("cloud", lambda s: s.get("round", 0) >= 2)
+        # one joins a run that has begun
+        fleet.launch("device-5")
+        fleet.until("cloud", lambda s: s.get("devices") == 6)
+        # one wanders
+        rng, at = random.Random(1), 0
+        for _ in range(25):
+            at = rng.choice([e for e in range(3) if e != at])
+            fleet.move("device-0", f"edge-{at}")
+            fleet.until(f"edge-{at}", lambda s: "device-0" in s["children"])
+            time.sleep(rng.uniform(0, 0.04))
+        # one leaves in good order: it is gone at once. One dies, one freezes: they are gone when patience is over.
+        for name, number, least in (("device-1", signal.SIGTERM, 0.0), ("device-2", signal.SIGKILL, 1.4),
+                                    ("device-3", signal.SIGSTOP, 1.4)):  # fmt: skip
+            before = fleet.status("cloud")["devices"]
+            begun = time.monotonic()
+            fleet.kill(name, number)
+            fleet.until("cloud", lambda s, n=before: s["devices"] == n - 1)  # type: ignore[misc]
+            assert least <= time.monotonic() - begun < least + 10
+        # the frozen one thaws and is there again; the dead one is started again
+        fleet.kill("device-3", signal.SIGCONT)
+        fleet.launch("device-2")
+        fleet.until("cloud", lambda s: s["devices"] == 5)
+        now = fleet.status("cloud")["round"]
+        fleet.until("cloud", lambda s: s["round"] >= now + 3)
+        fleet.kill("cloud", signal.SIGTERM)
+        assert fleet.processes["cloud"].exitcode == 0
+    run = Run(tmp_path / "cloud")
+    assert run.status == {"state": "stopped"}
+    times = merged(run)
+    assert set(times.values()) == {1}, "no report was merged twice"
+    assert {device for device, _, _ in times} == set(range(6))
+    # what was trained while it moved arrived somewhere: late, and this method drops it
+    assert all(e["why"] in ("stranger", "late") for e in run.events("dropped"))
+    assert os.path.exists(tmp_path / "cloud" / "node.sqlite")
+
+
+def test_deeper_trees(tmp_path: Path) -> None:
+    # two servers between four edges and the cloud; each level merges, so the counts are those of the flat average
+    tables = {"fleet": {"devices": 4, "edges": 4, "tiers": [2]}, "stop": {"rounds": 2}}
+    made = counting.experiment(4, 4, 2)
+    made = Experiment.build({**made.to_plain(), **tables})
+    with counting.fleet(made, tmp_path) as fleet:
+        fleet.start()
+        fleet.wait(60)
+    found = counting.counts(tmp_path / "cloud", 4, counting.weights_of(made))
+    torch.testing.assert_close(found, torch.full((4,), 2 / 4, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_a_client_that_fails_does_not_stop_the_fleet(tmp_path: Path) -> None:
+    # device 0 fails in every odd round: its number grows in rounds 0 and 2 only; the others' grow in every round
+    made = counting.experiment(4, 1, 4)
+    with counting.fleet(made, tmp_path, lambda number: "Quitter" if number == 0 else "Counter") as fleet:
+        fleet.start()
+        fleet.wait(60)
+    found = counting.counts(tmp_path / "cloud", 4, counting.weights_of(made))
+    # rounds of four: 1/4 each; rounds of three: 1/3 each for the others
+    expected = torch.tensor([2 / 4, *[2 / 4 + 2 / 3] * 3], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    failures = Run(tmp_path / "cloud").events("failed")
+    assert [(e["node"], e["why"]) for e in failures] == [(0, "ValueError: out of luck")] * 2
