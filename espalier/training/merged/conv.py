@@ -1,5 +1,6 @@
-"""Two-dimensional convolutions of K clients: one batched product where they are small, else one call per client.
+"""Two-dimensional convolutions of K clients: native kernels where channels are few, else the library.
 
+The library is called once per client, or, for very small layers, with all clients' columns in one batched product.
 The product needs the images' columns, kh·kw times the image; a library call per client has its own price.
 Measured inside training steps (one thread, AVX-512): LeNet on 8×8 digits, batch 10, takes 0.6 of the time
 with columns; on 28×28 the two are even at batch 10, and from batch 32 up the library wins, as the columns
@@ -15,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from espalier.training import native
+from espalier.training.merged import pool
 from espalier.training.merged.function import Function
 from espalier.training.merged.products import product
 from espalier.training.merged.slots import Slot
@@ -27,6 +30,9 @@ if TYPE_CHECKING:
 _FEW_PRODUCTS = 1_200_000
 """Multiply-adds of one client's layer and batch below which columns are taken."""
 
+_FEW_CHANNELS = 1024
+"""Inputs times outputs up to which the native kernels win (measured: 32·32 is even, 32·64 is the library's)."""
+
 
 @dataclass(frozen=True)
 class _Geometry:
@@ -34,6 +40,33 @@ class _Geometry:
     padding: list[int]
     dilation: list[int]
     groups: int
+
+
+class _Native(Function):
+    """All clients in one call, ReLU and pooling along with it if asked for."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry, pooled: bool
+    ) -> Tensor:
+        kernels = native.kernels()
+        assert kernels is not None
+        x = x.contiguous()
+        y, where = kernels.conv(x, weight.data, None if bias is None else bias.data, how.padding, pooled=pooled)
+        ctx.save_for_backward(x, where)
+        ctx.weight, ctx.bias, ctx.how, ctx.kernels = weight, bias, how, kernels
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, where), g = ctx.saved_tensors, grads[0].contiguous()
+        back, gw, gb = ctx.kernels.conv_backward(
+            x, ctx.weight.data, g, where, ctx.how.padding, wants_x=ctx.needs_input_grad[1]
+        )
+        ctx.weight.add(gw)
+        if ctx.bias is not None:
+            ctx.bias.add(gb)
+        return None, back, None, None, None, None
 
 
 class _Conv(Function):
@@ -146,8 +179,34 @@ def rule(
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
     x = torch.unflatten(input, 0, (merge.clients, -1))
+    if _for_native(x, weight.slot, how):
+        return _Native.call(merge.tick, x, *slots, how, False).flatten(0, 1)
     kernel = _Columns if groups == 1 and _small(x, weight) else _Conv
     return kernel.call(merge.tick, x, *slots, how).flatten(0, 1)
+
+
+def pooled_rule(merge: Merge, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
+    """`rule`, then ReLU and 2×2 max-pooling in one; `NotImplemented` where there are no native kernels for it."""
+    how = _geometry(weight, *args) if len(args) == 4 else None
+    if how is None or weight.slot is None or (bias is not None and bias.slot is None) or not native.usable(input):
+        return NotImplemented
+    x = torch.unflatten(input, 0, (merge.clients, -1))
+    if _for_native(x, weight.slot, how):
+        return _Native.call(merge.tick, x, weight.slot, None if bias is None else bias.slot, how, True).flatten(0, 1)
+    return pool.relu_and_pool(rule(merge, input, weight, bias, *args))
+
+
+def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:
+    out, channels, *window = weight.entry.shape
+    return (
+        how.stride == [1, 1]
+        and how.dilation == [1, 1]
+        and how.groups == 1
+        and out * channels <= _FEW_CHANNELS
+        and 1 < max(window) <= 7
+        and all(p < k for p, k in zip(how.padding, window, strict=True))
+        and native.usable(x, weight.data)
+    )
 
 
 def _small(x: Tensor, weight: Stacked) -> bool:

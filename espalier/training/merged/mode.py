@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from espalier.training.merged import attention, conv, dropout, embedding, linear, lstm, norm, pool
 from espalier.training.merged.plan import Call, Seen, leaves, looks_merged, mark, rebuilt
+from espalier.training.merged.stages import Debt, Follower
 from espalier.training.merged.standin import Stacked, Unsupported
 
 Rule = Callable[..., Any]
@@ -79,22 +81,39 @@ class Merge(TorchFunctionMode):
         self.seen: list[Seen] = []
         self._rows = rows
         self._cursor = 0
+        self._follower = Follower()
+        self._debt: Debt | None = None
 
     def begin(self, clients: int) -> None:
         """Start a forward pass for ``clients`` clients."""
         self.clients = clients
         self._cursor = 0
+        self._debt = None
 
     def end(self) -> None:
         """End a forward pass: all of the plan's calls must have been met."""
-        if self.plan is not None and self._cursor != len(self.plan):
-            raise Unsupported("the forward pass takes another way and leaves out parameters")
+        if self._debt is not None or (self.plan is not None and self._cursor != len(self.plan)):
+            raise Unsupported("the forward pass takes another way and leaves out calls")
+        self.seen = [replace(s, pooled=i in self._follower.pooled) for i, s in enumerate(self.seen)]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Answer one call."""
         kwargs = kwargs or {}
+        if self._debt is not None:
+            paid = self._debt.pay(func, args, kwargs)
+            if paid is not None:
+                result, self._debt = self._debt.result, None if paid else self._debt
+                return result
+        answer = self._call(func, types, args, kwargs)
+        if self.plan is None:
+            self._follower.see(func, args, kwargs, answer)
+            if func is F.conv2d and Stacked in types and isinstance(answer, Tensor):
+                self._follower.begin(len(self.seen) - 1, answer)
+        return answer
+
+    def _call(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if Stacked in types or func in dropout.FUNCTIONS:
             return self.planned(func, args, kwargs)
         if func in _TO_PYTHON:
@@ -129,6 +148,11 @@ class Merge(TorchFunctionMode):
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         rule, axis = _RULES.get(func), call.axes[0]
         result: Any = NotImplemented
+        if call.pooled and axis == 0:
+            result = conv.pooled_rule(self, *args, **kwargs)
+            if result is not NotImplemented:
+                self._debt = Debt(result)
+                return result
         if rule is not None and (axis == 0 or (axis is not None and func in _OWN_AXES)):
             result = rule(self, *args, **kwargs)
         elif rule is not None and axis is not None and func in _ANY_AXIS:

@@ -32,11 +32,13 @@ class Call:
         axes: For every leaf of the arguments: the axis over samples, or None. For an integer 0 says that
             it counts rows.
         out: The same for the leaves of the result.
+        pooled: ReLU and 2×2 max-pooling follow, and nothing else uses what lies between.
     """
 
     name: str
     axes: tuple[int | None, ...]
     out: tuple[int | None, ...]
+    pooled: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Seen:
     marks: tuple[Mark, ...]
     out: tuple[Mark, ...]
     merged: bool
+    pooled: bool = False
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -101,7 +104,7 @@ def compare(first: Sequence[Seen], second: Sequence[Seen]) -> tuple[Call, ...]:
         merged = any(x is not None for x in axes)
         if merged != a.merged or merged != b.merged:
             raise Unsupported(f"{a.name} joins a parameter and a tensor of which it is not clear whether it is data")
-        calls.append(Call(a.name, axes, out))
+        calls.append(Call(a.name, axes, out, a.pooled and b.pooled))
     return tuple(calls)
 
 

@@ -1,0 +1,81 @@
+"""Convolutions that ReLU and 2×2 max-pooling follow, and that nothing else looks at: the three become one.
+
+While the forward pass is recorded, `Follower` watches where each convolution's result goes. In a merged pass the rule
+then returns the pooled result at once, and `Debt` lets the calls of ReLU and pooling that come after it pass.
+The two may come in either order: the result is the same, and so is the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.training.merged import pool
+from espalier.training.merged.plan import leaves
+from espalier.training.merged.standin import Unsupported
+
+_RELU: frozenset[Any] = frozenset([F.relu, F.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_])
+_POOL: frozenset[Any] = frozenset([F.max_pool2d, torch.max_pool2d])
+
+
+def _step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    if func in _RELU:
+        return "relu"
+    return "pool" if func in _POOL and pool.is_plain(*args[1:], **kwargs) else None
+
+
+class Follower:
+    """Which of the recorded calls end in ReLU and pooling.
+
+    Attributes:
+        pooled: Numbers of those calls.
+    """
+
+    def __init__(self) -> None:
+        self.pooled: set[int] = set()
+        self._open: dict[int, tuple[int, Tensor, frozenset[str]]] = {}  # by tensor: the call, and what followed
+        self._passed: dict[int, tuple[int, Tensor]] = {}  # results on the way, which nobody may look at again
+
+    def begin(self, call: int, result: Tensor) -> None:
+        """Follow the result of a convolution."""
+        self._open[id(result)] = (call, result, frozenset())
+
+    def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Take note of a call: it continues a way, or it ends it."""
+        step = _step(func, args, kwargs)
+        for leaf in leaves((args, kwargs)):
+            if id(leaf) in self._passed:
+                self.pooled.discard(self._passed[id(leaf)][0])
+            if id(leaf) not in self._open:
+                continue
+            call, tensor, done = self._open.pop(id(leaf))
+            self._passed[id(leaf)] = (call, tensor)
+            if step is None or step in done or leaf is not args[0]:
+                continue
+            done |= {step}
+            if done == {"relu", "pool"}:
+                self.pooled.add(call)
+            else:
+                self._passed.pop(id(result), None)  # ReLU in place
+                self._open[id(result)] = (call, result, done)
+
+
+class Debt:
+    """A result that is ahead of the module: ReLU and pooling are still to be asked for, and done."""
+
+    def __init__(self, result: Tensor) -> None:
+        self.result = result
+        self._left = {"relu", "pool"}
+
+    def pay(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+        """Whether this call asks for what is done already, as the last one (True) or not (False); None: no."""
+        if not any(leaf is self.result for leaf in leaves((args, kwargs))):
+            return None
+        step = _step(func, args, kwargs)
+        if step not in self._left:
+            raise Unsupported(f"the forward pass takes another way at {getattr(func, '__name__', func)}")
+        self._left.remove(step)
+        return not self._left

@@ -1,0 +1,119 @@
+"""Native kernels for small convolutions, ReLU and pooling: optional, built where there is a compiler.
+
+`setup.py` compiles ``kernels.cpp`` into a shared library beside this file when the package is installed. Without it
+(no compiler, another processor, ``ESPALIER_NATIVE=0``) everything runs in plain PyTorch, with the same results up
+to rounding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from espalier.core.errors import TrainingError
+
+_VERSION = 1
+"""Of the library's functions; a library of another version, left from another build, is not used."""
+
+
+class Kernels:
+    """The library's functions, for contiguous float32 tensors on the CPU."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        for name in ("espalier_pool_forward", "espalier_pool_backward"):
+            getattr(library, name).argtypes = [*[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 3]
+            getattr(library, name).restype = None
+        library.espalier_conv_forward.argtypes = [ctypes.c_void_p] * 6
+        library.espalier_conv_backward.argtypes = [ctypes.c_void_p] * 8
+        self._library = library
+
+    def conv(
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], *, pooled: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Convolve ``x [K, B, C, H, W]`` with ``weight [K, O, C, kh, kw]`` per client, with stride 1.
+
+        Args:
+            x: Images.
+            weight: Weights.
+            bias: ``[K, O]``.
+            padding: Rows and columns of zeros around an image, each smaller than the kernel.
+            pooled: ReLU and 2×2 max-pooling follow.
+
+        Returns:
+            ``[K, B, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled).
+        """
+        height, width = (x.shape[i] + 2 * padding[i - 3] - weight.shape[i] + 1 for i in (3, 4))
+        size = (*x.shape[:2], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
+        y, where = x.new_empty(size), x.new_empty(size, dtype=torch.uint8) if pooled else None
+        tensors = (x, weight, bias, y, where)
+        self._checked(self._library.espalier_conv_forward(*map(_at, tensors), _shape(x, weight, padding)), x)
+        return y, where
+
+    def conv_backward(
+        self, x: Tensor, weight: Tensor, g: Tensor, where: Tensor | None, padding: list[int], *, wants_x: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients of ``x`` (if wanted), the weights and the biases from that of the result."""
+        gx = torch.empty_like(x) if wants_x else None
+        gw, gb = torch.empty_like(weight), x.new_empty(weight.shape[:2])
+        tensors = (x, weight, g, where, gx, gw, gb)
+        self._checked(self._library.espalier_conv_backward(*map(_at, tensors), _shape(x, weight, padding)), x)
+        return gx, gw, gb
+
+    def pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """ReLU and 2×2 max-pooling of ``x [..., H, W]``, and which number of each window was taken."""
+        y = x.new_empty(*x.shape[:-2], x.shape[-2] // 2, x.shape[-1] // 2)
+        where = torch.empty_like(y, dtype=torch.uint8)
+        self._library.espalier_pool_forward(*map(_at, (x, y, where)), *_planes(x.shape))
+        return y, where
+
+    def pool_backward(self, g: Tensor, where: Tensor, shape: torch.Size) -> Tensor:
+        """Return the gradient of the input, which had ``shape``."""
+        gx = g.new_empty(shape)
+        self._library.espalier_pool_backward(*map(_at, (g, where, gx)), *_planes(shape))
+        return gx
+
+    def _checked(self, failed: int, x: Tensor) -> None:
+        if failed:
+            raise TrainingError(
+                f"There is no memory to convolve images of shape {tuple(x.shape)}; make batches or the fleet smaller."
+            )
+
+
+@cache
+def kernels() -> Kernels | None:
+    """Return the kernels, or None where there are none."""
+    if os.environ.get("ESPALIER_NATIVE", "1") == "0":
+        return None
+    for path in sorted(Path(__file__).parent.glob("_kernels*")):
+        try:
+            library = ctypes.CDLL(str(path))
+            if library.espalier_version() == _VERSION and library.espalier_runs_here():
+                return Kernels(library)
+        except (OSError, AttributeError):
+            continue  # built for another system
+    return None
+
+
+def usable(*tensors: Tensor | None) -> bool:
+    """Whether the kernels are there and take these tensors."""
+    given = [t for t in tensors if t is not None]
+    return kernels() is not None and all(t.dtype == torch.float32 and t.device.type == "cpu" for t in given)
+
+
+def _at(tensor: Tensor | None) -> int | None:
+    assert tensor is None or tensor.is_contiguous()
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _shape(x: Tensor, weight: Tensor, padding: list[int]) -> Any:
+    return (ctypes.c_int64 * 10)(*x.shape, weight.shape[1], *weight.shape[3:], *padding)
+
+
+def _planes(shape: torch.Size) -> tuple[int, int, int]:
+    return shape[:-2].numel(), shape[-2], shape[-1]
