@@ -109,10 +109,16 @@ def _rich(value: Any) -> Any:
     raise KeyError(kind)
 
 
+_WITHOUT_REFS = frozenset([int, float, str, bool, bytes, type(None), np.ndarray])
+
+
 def refs_in(value: Any, found: set[int]) -> None:
     """Collect every :class:`Ref` inside plain data."""
-    if type(value) is Ref:
+    kind = type(value)
+    if kind is Ref:
         found.add(int(value))
+    elif kind in _WITHOUT_REFS:
+        return
     elif isinstance(value, list | tuple | set | frozenset):
         for v in value:
             refs_in(v, found)

@@ -318,9 +318,12 @@ class Weather:
         sim = self.sim
         concepts, which = sim.world.drift.concepts(self._epoch, sim.now)
         planted = sim.fleet.partition.concept.astype(np.int64)
-        pairs, place = np.unique(np.stack([which, planted], 1), axis=0, return_inverse=True)
-        numbers = np.array([sim.views.number(Look(concepts[c], int(p))) for c, p in pairs.tolist()])
-        looks = numbers[place.reshape(-1)]
+        width = int(planted.max(initial=0)) + 1
+        codes = which * width + planted
+        there = np.bincount(codes)
+        for code in np.flatnonzero(there).tolist():
+            there[code] = sim.views.number(Look(concepts[code // width], code % width))
+        looks = there[codes]
         changed = np.flatnonzero(looks != self._looks)
         if len(changed) and (sim.now > 0 or self._epoch > 0):
             sim.recorder.event(sim.now, "drift", None, {"devices": changed.tolist(), "round": self._epoch})

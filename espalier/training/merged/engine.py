@@ -80,7 +80,8 @@ class Engine:
             self._replica.refresh()
         outputs = self._replica.forward(batches.x[at], len(valid))
         losses = checked(self._loss(outputs, batches.y[at]), valid.numel())
-        torch.autograd.backward([losses], [batches.share[at]])
+        # A scalar: torch imports a computer algebra system (a second) to check the shapes of gradients it is given.
+        torch.autograd.backward([(losses * batches.share[at]).sum()])
         self._replica.collect()
         update.after()
         return (losses.detach().view(valid.shape) * valid).sum(1)

@@ -125,7 +125,7 @@ class _Task:
             if self.loss is None:
                 return outputs
             losses = self.loss(out, cast(self.y[:rows], dtype))
-            torch.autograd.backward([losses], [torch.full_like(losses, 1.0 / _WIDTH)])
+            torch.autograd.backward([losses.sum() / _WIDTH])
         replica.collect()
         return outputs + list(torch.cat([sinks[i].reshape(_CLIENTS, -1) for i in replica.trained], 1))
 
