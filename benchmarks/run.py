@@ -1,7 +1,11 @@
 """`make bench`: our time per round against each peer's on the same work, interleaved, as ratios of medians.
 
+    python benchmarks/run.py [--models mlp lenet fedavg_cnn] [--batches 10 32] [--clients 20 100] [--json FILE]
+
 Peers live in environments of their own under benchmarks/.envs, made on first use: the naive per-client loop (plain
-torch), Flower's simulation engine, Apple's pfl. Every peer trains the same clients on the same data for the same steps.
+torch), Flower's simulation engine, Apple's pfl, FedLab. Every peer trains the same clients on the same data for the
+same steps. Our arithmetic per second is also given as a fraction of what this machine's matrix product reaches.
+Exit code 1 says that a floor was missed.
 """
 
 from __future__ import annotations
@@ -11,27 +15,38 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from espalier.training.native import kernels
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-#: name -> (script, packages of its own environment; None: this one)
-PEERS: dict[str, tuple[str, list[str] | None]] = {
-    "espalier": ("ours.py", None),
-    "naive loop": ("naive.py", None),
-    "flwr": ("flower.py", ["flwr[simulation]==1.41.0"]),
-    "pfl": ("pfl_loop.py", ["pfl[pytorch]==0.6.0"]),
+STEPS = 30
+#: name -> (script, packages of its own environment, those to install without what they ask for; None: this one)
+PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
+    "espalier": ("ours.py", None, []),
+    "naive loop": ("naive.py", None, []),
+    "flwr": ("flower.py", ["flwr[simulation]==1.41.0"], []),
+    "pfl": ("pfl_loop.py", ["pfl[pytorch]==0.6.0"], []),
+    # FedLab asks for torchvision, which its simulation does not use.
+    "fedlab": ("fedlab_loop.py", ["numpy", "munch", "pynvml", "tqdm", "pandas", "scikit-learn"], ["fedlab==1.3.0"]),
 }
-#: what notes on the trainer demand of the pure-torch engine against the naive loop
+#: times faster than the naive loop: without the native kernels, with them
 FLOORS = {
-    ("mlp", 10): 4.0, ("mlp", 32): 3.0, ("lenet", 10): 2.0, ("lenet", 32): 1.6, ("fedavg_cnn", 10): 1.35,
+    ("mlp", 10): (4.0, 4.0), ("mlp", 32): (3.0, 3.0), ("lenet", 10): (2.0, 3.3), ("lenet", 32): (1.6, 2.5),
+    ("fedavg_cnn", 10): (1.35, 1.5),
 }  # fmt: skip
 
 
 def python(name: str) -> str:
     """Return the interpreter of a peer's environment, making the environment if need be."""
-    packages = PEERS[name][1]
+    _, packages, bare = PEERS[name]
     if packages is None:
         return sys.executable
     folder = HERE / ".envs" / name
@@ -44,6 +59,8 @@ def python(name: str) -> str:
             [interpreter, "-m", "pip", "install", "-q", "-c", str(ROOT / "constraints.txt"), "torch", *packages],
             check=True,
         )
+        if bare:
+            subprocess.run([interpreter, "-m", "pip", "install", "-q", "--no-deps", *bare], check=True)
         ready.touch()
     return interpreter
 
@@ -60,6 +77,30 @@ def measure(name: str, model: str, batch: int, clients: int, rounds: int) -> lis
     return found
 
 
+def work_of(model: str) -> float:
+    """Return the floating-point operations of one sample's step: forward and backward, products alone."""
+    sys.path.insert(0, str(HERE / "peers"))
+    import work
+
+    module, (x, y) = work.model(model), work.data(1, 1)
+    with FlopCounterMode(display=False) as counter:
+        nn.functional.cross_entropy(module(x[0]), y[0]).backward()
+    return float(counter.get_total_flops()) / x.shape[1]
+
+
+def peak(threads: int = 2) -> float:
+    """Return this machine's matrix product in operations per second (float32, 2048 x 2048)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    a, b, best = torch.rand(2048, 2048), torch.rand(2048, 2048), 0.0
+    for _ in range(8):
+        start = time.perf_counter()
+        a @ b
+        best = max(best, 2 * 2048**3 / (time.perf_counter() - start))
+    torch.set_num_threads(before)
+    return best
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="+", default=["mlp", "lenet", "fedavg_cnn"])
@@ -71,8 +112,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     results = []
-    print(f"| model | batch | clients | {' | '.join(args.peers)} | floor (naive) |")
-    print("| --- " * (len(args.peers) + 4) + "|")
+    most, faster = peak(), int(kernels() is not None)
+    print(f"Matrix products reach {most / 1e9:.0f} GF/s here; native kernels: {'yes' if faster else 'no'}.\n")
+    print(f"| model | batch | clients | {' | '.join(args.peers)} | of the peak | floor (naive) |")
+    print("| --- " * (len(args.peers) + 5) + "|")
     missed = False
     for model in args.models:
         for batch in args.batches:
@@ -88,12 +131,18 @@ def main() -> None:
                     else f"{medians[p]:.3f} s" + ("" if p == "espalier" else f" ({medians[p] / ours:.1f}×)")
                     for p in args.peers
                 ]  # fmt: skip
-                floor = FLOORS.get((model, batch))
+                rate = work_of(model) * clients * STEPS * batch / ours
+                floor = FLOORS[model, batch][faster] if (model, batch) in FLOORS and clients == 20 else None
                 reached = floor is None or "naive loop" not in medians or medians["naive loop"] / ours >= floor
                 missed |= not reached
                 note = "–" if floor is None else f"{floor:.2f}×{'' if reached else ' MISSED'}"
-                print(f"| {model} | {batch} | {clients} | {' | '.join(cells)} | {note} |", flush=True)
-                results.append({"model": model, "batch": batch, "clients": clients, "seconds": seconds, "floor": floor})
+                print(
+                    f"| {model} | {batch} | {clients} | {' | '.join(cells)} | {rate / most:.0%} | {note} |", flush=True
+                )
+                results.append(
+                    {"model": model, "batch": batch, "clients": clients, "seconds": seconds, "floor": floor,
+                     "gflops": rate / 1e9, "peak_gflops": most / 1e9}
+                )  # fmt: skip
     print("\nSeconds per round (medians); in brackets how many times longer a peer takes than espalier.")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))

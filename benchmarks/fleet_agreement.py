@@ -1,0 +1,102 @@
+"""The same experiment simulated and on a real fleet of processes: final models, and curves at real speeds.
+
+    .venv/bin/python benchmarks/fleet_agreement.py [--rounds 20] [--only easf]
+
+Digits, 3 edges, 12 devices. First with scripted equal speeds, where the models should be the same up to the order in
+which float32 numbers are added; then as fast as this machine goes, where policies that look at measured times (CSAHFL's
+intervals, EASF's frequencies) decide differently in every run and the curves should lie together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+import espalier
+from espalier.deploy.charter import Script
+from espalier.deploy.fleet import LocalFleet
+from espalier.experiment import Experiment
+from espalier.record.run import Run
+
+BATCH, MODEL = 0.01, 0.005
+#: EASF's devices wait so long for each other: sixteen processes share two cores
+PATIENCE = 1.5
+METHODS: dict[str, tuple[Any, Any, Script]] = {
+    # name: the method with equal speeds, the method as it is, the script
+    "hierfavg": ("hierfavg", "hierfavg", Script(BATCH, MODEL)),
+    "phefl": ("phefl", "phefl", Script(BATCH, MODEL)),
+    # its rounds close at the median device's time, which no real machine meets to the millisecond
+    "csahfl": ("csahfl", "csahfl", Script(BATCH, MODEL, slack=10.0)),
+    # with one update per report the tree does not matter, if everybody is in it once
+    "easf": (
+        {"name": "easf", "frequency": "fixed", "abandon": "none", "patience": PATIENCE},
+        {"name": "easf", "patience": PATIENCE},
+        Script(BATCH, MODEL),
+    ),
+}
+
+
+def table_of(rounds: int) -> dict[str, Any]:
+    return {
+        "fleet": {"devices": 12, "edges": 3}, "training": {"updates": 1, "lr": 0.1}, "stop": {"rounds": rounds},
+        "partition": {"kind": "iid", "val_fraction": 0.2},
+        "world": {"compute": {"kind": "constant", "seconds": BATCH}, "links": {"kind": "uniform", "latency": MODEL}},
+    }  # fmt: skip
+
+
+def real(method: Any, table: dict[str, Any], folder: Path, script: Script | None) -> Run:
+    with LocalFleet(Experiment.build({**table, "methods": [method]}), folder, script=script) as fleet:
+        fleet.start()
+        fleet.wait(900)
+    return Run(folder / "cloud")
+
+
+def difference(folder: Path, simulated: Path) -> float:
+    found = {p.name: p for p in folder.glob("*/models/*.safetensors")}
+    worst = 0.0
+    for path in (simulated / "models").glob("*.safetensors"):
+        one, other = load_file(found[path.name]), load_file(path)
+        worst = max(worst, *(float((one[k] - other[k]).abs().max()) for k in other))
+    return worst
+
+
+def curve(run: Run, rounds: list[int]) -> str:
+    frame = run.frame()
+    score = "acc_edge" if frame.get("acc_global") is None or frame["acc_global"].isna().all() else "acc_global"
+    at = frame.dropna(subset=[score]).set_index("round")[score]
+    return " ".join(f"{at.loc[r]:.3f}" if r in at.index else "  –  " for r in rounds) + f"  ({score})"
+
+
+def main() -> None:
+    """Compare every method."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--only", choices=METHODS)
+    given = parser.parse_args()
+    table = table_of(given.rounds)
+    marks = sorted({1, given.rounds // 4, given.rounds // 2, 3 * given.rounds // 4, given.rounds})
+    bad = False
+    print(f"rounds {marks}")
+    for name, (equal, as_it_is, script) in METHODS.items():
+        if given.only not in (None, name):
+            continue
+        folder = Path(tempfile.mkdtemp(prefix=f"espalier-{name}-"))
+        real(equal, table, folder / "equal", script)
+        espalier.simulate(equal, table, directory=folder / "simulated")
+        worst = difference(folder / "equal", folder / "simulated")
+        bad = bad or worst > 1e-5
+        print(f"{name:9} equal speeds: the models differ by at most {worst:.1e}", flush=True)
+        print(f"{'':9} simulated   {curve(espalier.simulate(as_it_is, table), marks)}", flush=True)
+        print(f"{'':9} real speeds {curve(real(as_it_is, table, folder / 'real', None), marks)}", flush=True)
+        shutil.rmtree(folder)
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
