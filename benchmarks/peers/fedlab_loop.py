@@ -6,11 +6,15 @@ import json
 import sys
 import time
 from typing import Any
+from unittest.mock import MagicMock
 
-import work
-from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
-from fedlab.contrib.algorithm.basic_server import SyncServerHandler
-from torch.utils.data import DataLoader, TensorDataset
+for name in ("torchvision", "torchvision.datasets", "torchvision.transforms"):
+    sys.modules[name] = MagicMock()  # FedLab imports it for datasets that are not used here
+
+import work  # noqa: E402
+from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer  # noqa: E402
+from fedlab.contrib.algorithm.basic_server import SyncServerHandler  # noqa: E402
+from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 NAME, BATCH, CLIENTS, ROUNDS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 
@@ -27,7 +31,8 @@ class Data:
 
 def main() -> None:
     model = work.model(NAME)
-    handler = SyncServerHandler(model, ROUNDS + 1, 1.0, num_clients=CLIENTS, cuda=False)
+    handler = SyncServerHandler(model, ROUNDS + 1, 1.0, cuda=False)
+    handler.num_clients = CLIENTS
     trainer = SGDSerialClientTrainer(model, CLIENTS, cuda=False)
     trainer.setup_dataset(Data())
     trainer.setup_optim(1, BATCH, work.LR)
