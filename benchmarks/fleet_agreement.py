@@ -26,7 +26,7 @@ from espalier.record.run import Run
 
 BATCH, MODEL = 0.01, 0.005
 #: EASF's devices wait so long for each other: sixteen processes share two cores
-PATIENCE = 1.5
+PATIENCE = 3.0
 METHODS: dict[str, tuple[Any, Any, Script]] = {
     # name: the method with equal speeds, the method as it is, the script
     "hierfavg": ("hierfavg", "hierfavg", Script(BATCH, MODEL)),
@@ -68,7 +68,7 @@ def difference(folder: Path, simulated: Path) -> float:
 
 def curve(run: Run, rounds: list[int]) -> str:
     frame = run.frame()
-    score = "acc_edge" if frame.get("acc_global") is None or frame["acc_global"].isna().all() else "acc_global"
+    score = "acc_edge" if run.label == "PHE-FL" else "acc_global"
     at = frame.dropna(subset=[score]).set_index("round")[score]
     return " ".join(f"{at.loc[r]:.3f}" if r in at.index else "  –  " for r in rounds) + f"  ({score})"
 

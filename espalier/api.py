@@ -13,6 +13,7 @@ from espalier.experiment import Entry, Experiment
 from espalier.record.run import Run
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
+from espalier.simulator.task import Backend
 
 
 def simulate(
@@ -24,6 +25,8 @@ def simulate(
     dataset: Dataset | None = None,
     data_dir: Path | str | None = None,
     workers: int = 1,
+    backend: Backend | None = None,
+    device: str = "cpu",
     progress: Callable[[Simulation], None] | None = None,
 ) -> Run:
     """Run one method under one seed; return the run.
@@ -35,13 +38,16 @@ def simulate(
         directory: Where the run is kept; None keeps it in memory.
         dataset: Data of your own in place of the experiment's dataset.
         data_dir: Where dataset files are looked for first.
-        workers: Processes that train.
+        workers: Threads that train.
+        device: What trains: ``cpu``, or ``cuda`` where there is one.
+        backend: Where jobs are computed instead, such as `espalier.scale.backend.Ray()`.
         progress: Called after every event.
     """
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
     one = base.only(Entry.build(method), seed)
     where = None if directory is None else Path(directory)
-    runner = Runner(one, where, dataset=dataset, data_dir=None if data_dir is None else Path(data_dir), workers=workers)
+    files = None if data_dir is None else Path(data_dir)
+    runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     runner.run(progress)
     return Run(where) if where is not None else Run(connection=runner.recorder.connection)
 

@@ -33,7 +33,7 @@ from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
 from espalier.data.partitions import partition_spec
 from espalier.simulator.simulation import Limits, Schedule
-from espalier.simulator.task import Task, Training
+from espalier.simulator.task import Backend, Task, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World
 
@@ -192,13 +192,15 @@ class Experiment:
             options.setdefault("vocabulary", dataset.vocabulary)
         return build_model(self.task.model, input_shape=dataset.input_shape, n_classes=dataset.n_classes, **options)
 
-    def make_task(self, dataset: Dataset, workers: int = 1) -> Task:
-        """Bind dataset, model and training settings."""
+    def make_task(
+        self, dataset: Dataset, workers: int = 1, backend: Backend | None = None, device: str = "cpu"
+    ) -> Task:
+        """Bind dataset, model and training settings; a backend computes jobs elsewhere, a device is what computes."""
         metric = dataset.meta.get("metric")
         names = dataset.meta.get("metric_names", ())
         return Task(
             dataset, self.module(dataset), self.training, loss=self.task.loss, metric=metric, metric_names=names,
-            workers=workers,
+            workers=workers, backend=backend, device=device,
         )  # fmt: skip
 
     def split(self, dataset: Dataset, seed: int) -> Partition:

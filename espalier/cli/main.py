@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from espalier import __version__
 from espalier.cli import node, show
+from espalier.cli.place import choose, placed
 from espalier.cli.plan import prepare, tidy, unfinished
 from espalier.cli.pool import Errand, News, on_terminal, run_all
 from espalier.cli.report import report, shown_live, watch
@@ -62,7 +63,7 @@ def main() -> None:
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting, such as training.lr=0.1.")
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="Where the runs are kept [default: runs/NAME-TIME].")
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
+@placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
 @click.option("--watch", "live", is_flag=True, help="Show the runs in a browser while they go on.")
@@ -76,7 +77,10 @@ def run(
     changes: tuple[str, ...],
     out: Path | None,
     jobs: int,
-    workers: int,
+    workers: int | None,
+    backend: str,
+    address: str | None,
+    device: str,
     data_dir: Path | None,
     report_path: Path | None,
     live: bool,
@@ -92,8 +96,10 @@ def run(
         found = replace(found, methods=tuple(chosen) + tuple(Entry.build(n) for n in missing))
     if seeds:
         found = replace(found, seeds=seeds)
+    remote = choose(backend, address, workers, jobs)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    todo = prepare(found, where, data_dir, workers, go_on=go_on)
+    todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
+    todo = [replace(errand, backend=remote, device=device) for errand in todo]
     with shown_live(where) if live else nullcontext():
         _carry_out(todo, where, jobs, quiet, as_json, tidy)
     if report_path is not None:
@@ -107,13 +113,25 @@ def run(
 @main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Training processes inside each run.")
+@placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-def resume(directory: Path, jobs: int, workers: int, data_dir: Path | None, quiet: bool, as_json: bool) -> None:
+def resume(
+    directory: Path,
+    jobs: int,
+    workers: int | None,
+    backend: str,
+    address: str | None,
+    device: str,
+    data_dir: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     """Go on with every unfinished run at or below DIRECTORY."""
-    todo = unfinished(directory, data_dir, workers)
+    remote = choose(backend, address, workers, jobs)
+    left = unfinished(directory, data_dir, workers or 1)
+    todo = [replace(errand, backend=remote, device=device) for errand in left]
     if not todo and not quiet and not as_json:
         click.echo(f"Every run below {directory} is finished.", err=True)
     _carry_out(todo, directory, jobs, quiet, as_json)

@@ -86,7 +86,11 @@ _experiment_options = (
     click.option("--seed", "-s", type=int, help="Which seed [default: the experiment's first]."),
     click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting."),
     click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds a lost child is waited for."),
-    click.option("--compress", type=click.Choice(["none", "zstd", "q8"]), help="How models travel."),
+    click.option(
+        "--compress",
+        type=click.Choice(["none", "zstd", "q8"]),
+        help="How models travel [default: none; q8 if the experiment says so].",
+    ),
 )
 
 
@@ -119,7 +123,7 @@ def cloud(
     seed: int | None,
     changes: tuple[str, ...],
     patience: float,
-    compress: str | None,
+    compress: Any,
     allow: Path | None,
     start_with: int | None,
     classes: int | None,
@@ -127,33 +131,19 @@ def cloud(
     **options: Any,
 ) -> None:
     """Conduct a run: hand the experiment down, merge, evaluate, record. --dir becomes the run directory."""
-    from espalier.deploy.launch import CloudOptions, Options, run
+    from espalier.deploy.launch import CloudOptions, Options, plug_in, run
 
     given = Options(**options)
-    _import(given.plugins)
+    plug_in(given.plugins)
     experiment = _experiment(config, method, seed, changes)
     run(
         given,
-        CloudOptions(
-            experiment, start_with, patience, _compression(experiment, compress), _limits(limits), None, allow, classes
-        ),
+        CloudOptions(experiment, start_with, patience, compress, _limits(limits), None, allow, classes),
     )
 
 
 for _option in reversed(_experiment_options):
     cloud = _option(cloud)
-
-
-def _import(plugins: tuple[str, ...]) -> None:
-    """Import a user's methods before an experiment that names them is read."""
-    from espalier.deploy.holdings import imported
-
-    for name in plugins:
-        imported(f"{name}:__name__", "--plugin")
-
-
-def _compression(experiment: Experiment, compress: str | None) -> Any:
-    return compress or getattr(experiment.fleet, "compress", "none")
 
 
 def _limits(given: tuple[str, ...]) -> Any:
@@ -259,9 +249,7 @@ def up(
     if (where / "cloud" / "node.sqlite").exists():
         raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
     shown = _Progress(quiet)
-    with LocalFleet(
-        found, where, data_dir=data_dir, patience=patience, compress=_compression(found, compress)
-    ) as running:
+    with LocalFleet(found, where, data_dir=data_dir, patience=patience, compress=compress) as running:
         shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
         running.start()
         running.wait(7 * 24 * 3600, shown.look)

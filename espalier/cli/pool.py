@@ -25,6 +25,7 @@ from espalier.core.errors import EspalierError
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
+from espalier.simulator.task import Backend
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Errand:
     data_dir: Path | None
     workers: int
     title: str
+    backend: Backend | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ def do(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) ->
     experiment = Experiment.build(errand.experiment)
     runner = Runner(
         experiment, errand.directory, data_dir=errand.data_dir, workers=errand.workers,
+        backend=errand.backend, device=errand.device,
         tell=lambda text: tell(News(number, 0.0, text, "note")),
     )  # fmt: skip
     limits, last = experiment.stop, [0.0]

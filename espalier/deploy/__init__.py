@@ -1,7 +1,15 @@
-"""A real fleet: the same nodes and policies, driven by real messages and timers.
+"""A real fleet: the same nodes and policies as in the simulator, driven by real messages, timers and training.
 
-A reader's path: `host` (one process: links, engine, timers) → `engine` (events in, effects out, on disk before they
-happen) → `directory` (what a node knows of the fleet) → `mail` (letters: numbered, acknowledged, resent) → `transport`
-(gRPC streams with mutual TLS) → `wire` (messages as protobuf). `cloud` conducts a run, `learner` trains on a device,
-`fleet` starts a whole fleet on one machine.
+Every node is a *host* (a process). A reader's path from the command line inwards:
+
+    launch ─ options become a host            fleet ─ a whole fleet on one machine
+    host ── links, timers, worker, engine     uplink, reception, peers ─ links up, down, sideways
+    engine ─ events in, effects out, one transaction on disk      desk ─ messages become letters and back
+    conductor / follower ─ what differs between the cloud and everybody else
+    mail, post, letters, transport, wire ─ letters: numbered, passed on, cut into chunks, streamed, encoded
+    learner, clients, holdings ─ training on a node's own data
+
+Words: a *letter* is a message with its models on its way from one host to another; a *charter* is what the cloud tells
+everybody (experiment, task, limits); a *member* is a host as others know it; a *steward* is a conductor or a follower.
+`docs/deployment.md` has the whole map.
 """

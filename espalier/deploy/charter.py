@@ -7,7 +7,7 @@ imported on a node only if that node's operator allowed it by name.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from espalier.core.errors import ConfigError, ProtocolError
@@ -16,6 +16,8 @@ from espalier.core.params import Entry, ParamSpec, numel
 from espalier.deploy.encoding import Compress
 from espalier.deploy.limits import Limits
 from espalier.experiment import Experiment
+from espalier.policies.quantised import Quantised
+from espalier.policies.secure_sum import SecureMerge
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,21 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Script:
+    """Times that a fleet pretends to, so that it can be compared with its simulation.
+
+    Attributes:
+        batch: Seconds of a mini-batch on every device: it takes at least so long, and reports just that.
+        model: Seconds of a model between a node and its parent.
+        slack: Seconds by which deadlines strike later than they say: what this machine needs besides.
+    """
+
+    batch: float
+    model: float
+    slack: float = 0.0
+
+
+@dataclass(frozen=True)
 class Charter:
     """Everything that a node is told.
 
@@ -59,8 +76,7 @@ class Charter:
         limits: Of every node.
         patience: Seconds that a parent waits for a lost child before it counts as gone.
         compress: How models travel.
-        scripted: Times that devices report instead of what they measure: seconds of a mini-batch, and of a model on its
-            way to or from the parent (None: they measure). For comparing a fleet with its simulation.
+        script: Times that devices report instead of what they measure (None: they measure).
     """
 
     run: str
@@ -69,7 +85,7 @@ class Charter:
     limits: Limits = field(default_factory=Limits)
     patience: float = 10.0
     compress: Compress = "none"
-    scripted: tuple[float, float] | None = None
+    script: Script | None = None
 
     @property
     def cloud(self) -> int:
@@ -84,12 +100,7 @@ class Charter:
 
     def plan(self) -> Plan:
         """Return the policies of every node."""
-        fleet = self.experiment.fleet
-        setting = Setting(
-            fleet.devices, fleet.edges, self.card.n_classes, self.experiment.training.updates, fleet.fraction,
-            getattr(self.experiment.world.mobility, "stay", 1.0),
-        )  # fmt: skip
-        return self.experiment.methods[0].plan(setting)
+        return plan_of(self.experiment, self.card.n_classes)
 
     def to_bytes(self) -> bytes:
         """Write it down."""
@@ -101,7 +112,7 @@ class Charter:
             "limits": self.limits.to_plain(),
             "patience": self.patience,
             "compress": self.compress,
-            "scripted": self.scripted,
+            "script": None if self.script is None else asdict(self.script),
         }
         return json.dumps(table, sort_keys=True).encode()
 
@@ -121,7 +132,7 @@ class Charter:
             return Charter(
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
                 Limits.build(table["limits"]), float(table["patience"]), table["compress"],
-                None if table["scripted"] is None else (float(table["scripted"][0]), float(table["scripted"][1])),
+                None if table["script"] is None else Script(**table["script"]),
             )  # fmt: skip
         except ConfigError as error:
             raise ProtocolError(f"The fleet's charter cannot be followed here: {error}") from error
@@ -143,3 +154,29 @@ def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int
         str(known.get("kind") or "classification"), experiment.task.loss,
         tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params, tuple(module.state_dict()),
     )  # fmt: skip
+
+
+def rounds_reports(experiment: Experiment, n_classes: int) -> bool:
+    """Tell whether an experiment asks for 8-bit reports (``local = { kind = "q8" }``)."""
+    return isinstance(_whole_plan(experiment, n_classes).local, Quantised)
+
+
+def plan_of(experiment: Experiment, n_classes: int) -> Plan:
+    """Return the policies of an experiment's (only) method; 8-bit reports are left to whoever sends them."""
+    plan = _whole_plan(experiment, n_classes)
+    if any(isinstance(rules.merge, SecureMerge) for rules in (plan.root, plan.edge, plan.middle)):
+        raise ConfigError(
+            "merge.kind = 'secure': a simulation runs the protocol between its nodes, a real fleet does not yet: the "
+            "edge would see every model. Use local = { kind = 'private', ... } to hide them, or another merge."
+        )
+    local = plan.local
+    return replace(plan, local=local.inner) if isinstance(local, Quantised) else plan
+
+
+def _whole_plan(experiment: Experiment, n_classes: int) -> Plan:
+    fleet, mobility = experiment.fleet, experiment.world.mobility
+    setting = Setting(
+        fleet.devices, fleet.edges, n_classes, experiment.training.updates, fleet.fraction,
+        getattr(mobility, "stay", 1.0 if mobility.kind == "none" else 0.0),
+    )  # fmt: skip
+    return experiment.methods[0].plan(setting)

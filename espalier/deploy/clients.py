@@ -99,6 +99,7 @@ class ClientLearner:
         )  # fmt: skip
         state = self._client.fit(self._state(lesson.start), work)
         vector = self._spec.flatten(dict(state), self._dtype)
+        self.samples = max(1, int(self._client.samples()))  # some know only now
         return Learnt(vector, math.nan, None, training.batches(self.samples, lesson.updates))
 
     def trial(self, device: int, epochs: int) -> float:
@@ -154,7 +155,7 @@ class FlowerAdapter:
         self._samples = 0
 
     def samples(self) -> int:
-        """Return the number of examples: the client's own attribute, or what its last fit or evaluate said."""
+        """Return the number of examples that the last fit told; before it, what the client's attributes show."""
         if not self._samples:
             self._samples = self._told_samples()
         return self._samples

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from espalier.core.address import Address, host_of, level_of
-from espalier.core.errors import ProtocolError
+from espalier.core.address import Address, host_of
+from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.store import Ref
+from espalier.deploy.arranger import Arranger
 from espalier.deploy.engine import Engine, save_models
 from espalier.deploy.items import Score, Work
 from espalier.deploy.members import Member
@@ -54,9 +55,7 @@ class Conductor:
         self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
         self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
-        self._moving: dict[int, int] = plain.get("moving", {})
-        self._parents: dict[Address, Address | None] = plain.get("parents", {})
-        self._told: set[int] = plain.get("told", set())
+        self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.traffic: dict[tuple[str, str, str], int] = {}
         #: at the end: who has not given account yet, and until when they are waited for
@@ -64,7 +63,8 @@ class Conductor:
         self._account_by = 0.0
         #: whether the bytes must be counted anew before the last evaluation
         self.wants_count = False
-        self._closing = any(isinstance(w.action, Score) and w.action.data["last"] for w in engine.works.values())
+        scores = [w.action for w in engine.works.waiting.values() if isinstance(w.action, Score)]
+        self._closing = any(score.data["last"] for score in scores)
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
         fleet = experiment.fleet
@@ -78,69 +78,27 @@ class Conductor:
     def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
         """Hosts came or went: note it, begin the run when enough are there."""
         engine, directory = self.engine, self.engine.directory
-        self._spread_word(joined, gone)
+        self.tree.changed(joined, gone, self.started)
         for member in joined:
-            self._note_parent(member.address)
-            if self._moving.get(member.address) == member.via:
-                del self._moving[member.address]
-                engine.settled(-1 - member.address, 1)
-            if member.role == "edge" and directory.groups():
-                engine.say(member.address, "groups", groups=directory.groups())
             if member.role == "device" and self.started and engine.plan.starts == "device":
                 engine.say(member.address, "start")
-            parent = directory.parent(member.address)
-            if parent is not None and member.address in directory.placed and host_of(parent) != engine.me:
-                engine.say(host_of(parent), "reborn", host=member.address)
         for host in gone:
             self.recorder.event(engine.now(), "gone", host, {})
-            engine.lost(host)
-            for node, parent in list(self._parents.items()):
-                if parent is None:
-                    continue
-                if host_of(node) == host and host_of(parent) not in (host, engine.me):
-                    engine.say(host_of(parent), "release", child=node)
-                elif host_of(parent) == host != host_of(node) and level_of(parent) and directory.plants:
-                    # its head is gone: back to where its link leads
-                    engine.say(host_of(node), "place", node=node, parent=None)
-                self._note_parent(node)
         present = sum(m.role == "device" for m in directory.members.values())
         if not self.started and present >= self._start_with:
             self._start()
 
-    def _spread_word(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
-        """Tell devices of each other, where they may have to do with each other."""
-        engine, members = self.engine, self.engine.directory.members
-        devices = {h: m for h, m in members.items() if m.role == "device"}
-        if engine.directory.plants and not any(m.aggregates for m in devices.values()):
-            return
-        news = [m.to_plain() for m in joined if m.role == "device"]
-        lost = [h for h in gone if engine.directory.is_device(h)]
-        fresh = {m.address for m in joined if m.address not in self._told}
-        for host in devices:
-            known = host in self._told and host not in fresh
-            told = news if known else [m.to_plain() for m in devices.values()]
-            if self.started and (told or lost):
-                engine.say(host, "roster", joined=told, gone=lost)
-        self._told = set(devices) if self.started else set()
-
-    def _note_parent(self, node: Address) -> None:
-        tree = self.engine.directory.tree
-        parent = tree.parent(node)
-        if self._parents.get(node, -1) != parent:
-            self._parents[node] = parent
-            group = tree.group(node) if self.engine.directory.is_device(node) else ALL
-            self.recorder.move(self.engine.now(), node, parent, group)
-            if self.engine.directory.is_device(node):
-                edge = (self.engine.directory.members[node].via if parent is not None else 0) - tree.n_devices
-                cells = np.zeros(self.engine.charter.card.n_cells, dtype="<i4").tobytes()
-                self.recorder.devices([(node, edge, int(tree.samples[node]), cells)])
-
     def _start(self) -> None:
         engine = self.engine
+        if not engine.directory.plants and not any(m.aggregates for m in engine.directory.members.values()):
+            raise ConfigError(
+                "The devices of this method make their tree themselves, and none of them may be head of a cluster: "
+                "start some with --head and --listen."
+            )
         self.started = True
         devices = sorted(m.address for m in engine.directory.members.values() if m.role == "device")
         self.recorder.event(engine.now(), "started", None, {"devices": len(devices)})
-        self._spread_word((), ())
+        self.tree.introduce((), (), True)
         self.measure()
         if engine.plan.starts == "root":
             engine.begin(engine.me, Started())
@@ -148,61 +106,9 @@ class Conductor:
             for device in devices:
                 engine.say(device, "start")
 
-    # -- the tree --------------------------------------------------------------------------------------------
-
     def arranged(self, node: Address, arrange: Arrange) -> None:
-        """Change the tree and the groups; rounds open when everybody concerned has confirmed it."""
-        engine, directory = self.engine, self.engine.directory
-        if arrange.root is not None and arrange.root != directory.tree.root:
-            directory.tree.root = arrange.root
-            for host in self._hosts():
-                engine.say(host, "root", root=arrange.root)
-        for child, parent in arrange.parents.items():
-            self._place(child, parent, node)
-        changed = {int(d): g for d, g in arrange.groups.items() if directory.group(d) != g}
-        if changed:
-            directory.set_groups(changed)
-            for device, group in changed.items():
-                self.recorder.move(engine.now(), device, directory.parent(device), group)
-            heads = {host_of(p) for p in directory.placed.values()}
-            for host in self._hosts():
-                if host >= directory.n_devices or host in heads:
-                    engine.settle(host, engine.say(host, "groups", groups=changed))
-
-    def _hosts(self) -> list[int]:
-        return sorted(h for h in self.engine.directory.members if h != self.engine.me)
-
-    def _place(self, node: Address, parent: Address | None, by: Address) -> None:
-        """Put a node somewhere, and tell the hosts concerned (but not the one that chose it itself)."""
-        engine, directory = self.engine, self.engine.directory
-        old, member = directory.parent(node), directory.members.get(host_of(node))
-        if old == parent or member is None:
-            return
-        over = directory.members.get(host_of(parent)) if parent is not None else None
-        if over is not None and over.role == "edge" and level_of(node) == 0 and member.via != parent:
-            # the link itself moves: the new edge greets it, and the old one hears of it
-            self._moving[node] = over.address
-            engine.settle(-1 - node, 1)
-            number = engine.say(
-                node, "place", node=node, parent=parent, endpoint=over.endpoint, name=over.name, relink=True
-            )
-            engine.settle(node, number)
-            return
-        engine.tell(directory.place(node, parent))
-        self._note_parent(node)
-        host = host_of(node)
-        told: list[tuple[int, int]] = []
-        endpoint, name = (over.endpoint, over.name) if over is not None else ("", "")
-        if host not in (engine.me, host_of(by)):
-            told.append((host, engine.say(host, "place", node=node, parent=parent, endpoint=endpoint, name=name)))
-        if parent is not None and host_of(parent) not in (engine.me, host_of(by)):
-            samples = directory.samples(node)
-            told.append((host_of(parent), engine.say(
-                host_of(parent), "adopt", child=node, parent=parent, samples=samples, name=member.name)))  # fmt: skip
-        if old is not None and host_of(old) not in (engine.me, host):
-            told.append((host_of(old), engine.say(host_of(old), "release", child=node)))
-        for dest, number in told:
-            engine.settle(dest, number)
+        """The root wants the tree or the groups changed."""
+        self.tree.arrange(node, arrange)
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
@@ -231,10 +137,10 @@ class Conductor:
         """The run is over: nothing more happens to nodes; when everybody has given account, evaluate once more."""
         if not self.ending:
             self.ending = self.engine.frozen = True
-            self._accounts = set(self._hosts())
+            self._accounts = set(self.tree.hosts())
             self._account_by = self.engine.now() + ACCOUNT
             self.wants_count = True
-            for host in self._hosts():
+            for host in self.tree.hosts():
                 self.engine.say(host, "account")
             self._accounted()
 
@@ -283,7 +189,7 @@ class Conductor:
                 parents = {int(n): None if p is None else int(p) for n, p in data["parents"].items()}
                 if any(host_of(n) != origin for n in parents) or data["groups"]:
                     raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
-                self.arranged(origin, Arrange(parents, {}, data["root"]))
+                self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
             case "notes":
                 self._noted(origin, data)
             case _:
@@ -312,7 +218,7 @@ class Conductor:
         root = engine.served.get(engine.directory.tree.root, {})
         model = root.get(ALL) if root else engine.store.initial()
         models = (model,) if model is not None and engine.plan.clock == "root" else ()
-        engine.assign(engine.me, Score(models, {"round": self.round, "time": engine.now(), "last": last}))
+        engine.works.assign(engine.me, Score(models, {"round": self.round, "time": engine.now(), "last": last}))
 
     def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
         """Write an evaluation down."""
@@ -364,7 +270,7 @@ class Conductor:
         engine = self.engine
         root = engine.directory.tree.root
         save_models(engine, engine.served.get(root, {}), self.directory / "models", "global")
-        for host in self._hosts():
+        for host in self.tree.hosts():
             engine.say(host, "finish")
         self.finished = True
         self.recorder.commit()
@@ -386,8 +292,7 @@ class Conductor:
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
                 "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
-                "moving": self._moving, "parents": self._parents, "last": self.last, "told": self._told,
-                "rows": self.recorder.watermarks(),
+                "tree": self.tree.to_plain(), "last": self.last, "rows": self.recorder.watermarks(),
             },
         )  # fmt: skip
         self.engine.journal.put("registry", self.registry.known)

@@ -137,7 +137,7 @@ class Desk:
         directory.at_work.discard(sender)
         self._handed.get(sender, {}).pop(report.order, None)
         member = directory.members.get(sender)
-        if member is None or not report.models or engine.charter.scripted is not None:
+        if member is None or not report.models or engine.charter.script is not None:
             return
         way = max(0.0, (report.download + engine.now() - report.sent) / 2)
         batches = engine.charter.experiment.training.batches(member.samples, report.updates)

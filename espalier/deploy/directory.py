@@ -18,8 +18,11 @@ from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
 from espalier.core.seeds import stream
 from espalier.core.store import ModelStore, Ref
 from espalier.core.tree import NOBODY, Tree
+from espalier.deploy.learner import system_rng
 from espalier.deploy.members import Member
 
+#: draws that whoever knows the run's seed must not be able to repeat (`espalier.policies.privacy`)
+SECRET = ("private", "privacy")
 #: events for nodes of this host
 Told = list[tuple[Address, Event]]
 #: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
@@ -194,8 +197,8 @@ class Directory:
         return node in self.at_work
 
     def rng(self, *path: str | int) -> np.random.Generator:
-        """Return the algorithm's generator at an address."""
-        return stream(self.seed, "algorithm", *path)
+        """Return the algorithm's generator at an address; for noise that hides something, the system's."""
+        return system_rng() if path[0] in SECRET else stream(self.seed, "algorithm", *path)
 
     def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
         """Return accuracies of models on a node's own set."""

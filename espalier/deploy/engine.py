@@ -20,8 +20,7 @@ from safetensors.torch import save as to_bytes
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.codec import pack, refs_in, unpack
-from espalier.core.device import Device
-from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.errors import ProtocolError
 from espalier.core.messages import (
     ALL,
     Action,
@@ -34,13 +33,11 @@ from espalier.core.messages import (
     Event,
     Lost,
     Measure,
-    Measured,
     Record,
     Send,
     Serve,
     SetDeadline,
     Train,
-    Trained,
 )
 from espalier.core.method import Node, Watcher
 from espalier.core.policies import Rules
@@ -58,18 +55,16 @@ from espalier.deploy.items import (
     Joined,
     Linked,
     Restarted,
-    Score,
     Steward,
-    Tell,
     Timer,
-    Work,
     Worked,
 )
 from espalier.deploy.journal import Journal
-from espalier.deploy.learner import Learner, Learnt, Lesson
+from espalier.deploy.learner import Learner
 from espalier.deploy.letters import Arrival
 from espalier.deploy.members import Member
 from espalier.deploy.store import EagerStore
+from espalier.deploy.works import Works
 from espalier.simulator.checkpoint import atomic_write
 
 #: what a node's code raises when a message does not hold what it should
@@ -95,20 +90,19 @@ class Engine:
         structure = self.plan.root.structure
         self.directory = Directory(
             me.address, fleet.devices, fleet.edges, charter.seed, cloud=charter.cloud,
-            flat=structure.flat, plants=structure.plants(), store=self.store, judge=self._judge,
+            flat=structure.flat, plants=structure.plants(), store=self.store,
+            judge=lambda refs, where, node, what: self.works.judge(refs, where, node, what),
         )  # fmt: skip
-        self.directory.tellers["pretraining_accuracy"] = self._pretrained
+        self.works = Works(self)
+        self.directory.tellers["pretraining_accuracy"] = self.works.pretrained
         self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
         self.desk = Desk(self)
         self.steward: Steward
         self.nodes: dict[Address, Node] = {}
         self._queue: deque[tuple[Address, Event]] = deque()
         plain = journal.get("engine") or {}
-        self.works: dict[int, Work] = {w[0]: Work.of_plain(w) for w in plain.get("works", ())}
         self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
         self._count: int = plain.get("count", 0)
-        self._jobs: dict[Address, int] = plain.get("jobs", {})
-        self._asked: dict[Address, int] = plain.get("asked", {})
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
         self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
         #: the run is over: nothing more happens to nodes
@@ -131,7 +125,7 @@ class Engine:
 
     def resume(self) -> Effects:
         """Return what an earlier life left undone."""
-        effects = Effects(works=list(self.works.values()), timers=list(self.timers.values()))
+        effects = Effects(works=list(self.works.waiting.values()), timers=list(self.timers.values()))
         for dest in self.desk.mail.waiting:
             effects.replaced[dest] = self.desk.letters_to(dest)
         return effects
@@ -170,9 +164,7 @@ class Engine:
                 if timer is not None:
                     self._queue.append((timer.node, timer.event))
             case Worked(work=number, result=result, seconds=seconds):
-                self._worked(number, result, seconds)
-            case Tell(node=node, event=event):
-                self._queue.append((node, event))
+                self.works.done(number, result, seconds)
             case Call(what=what):
                 what()
 
@@ -213,6 +205,10 @@ class Engine:
     def begin(self, node: Address, event: Event) -> None:
         """Give a node an event."""
         self._queue.append((node, event))
+
+    def touch(self, node: Address) -> None:
+        """A node's state was changed: it is written with the next transaction."""
+        self._touched.add(node)
 
     def reborn(self, host: int) -> None:
         """A host that reports here, though it is not linked here, came back without its memory."""
@@ -261,7 +257,7 @@ class Engine:
             case Send(message=message):
                 self.desk.send(message)
             case Train() | Measure():
-                self._work(address, action)
+                self.works.ask(address, action)
             case SetDeadline(seconds=seconds, key=key, number=number):
                 self._set(address, seconds, Deadline(key, number))
             case Serve(models=models):
@@ -280,7 +276,8 @@ class Engine:
             self._queue.append((address, event))
             return
         self._count += 1
-        timer = Timer(self._count, address, event, self.now() + (SETTLE if waits else seconds), waits)
+        late = 0.0 if self.charter.script is None else self.charter.script.slack
+        timer = Timer(self._count, address, event, self.now() + (SETTLE if waits else seconds + late), waits)
         self.timers[timer.id] = timer
         self.effects.timers.append(timer)
 
@@ -297,84 +294,6 @@ class Engine:
                 del self.timers[timer.id]
                 self._queue.append((timer.node, timer.event))
 
-    # -- work ----------------------------------------------------------------------------------------------
-
-    def _work(self, address: Address, action: Train | Measure) -> None:
-        if not self.directory.is_device(address):
-            raise ProtocolError(f"Node {address} has no data to train on: only devices train.")
-        counts = self._jobs if isinstance(action, Train) else self._asked
-        number = counts.get(address, 0)
-        counts[address] = number + 1
-        if isinstance(self.node(address), Device):
-            # a device minds only its newest order
-            for old in [w.id for w in self.works.values() if w.node == address and not isinstance(w.action, Score)]:
-                del self.works[old]
-        self.assign(address, action, number)
-
-    def assign(self, address: Address, action: Train | Measure | Score, number: int = 0) -> None:
-        """Give the worker something to do."""
-        self._count += 1
-        work = Work(self._count, address, action, number, self.now())
-        self.works[work.id] = work
-        self.effects.works.append(work)
-
-    def perform(self, work: Work) -> Callable[[], Any] | None:
-        """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it now)."""
-        if work.id not in self.works:
-            return None
-        action, learner = work.action, self.learner
-        if isinstance(action, Train):
-            vector = self.store.vector
-            lesson = Lesson(
-                work.node, work.number, vector(action.start), action.updates, action.clock,
-                None if action.anchor is None else vector(action.anchor), action.mu,
-                None if action.memory is None else self.store.memory(action.memory), action.keep_memory, action.args,
-            )  # fmt: skip
-            return lambda: learner.train(lesson)
-        vectors = [self.store.vector(r) for r in action.models]
-        if isinstance(action, Score):
-            return lambda: learner.score(vectors, "test")
-        rng = self.directory.rng("statistic", action.what, work.node, work.number)
-        return lambda: learner.measure(action.what, vectors, action.args, rng)
-
-    def _worked(self, number: int, result: Any, seconds: float) -> None:
-        work = self.works.pop(number, None)
-        if work is None:
-            return
-        if isinstance(result, Exception):
-            self._stumbled(work, result)
-            return
-        if isinstance(work.action, Score):
-            self.steward.scored(work, result)
-            return
-        if self.charter.scripted is not None and isinstance(result, Learnt):
-            seconds = self.charter.scripted[0] * result.batches
-        self.steward.worked(work, seconds)
-        token = work.action.token
-        if isinstance(result, Learnt):
-            ref = self.store.learnt(result.vector, result.loss, result.memory)
-            if result.batches:
-                mine = self.directory.members[self.me]
-                self.directory.members[self.me] = replace(mine, seconds_per_batch=seconds / result.batches)
-            self._queue.append((work.node, Trained(token, ref, seconds, work.action.updates)))
-        else:
-            self._queue.append((work.node, Measured(token, result, seconds)))
-
-    def _stumbled(self, work: Work, error: Exception) -> None:
-        """A training failed: nobody need wait for it; the device takes part again from the next round on."""
-        self.steward.recorded(work.node, "failed", {"why": f"{type(error).__name__}: {error}"})
-        if isinstance(work.action, Score):
-            return
-        parent = self.directory.parent(work.node)
-        node = self.node(work.node)
-        order = node.state.order if isinstance(node, Device) else None
-        waiting = {host_of(a) for a in (parent, None if order is None else order.sender) if a is not None}
-        if isinstance(node, Device):
-            node.state.order = None
-            self._touched.add(work.node)
-        for host in sorted(waiting):
-            self.say(host, "stumbled", node=work.node)
-
     def stumbled(self, child: Address) -> None:
         """A child has given up its order: it counts as gone and come again."""
         self.directory.at_work.discard(child)
@@ -387,29 +306,6 @@ class Engine:
             if mine:
                 self._queue.append((address, ChildJoined(child)))
 
-    # -- evaluating ----------------------------------------------------------------------------------------
-
-    def _judge(self, refs: Sequence[Ref], where: str, node: Address, what: str) -> list[float]:
-        found: list[dict[str, float]] = []
-        if host_of(node) == self.me:
-            found = self.learner.score([self.store.vector(r) for r in refs], where)
-        if not found:
-            raise ConfigError(
-                f"Node {node} has no set {where!r} to evaluate models on; give it one with --data (x_test and y_test)."
-            )
-        main = "loss" if what == "loss" else next(n for n in found[0] if n != "loss")
-        return [f[main] for f in found]
-
-    def _pretrained(self, device: Address, epochs: int) -> float:
-        """Return how well this device's data alone teach the initial model; tried out once."""
-        if host_of(device) != self.me:
-            raise ConfigError(f"Host {self.me} cannot tell how well node {device} trains.")
-        kept = self.journal.get("pretrained") or {}
-        if epochs not in kept:
-            kept[epochs] = self.learner.trial(device, epochs)
-            self.journal.put("pretrained", kept)
-        return float(kept[epochs])
-
     def _rejected(self, ref: int) -> None:
         self.steward.recorded(None, "rejected", {"model": ref, "why": "it has numbers that are not finite"})
 
@@ -421,7 +317,7 @@ class Engine:
         self.desk.held(found)
         for node in self.nodes.values():
             refs_in(node.state, found)
-        refs_in([w.to_plain() for w in self.works.values()], found)
+        self.works.held(found)
         refs_in(self.served, found)
         return found
 
@@ -433,13 +329,13 @@ class Engine:
         self._touched.clear()
         self.store.keep_only(self.held())
         self.desk.save()
+        self.works.save()
         journal.put("directory", self.directory.save())
         journal.put(
             "engine",
             {
-                "works": [w.to_plain() for w in self.works.values()],
-                "timers": [t.to_plain() for t in self.timers.values()], "count": self._count, "jobs": self._jobs,
-                "asked": self._asked, "settling": self._settling, "served": self.served,
+                "timers": [t.to_plain() for t in self.timers.values()], "count": self._count,
+                "settling": self._settling, "served": self.served,
             },
         )  # fmt: skip
 

@@ -1,12 +1,15 @@
 """A whole fleet on this machine, every node a process of its own with its own certificate: for trying out and testing.
 
-with LocalFleet(experiment, directory) as fleet:
-fleet.start()
-fleet.wait()
+Whatever happens, its processes end with the block::
+
+    with LocalFleet(experiment, directory) as fleet:
+        fleet.start()
+        fleet.wait()
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -20,12 +23,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from espalier.core.errors import ConfigError, EspalierError, RunError
+from espalier.data.partition import Partition
 from espalier.deploy import certs
-from espalier.deploy.holdings import imported
-from espalier.deploy.launch import CloudOptions, Options, run, wait_for_file
+from espalier.deploy.charter import plan_of
+from espalier.deploy.launch import CloudOptions, Options, plug_in, run
 from espalier.deploy.ops import ask
 from espalier.experiment import Experiment
+from espalier.policies.d2d.structure import CoOptimisation
+from espalier.world.protocols import Shape
 
 LOCAL = "127.0.0.1"
 #: seconds that a node may take to start, or to stop
@@ -34,8 +42,8 @@ _PARENT_DEATH = 1
 
 
 @dataclass(frozen=True)
-class Member:
-    """One node of a local fleet."""
+class Planned:
+    """One node of a local fleet: its name, how it is started, and under whom."""
 
     name: str
     options: Options
@@ -73,12 +81,13 @@ class LocalFleet:
         """
         self.experiment, self.directory = experiment, directory
         self._ca = ca or directory / "ca"
+        CloudOptions(experiment, **cloud)  # a wrong name is told here, not by a process that ends
         self._cloud = cloud
         self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level, "plugins": plugins}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["espalier.deploy.preload"])
         self.processes: dict[str, BaseProcess] = {}
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, Planned] = {}
         fleet = experiment.fleet
         self._add("cloud", "cloud", None, listen=f"{LOCAL}:0", ops="0")
         above = ["cloud"]
@@ -91,21 +100,19 @@ class LocalFleet:
         for i in range(fleet.edges):
             options = {"listen": f"{LOCAL}:0", "number": i, **edge(i)}
             self._add(f"edge-{i}", "edge", above[i * len(above) // fleet.edges], **options)
-        places = self._places()
+        # places and heads are the simulated fleet's
+        data = experiment.dataset(data_dir)
+        parted = experiment.split(data, experiment.seeds[0])
+        heads = _heads(experiment, data.n_classes, parted)
         for i in range(fleet.devices):
-            self._add(f"device-{i}", "device", f"edge-{places[i]}", **{"number": i, **device(i)})
-
-    def _places(self) -> list[int]:
-        """Return the edge of every device: the partition's, so that a real fleet is the simulated one."""
-        data = self.experiment.dataset(self._common["data_dir"])  # type: ignore[arg-type]
-        parted = self.experiment.split(data, self.experiment.seeds[0])
-        return [int(e) for e in parted.edge]
+            able = {"aggregates": True, "listen": f"{LOCAL}:0"} if i in heads else {}
+            self._add(f"device-{i}", "device", f"edge-{parted.edge[i]}", **{"number": i, **able, **device(i)})
 
     def _add(self, name: str, role: str, parent: str | None, **options: Any) -> None:
         where = self.directory / name
         common = {**self._common, "log_file": where / "node.log", "directory": where}
         found = Options(certs=self._ca / name, **{**common, **options})
-        self.members[name] = Member(name, found, parent)
+        self.members[name] = Planned(name, found, parent)
         where.mkdir(parents=True, exist_ok=True)
         if not (self._ca / "ca.key").exists():
             certs.init(self._ca)
@@ -137,9 +144,12 @@ class LocalFleet:
             # children look for a node where it was
             options = replace(options, listen=f"{LOCAL}:{self._ports()[name]}")
         cloud = {"table": self.experiment.to_plain(), **self._cloud} if name == "cloud" else None
-        process = self._context.Process(target=_node, args=(options, cloud), name=name, daemon=False)
+        self.processes[name] = self._begin(name, options, cloud)
+
+    def _begin(self, name: str, options: Options, cloud: dict[str, Any] | None) -> BaseProcess:
+        process = self._context.Process(target=run_node, args=(options, cloud), name=name, daemon=False)
         process.start()
-        self.processes[name] = process
+        return process
 
     def _ports(self) -> dict[str, str]:
         found = {}
@@ -152,7 +162,10 @@ class LocalFleet:
     def endpoint(self, name: str) -> str:
         """Return where a node listens, as soon as it does."""
         process = self.processes[name]
-        text = wait_for_file(self.directory / name / "endpoint", SLOW, process.is_alive)
+        text = _read_when_there(self.directory / name / "endpoint", process.is_alive)
+        if text is None:
+            fate = "does not listen" if process.is_alive() else f"ended with code {process.exitcode}"
+            raise RunError(f"{name} {fate}; look at {self.directory}/{name}/node.log.")
         (self.directory / name / "port").write_text(text.rpartition(":")[2])
         return text
 
@@ -168,7 +181,7 @@ class LocalFleet:
         """Wait until the run is over.
 
         Raises:
-            RunError: It is not over in time, or the cloud failed.
+            RunError: It is not over in time, or a node failed (one that was killed may be started again).
         """
         until = time.monotonic() + seconds
         while self.processes["cloud"].is_alive():
@@ -176,14 +189,18 @@ class LocalFleet:
                 raise RunError(f"The fleet is not done after {seconds:g} s; look at {self.directory}/*/node.log.")
             if progress is not None:
                 progress(self)
+            self._notice_failures()
             self.processes["cloud"].join(0.05 if progress is None else 0.5)
-        code = self.processes["cloud"].exitcode
-        if code != 0:
-            raise RunError(f"The cloud ended with code {code}; look at {self.directory}/cloud/node.log.")
+        self._notice_failures()
         for name, process in self.processes.items():
             process.join(max(0.0, min(15.0, until - time.monotonic())))
             if process.is_alive():
                 raise RunError(f"{name} goes on although the run is over.")
+
+    def _notice_failures(self) -> None:
+        for name, process in self.processes.items():
+            if process.exitcode is not None and process.exitcode > 0:
+                raise RunError(f"{name} ended with code {process.exitcode}; look at {self.directory}/{name}/node.log.")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node; wait for its end if it is a deadly one."""
@@ -236,13 +253,31 @@ class LocalFleet:
         self.stop()
 
 
-def _node(options: Options, cloud: dict[str, Any] | None) -> None:
+def _heads(experiment: Experiment, n_classes: int, parted: Partition) -> set[int]:
+    """Return the devices that may be heads of others, where the method has such: those that the world says."""
+    structure = plan_of(experiment, n_classes).root.structure
+    if structure.plants() and not isinstance(structure, CoOptimisation):
+        return set()
+    shape = Shape(parted.n_devices, parted.n_edges, experiment.seeds[0], home=parted.edge)
+    return {int(d) for d in np.flatnonzero(experiment.world.capability.mask(shape))}
+
+
+def _read_when_there(path: Path, goes_on: Callable[[], bool]) -> str | None:
+    """Return the text of a file as soon as it is there; None if that takes too long or has become pointless."""
+    until = time.monotonic() + SLOW
+    while time.monotonic() < until and goes_on():
+        with contextlib.suppress(OSError):
+            return path.read_text()
+        time.sleep(0.01)
+    return None
+
+
+def run_node(options: Options, cloud: dict[str, Any] | None) -> None:
     """Run one node in a process of its own."""
     die_with_parent()
     conducting = None
     try:
-        for name in options.plugins:
-            imported(f"{name}:__name__", "--plugin")
+        plug_in(options.plugins)
         if cloud is not None:
             conducting = CloudOptions(Experiment.build(cloud.pop("table")), **cloud)
         run(options, conducting)

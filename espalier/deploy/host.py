@@ -7,28 +7,24 @@ timers and the worker. The engine runs in a thread of its own, one batch of item
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.errors import ConfigError
 from espalier.deploy import wire
-from espalier.deploy.bench import Bench
 from espalier.deploy.certs import Bundle
 from espalier.deploy.charter import Charter
 from espalier.deploy.clock import FleetClock
 from espalier.deploy.conductor import Conductor
+from espalier.deploy.driver import Driver
 from espalier.deploy.engine import Engine
+from espalier.deploy.follower import Follower
 from espalier.deploy.gate import Gate
 from espalier.deploy.items import Call, Due, Effects, Item, Linked
 from espalier.deploy.journal import Journal
-from espalier.deploy.learner import Learner
 from espalier.deploy.limits import Limits
 from espalier.deploy.log import Log
 from espalier.deploy.mail import Postman
@@ -39,46 +35,13 @@ from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.reception import Reception
 from espalier.deploy.registry import Registry, read_names
 from espalier.deploy.roster import Roster
+from espalier.deploy.settings import Settings
 from espalier.deploy.tally import Tally
-from espalier.deploy.transport import Link, Server
+from espalier.deploy.transport import Server
 from espalier.deploy.uplink import Uplink
-from espalier.deploy.vassal import Vassal
+from espalier.deploy.worker import Worker
 
 T = TypeVar("T")
-
-#: items that are one transaction at most
-BATCH = 256
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the operator of a node says.
-
-    Attributes:
-        learner: Makes the learner once charter and address are known.
-        directory: Where the node's state is kept; None keeps it in memory (a restart begins anew).
-        listen: ``host:port`` for children and peers; None: nobody can link to this node.
-        advertise: ``host:port`` under which others reach it, if not as it listens.
-        parents: Where to go, first choice first: (name or None, ``host:port``). None for the cloud.
-        wish: The number that the node would like.
-        aggregates: Whether a device may run an aggregator.
-        charter: The cloud's: what the fleet does.
-        start_with: The cloud's: the run begins when so many devices are there.
-        allow: The cloud's: a file with the names that may join.
-        crl: The cloud's: the list of revoked certificates, looked at while it runs.
-    """
-
-    learner: Callable[[Charter, int], Learner]
-    directory: Path | None = None
-    listen: str | None = None
-    advertise: str | None = None
-    parents: tuple[tuple[str | None, str], ...] = ()
-    wish: int = -1
-    aggregates: bool = False
-    charter: Charter | None = None
-    start_with: int = 1
-    allow: Path | None = None
-    crl: Path | None = None
 
 
 class Host:
@@ -90,7 +53,7 @@ class Host:
         self.clock = FleetClock()
         self.roster = Roster()
         self.engine: Engine | None = None
-        self.steward: Vassal | Conductor | None = None
+        self.steward: Follower | Conductor | None = None
         self.charter: Charter | None = settings.charter
         self.registry: Registry | None = None
         self.post: Post | None = None
@@ -105,15 +68,13 @@ class Host:
         self.stopping = False
         self.refusals = 0
         self.model_bytes = 0
-        self._thread = ThreadPoolExecutor(1, "espalier-engine")
-        self._bench = Bench(self)
-        self._items: asyncio.Queue[Item] = asyncio.Queue()
+        self._driver = Driver()
+        self._worker = Worker(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failed: asyncio.Future[None]
         self._stop = asyncio.Event()
         self._journal: Journal
         self._self: dict[str, int] = {}
-        self._answers: list[tuple[asyncio.Future[Any], Any]] = []
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -124,7 +85,7 @@ class Host:
             EspalierError: What the operator must mend.
         """
         self._failed = asyncio.get_running_loop().create_future()
-        self._journal = await self._in_engine(lambda: Journal(self.settings.directory))
+        self._journal = await self._driver.at_once(lambda: Journal(self.settings.directory))
         try:
             await self._wake_up()
             if self.settings.listen is not None:
@@ -134,7 +95,7 @@ class Host:
             if self.settings.parents:
                 self.uplink = Uplink(self, list(self.settings.parents))
                 self.spawn(self.uplink.run())
-            self.spawn(self._drive())
+            self.spawn(self._driver.run(lambda: self.engine, self._carry_out))
             self.spawn(self._tick())
             stop = asyncio.create_task(self._stop.wait())
             waited: set[asyncio.Future[Any]] = {stop, self._failed}
@@ -177,11 +138,11 @@ class Host:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.postman is not None:
             await self.postman.close()
-        self._bench.close()
+        self._worker.close()
         journal = getattr(self, "_journal", None)
         if journal is not None:
-            await self._in_engine(self._close)
-        self._thread.shutdown()
+            await self._driver.at_once(self._close)
+        self._driver.close()
         if not self._failed.done():
             self._failed.cancel()
 
@@ -194,24 +155,24 @@ class Host:
 
     async def _wake_up(self) -> None:
         """Go on from an earlier life, or (at the cloud) begin."""
-        kept = await self._in_engine(lambda: self._journal.get("host"))
+        kept = await self._driver.at_once(lambda: self._journal.get("host"))
         self._self = kept or {"life": secrets.randbits(63), "stamp": 0}
-        self.names = await self._in_engine(lambda: self._journal.get("names")) or {}
+        self.names = await self._driver.at_once(lambda: self._journal.get("names")) or {}
         if self.settings.charter is not None:
             await self._begin_run(self.settings.charter)
         else:
-            charter = await self._in_engine(lambda: self._journal.get("charter"))
+            charter = await self._driver.at_once(lambda: self._journal.get("charter"))
             if charter is not None:
                 await self._build(Charter.of_bytes(charter), self._self["address"])
 
     async def _begin_run(self, charter: Charter) -> None:
         fleet = charter.experiment.fleet
-        epoch = await self._in_engine(lambda: self._journal.get("epoch"))
+        epoch = await self._driver.at_once(lambda: self._journal.get("epoch"))
         if epoch is None:
             epoch = time.time()
-            await self._in_engine(lambda: self._journal.put("epoch", epoch))
+            await self._driver.at_once(lambda: self._journal.put("epoch", epoch))
         self.clock.begin(epoch)
-        known = await self._in_engine(lambda: self._journal.get("registry"))
+        known = await self._driver.at_once(lambda: self._journal.get("registry"))
         self.registry = Registry(fleet.devices, charter.cloud, known)
         if self.settings.allow is not None:
             self.registry.allowed = read_names(self.settings.allow)
@@ -228,25 +189,25 @@ class Host:
             learner = self.settings.learner(charter, address)
             self._self["samples"] = learner.samples
             me = self.myself()
-            if learner.samples and charter.scripted is None:
+            if learner.samples and charter.script is None:
                 me = replace(me, seconds_per_batch=learner.probe())
-            elif charter.scripted is not None:
-                me = replace(me, seconds_per_batch=charter.scripted[0])
+            elif charter.script is not None:
+                me = replace(me, seconds_per_batch=charter.script.batch)
             engine = Engine(me, charter, self._journal, learner, self.clock.now)
             if self.registry is not None:
                 assert self.settings.directory is not None
-                steward: Vassal | Conductor = Conductor(
+                steward: Follower | Conductor = Conductor(
                     engine, self.registry, self.settings.directory, self.settings.start_with
                 )
             else:
-                steward = Vassal(engine, self.settings.directory)
+                steward = Follower(engine, self.settings.directory)
                 self._journal.put("charter", charter.to_bytes())
             engine.steward = self.steward = steward
             self._journal.put("host", self._self)
             self.engine = engine
             return engine.resume()
 
-        effects = await self._in_engine(make)
+        effects = await self._driver.at_once(make)
         self.roster.recall(self.engine.directory.members.values() if self.engine is not None else ())
         if self.postman is not None:
             await self.postman.close()
@@ -259,7 +220,7 @@ class Host:
 
     async def follow(self, welcome: pb.Welcome) -> None:
         """Take over what the parent says the fleet does."""
-        self.revocations(welcome.crl)
+        self.reception.revocations(welcome.crl)
         if self.engine is not None and self.run_name == welcome.run and self.roster.me == welcome.address:
             return
         charter = Charter.of_bytes(welcome.charter)
@@ -274,40 +235,11 @@ class Host:
 
     def put(self, item: Item) -> None:
         """Let something happen to the engine."""
-        self._items.put_nowait(item)
+        self._driver.put(item)
 
     async def call(self, what: Callable[[], T]) -> T:
         """Do something in the engine's thread, as part of a transaction; return what it returned."""
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        loop = asyncio.get_running_loop()
-
-        def act() -> None:
-            try:
-                value = what()
-            except Exception as error:
-                loop.call_soon_threadsafe(_settle, done, None, error)
-            else:
-                self._answers.append((done, value))
-
-        self.put(Call(act))
-        return await done
-
-    async def _in_engine(self, what: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, what)
-
-    async def _drive(self) -> None:
-        """Feed the engine, batch by batch."""
-        while True:
-            batch = [await self._items.get()]
-            while len(batch) < BATCH and not self._items.empty():
-                batch.append(self._items.get_nowait())
-            if self.engine is None:
-                raise ProtocolError("Something happened to a node that has no charter yet.")
-            effects = await self._in_engine(partial(self.engine.take, batch))
-            answers, self._answers = self._answers, []
-            for future, value in answers:
-                _settle(future, value, None)
-            self._carry_out(effects)
+        return await self._driver.call(what)
 
     def _carry_out(self, effects: Effects) -> None:
         assert self.postman is not None
@@ -318,15 +250,19 @@ class Host:
             self._answer(origin, self.postman.restart(origin, series, known))
         for dest, letters in effects.replaced.items():
             self.postman.replace(dest, letters)
+        if self.engine is not None and self.engine.learner.samples != self._self["samples"]:
+            # the parent must know before it gets a report that counts so many
+            self._self["samples"] = self.engine.learner.samples
+            self.announce([self.myself()], [])
         self.postman.post(effects.letters)
         for timer in effects.timers:
             loop.call_later(self.clock.until(timer.due), self.put, Due(timer.id))
         for work in effects.works:
-            self._bench.add(work)
+            self._worker.add(work)
         for origin, why in effects.refused:
             self.refused(f"host {origin}", why)
         steward = self.steward
-        if isinstance(steward, Vassal):
+        if isinstance(steward, Follower):
             if steward.redirect is not None and self.uplink is not None:
                 (endpoint, name), steward.redirect = steward.redirect, None
                 self.uplink.move(name, endpoint, "is told to")
@@ -343,10 +279,13 @@ class Host:
 
     async def _finish(self) -> None:
         """The run is over: leave when everybody below has (or does not answer)."""
-        assert self.postman is not None
+        postman = self.postman
+        assert postman is not None
+        # only the cloud's letters still matter: those that tell the others that it is over
+        conducts = self.registry is not None
         loop = asyncio.get_running_loop()
         until = loop.time() + 10
-        while (self.postman.reachable() or self.roster.children) and loop.time() < until:
+        while (self.roster.children or (conducts and postman.reachable())) and loop.time() < until:
             await asyncio.sleep(0.02)
         self.stop("the run is finished")
 
@@ -365,7 +304,7 @@ class Host:
     @property
     def work_seconds(self) -> float:
         """Seconds that the worker was busy."""
-        return self._bench.seconds
+        return self._worker.seconds
 
     @property
     def run_name(self) -> str:
@@ -382,7 +321,7 @@ class Host:
     def myself(self) -> Member:
         """Return what this host says of itself."""
         known = self.engine.directory.members.get(self.me) if self.engine is not None else None
-        busy = self.engine is not None and bool(self.engine.works)
+        busy = self.engine is not None and bool(self.engine.works.waiting)
         mine = self._self.get("address", 0)
         base = known or Member(mine, self.identity.name, self.identity.role, via=mine)
         return replace(
@@ -409,8 +348,8 @@ class Host:
         assert engine is not None
 
         def note() -> None:
-            mine, script = engine.directory.members[self.me], engine.charter.scripted
-            seconds = model_seconds if script is None else script[1]
+            mine, script = engine.directory.members[self.me], engine.charter.script
+            seconds = model_seconds if script is None else script.model
             engine.directory.members[self.me] = replace(mine, via=parent.address, model_seconds=seconds)
 
         await self.call(note)
@@ -440,21 +379,6 @@ class Host:
         if self.postman is not None:
             self.postman.again(hosts)
 
-    def resume_children(self) -> None:
-        """Tell everybody below that the way up is whole again."""
-        for child in self.roster.children.values():
-            child.link.post(pb.Frame(resume=pb.Resume(crl=self.gate.crl)))
-
-    def revocations(self, crl: bytes) -> None:
-        """Take over a list of revoked certificates; links of revoked ones end."""
-        with contextlib.suppress(ConfigError):
-            if crl and self.gate.update(crl):
-                for child in list(self.roster.children.values()):
-                    why = self.gate.refuses(child.link.peer)
-                    if why is not None:
-                        self.reception.refuse(child.link, why, final=True)
-                self.resume_children()
-
     def refused(self, who: str, why: str) -> None:
         """Write down that something was refused."""
         self.refusals += 1
@@ -464,27 +388,3 @@ class Host:
             self.put(
                 Call(lambda: steward.recorded(None, "refused", {"by": self.identity.name, "who": who, "why": why}))
             )
-
-    def kin(self) -> dict[str, int]:
-        """Return the names of peers that may link here."""
-        if not isinstance(self.steward, Vassal):
-            return {}
-        others = {m.name: m.address for m in list(self.steward.engine.directory.others.values())}
-        return others | self.steward.kin
-
-    def add_peer(self, address: int, link: Link) -> None:
-        """A peer has a link of its own to this host."""
-        old = self.roster.peers.get(address)
-        self.roster.peers[address] = link
-        if old is not None:
-            old.close()
-        self.postman_again([address])
-
-
-def _settle(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(value)
-    else:
-        future.set_exception(error)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import Arrange, Deadline, Event, Measure, Order, Train, Word
+from espalier.core.messages import Arrange, Deadline, Measure, Order, Train, Word
 from espalier.core.store import Ref
 from espalier.deploy.letters import Arrival, Letter
 from espalier.deploy.members import Member
@@ -123,21 +123,13 @@ class Worked:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
-    """Something for a node of this host (the run begins) or for the steward."""
-
-    node: Address
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """Let the steward do something in the engine's thread."""
 
     what: Callable[[], None]
 
 
-Item = Arrival | Joined | Gone | Linked | Acknowledged | Restarted | Due | Worked | Tell | Call
+Item = Arrival | Joined | Gone | Linked | Acknowledged | Restarted | Due | Worked | Call
 
 
 @dataclass

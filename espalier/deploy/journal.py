@@ -81,12 +81,6 @@ class Journal:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, data))
         self._written[key] = data
 
-    def drop(self, key: str) -> None:
-        """Keep nothing under a key."""
-        self._begin()
-        self._db.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._written.pop(key, None)
-
     # -- models --------------------------------------------------------------------------------------------
 
     def models(self) -> tuple[dict[int, Tensor], dict[int, Tensor]]:
@@ -149,15 +143,6 @@ class Journal:
             self._db.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise RunError(f"The node's state cannot be written: {error}. Free the disk and start it again.") from error
-
-    def clear(self) -> None:
-        """Forget everything (the run it belonged to is over)."""
-        self._begin()
-        for table in ("state", "models", "outbox"):
-            self._db.execute(f"DELETE FROM {table}")
-        self._written.clear()
-        self.put("format", FORMAT)
-        self.commit()
 
     def close(self) -> None:
         """Commit and close."""

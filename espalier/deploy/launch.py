@@ -7,25 +7,33 @@ import contextlib
 import os
 import secrets
 import signal
-import time
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+
+import tomli_w
 
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.deploy.certs import Bundle
-from espalier.deploy.charter import Card, Charter, card_of
+from espalier.deploy.charter import Card, Charter, Script, card_of, rounds_reports
 from espalier.deploy.encoding import Compress
 from espalier.deploy.gate import parse_parent
 from espalier.deploy.handshakes import Handshakes
 from espalier.deploy.holdings import Holdings, from_arrays, imported, read_arrays, shape_of, share
-from espalier.deploy.host import Host, Settings
+from espalier.deploy.host import Host
 from espalier.deploy.journal import Journal
 from espalier.deploy.learner import Blind, Learner, OwnLearner
 from espalier.deploy.limits import Limits
 from espalier.deploy.log import Log
 from espalier.deploy.ops import Ops
+from espalier.deploy.settings import Settings
 from espalier.experiment import Experiment
+from espalier.simulator.checkpoint import atomic_write
+from espalier.simulator.directory import Claim, describe
+
+#: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
+REAL = "of a real fleet, which the command espalier node cloud goes on with"
 
 
 @dataclass(frozen=True)
@@ -77,9 +85,9 @@ class CloudOptions:
         experiment: Of one method and one seed.
         start_with: Devices that must be there (None: all of fleet.devices).
         patience: Seconds that a lost child is waited for.
-        compress: How models travel.
+        compress: How models travel (None: as the experiment says).
         limits: Of every node.
-        scripted: Seconds of a mini-batch and of a model on a link that every device takes and reports.
+        script: Times that every node pretends to.
         allow: A file with the names that may join.
         classes: Classes of the task, where the data do not show them all.
     """
@@ -87,9 +95,9 @@ class CloudOptions:
     experiment: Experiment
     start_with: int | None = None
     patience: float = 10.0
-    compress: Compress = "none"
+    compress: Compress | None = None
     limits: Limits = field(default_factory=Limits)
-    scripted: tuple[float, float] | None = None
+    script: Script | None = None
     allow: Path | None = None
     classes: int | None = None
 
@@ -100,21 +108,36 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     Raises:
         EspalierError: What the operator must mend.
     """
-    for name in options.plugins:
-        imported(f"{name}:__name__", "--plugin")
+    plug_in(options.plugins)
     bundle = Bundle.read(options.certs)
     role = bundle.identity.role
     if (role == "cloud") != (cloud is not None):
         raise ConfigError(f"--certs {options.certs}: the certificate is a {role}'s; issue one for this node's role.")
+    for folder in (options.directory, options.log_file and options.log_file.parent):
+        try:
+            if folder is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{folder} cannot be made: {error.strerror}; choose another directory.") from error
     log = Log(bundle.identity.name, options.log_file, options.log_level)
     log("starting", role=role, pid=os.getpid())
+    # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
+    claim = Claim(options.directory) if cloud is not None and options.directory is not None else None
     try:
         asyncio.run(_run(bundle, options, cloud, log))
     except EspalierError as error:
         log("failed", level="error", why=str(error))
         raise
     finally:
+        if claim is not None:
+            claim.release()
         log.close()
+
+
+def plug_in(modules: Sequence[str]) -> None:
+    """Import a user's methods and policies, before an experiment that names them is read."""
+    for name in modules:
+        imported(f"{name}:__name__", "--plugin")
 
 
 async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log: Log) -> None:
@@ -208,18 +231,17 @@ def _conducted(settings: Settings, options: Options, cloud: CloudOptions) -> Set
 
 
 def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
-    from espalier.simulator.directory import describe
-
     card = _card(options, cloud)
+    compress = cloud.compress or ("q8" if rounds_reports(cloud.experiment, card.n_classes) else "none")
     charter = Charter(
         f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
-        cloud.compress, cloud.scripted,
+        compress, cloud.script,
     )  # fmt: skip
     journal = Journal(directory)
     try:
         kept = journal.get("charter")
         if kept is None:
-            describe(directory / "run.toml", cloud.experiment, options.data_dir)
+            _describe(directory / "run.toml", cloud.experiment, options.data_dir)
             journal.put("charter", charter.to_bytes())
             return charter
     finally:
@@ -231,6 +253,14 @@ def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
             "directory, or start the cloud as before."
         )
     return before
+
+
+def _describe(path: Path, experiment: Experiment, data_dir: Path | None) -> None:
+    """Write the experiment as a simulated run does, but so that nobody goes on with it in a simulation."""
+    describe(path, experiment, data_dir)
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    table["about"]["format"] = REAL
+    atomic_write(path, tomli_w.dumps(table).encode())
 
 
 def _card(options: Options, cloud: CloudOptions) -> Card:
@@ -251,13 +281,3 @@ def _card(options: Options, cloud: CloudOptions) -> Card:
     kind = "classification" if labels.dtype.kind in "iubUS" and labels.ndim == 1 else "regression"
     outputs = int(found.cells.max()) + 1 if kind == "classification" else int(labels.reshape(len(labels), -1).shape[1])
     return card_of(experiment, shape_of(arrays), cloud.classes or outputs, n_cells=cloud.classes or outputs, kind=kind)
-
-
-def wait_for_file(path: Path, seconds: float, alive: Any = lambda: True) -> str:
-    """Return the text of a file as soon as it is there."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and alive():
-        with contextlib.suppress(OSError):
-            return path.read_text()
-        time.sleep(0.01)
-    raise RunError(f"{path} did not appear within {seconds:g} s; look at the node's log.")

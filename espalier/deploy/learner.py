@@ -6,9 +6,10 @@ A :class:`Learner` is called from one worker thread. :class:`OwnLearner` is the 
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from espalier.core.seeds import key, torch_seed
 from espalier.core.statistics import statistic
 from espalier.deploy.charter import Charter
 from espalier.deploy.holdings import Holdings, Test
+from espalier.policies.privacy import privatise
 from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
@@ -53,6 +55,20 @@ class Learnt:
     loss: float
     memory: Tensor | None = None
     batches: int = 0
+
+
+def private(learnt: Learnt, start: Tensor, clip: float, noise: float, n_float: int) -> Learnt:
+    """Clip a training's change and put noise on it, before anybody else sees it.
+
+    The noise is the system's: whoever knows the run's seed must not be able to take it away again.
+    """
+    noisy = privatise(learnt.vector[:n_float], start[:n_float], clip, noise, system_rng())
+    return replace(learnt, vector=torch.cat([noisy, learnt.vector[n_float:]]))
+
+
+def system_rng() -> np.random.Generator:
+    """Return a generator that nobody else can repeat."""
+    return np.random.default_rng(secrets.randbits(256))
 
 
 class Learner(Protocol):

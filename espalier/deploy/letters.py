@@ -48,11 +48,6 @@ class Letter:
     content: bytes
     parts: Sequence[Part] = ()
 
-    @property
-    def size(self) -> int:
-        """Bytes of the models."""
-        return sum(len(p.data) for p in self.parts)
-
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
@@ -135,11 +130,6 @@ class Assembler:
         growing = self._open.pop(at, None)
         if growing is not None:
             self._held -= growing.total - growing.missing
-
-    def drop(self) -> None:
-        """Forget unfinished letters: their senders begin them anew."""
-        self._open.clear()
-        self._held = 0
 
 
 class _Growing:

@@ -19,12 +19,9 @@ class Log:
         self._least = LEVELS.index(level)
         self._file: TextIO = sys.stderr if path is None else open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
         self._own = path is not None
-        #: how many of each kind were written, whatever the level
-        self.counts: dict[str, int] = {}
 
     def __call__(self, event: str, level: str = "info", **fields: Any) -> None:
         """Write one line."""
-        self.counts[event] = self.counts.get(event, 0) + 1
         if LEVELS.index(level) < self._least:
             return
         line = {"time": round(time.time(), 3), "level": level, "node": self._node, "event": event, **fields}

@@ -68,7 +68,7 @@ class Collector:
             "models_held": ("Models in memory", float(len(host.engine.store)) if host.engine is not None else 0.0),
             "works_waiting": (
                 "Trainings and other work under way",
-                float(len(host.engine.works)) if host.engine else 0.0,
+                float(len(host.engine.works.waiting)) if host.engine else 0.0,
             ),
         }
         if "round" in now:

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from espalier.deploy import wire
+from espalier.deploy.follower import Follower
 from espalier.deploy.items import Call
 from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.transport import Link, dial
-from espalier.deploy.vassal import Vassal
 
 if TYPE_CHECKING:
     from espalier.deploy.host import Host
@@ -36,13 +36,13 @@ class Peers:
         """Make the links that are wanted, and measure those to peers that are new."""
         host = self._host
         steward = host.steward
-        if not isinstance(steward, Vassal) or host.identity.role != "device":
+        if not isinstance(steward, Follower) or host.identity.role != "device":
             return
         for address in steward.peers:
             if address not in self._kept or self._kept[address].done():
                 self._kept[address] = host.spawn(self._keep(address))
         assert host.charter is not None
-        if host.charter.scripted is not None or steward.measured_peers == len(steward.engine.directory.others):
+        if host.charter.script is not None or steward.measured_peers == len(steward.engine.directory.others):
             return
         others = dict(steward.engine.directory.others)
         steward.measured_peers = len(others)
@@ -51,6 +51,22 @@ class Peers:
                 self._measured.add(address)
                 host.spawn(self._measure(address, member.endpoint, member.name))
 
+    def kin(self) -> dict[str, int]:
+        """Return the names of peers that may link here."""
+        steward = self._host.steward
+        if not isinstance(steward, Follower):
+            return {}
+        return {m.name: m.address for m in list(steward.engine.directory.others.values())} | steward.kin
+
+    def add(self, address: int, link: Link) -> None:
+        """A peer has a link of its own to this host."""
+        host = self._host
+        old = host.roster.peers.get(address)
+        host.roster.peers[address] = link
+        if old is not None:
+            old.close()
+        host.postman_again([address])
+
     def _hello(self) -> pb.Hello:
         host = self._host
         return pb.Hello(version=wire.VERSION, member=host.myself().to_wire(), peer=True, run=host.run_name)
@@ -58,12 +74,12 @@ class Peers:
     async def _keep(self, address: int) -> None:
         """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
         host = self._host
-        while isinstance(host.steward, Vassal) and address in host.steward.peers and not host.stopping:
+        while isinstance(host.steward, Follower) and address in host.steward.peers and not host.stopping:
             endpoint, name = host.steward.peers[address]
 
             async def take(link: Link, frame: pb.Frame) -> None:
                 if frame.HasField("welcome"):
-                    host.add_peer(address, link)
+                    self.add(address, link)
                 elif host.post is not None:
                     host.post.take(link, frame)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -126,16 +127,16 @@ class Reception:
         assert link.peer is not None
         for _ in range(KIN):
             # it may have heard of the arrangement before this node has
-            if link.peer.name in host.kin():
+            if link.peer.name in host.peers.kin():
                 break
             await asyncio.sleep(0.1)
-        address = host.kin().get(link.peer.name)
+        address = host.peers.kin().get(link.peer.name)
         if address is None:
             self.refuse(link, f"{link.peer.name} is no peer of this node")
             return
         if not hello.run:
             raise ProtocolError("A peer that takes part in no run.")
-        host.add_peer(address, link)
+        host.peers.add(address, link)
         link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=host.clock.now())))
 
     async def _enrol(self, name: str, role: str, wish: int) -> int:
@@ -291,6 +292,24 @@ class Reception:
         elif link is not None and link is not host.roster.parent:
             link.post(pb.Frame(moved=pb.Moved(address=address, stamp=stamp)))
         host.put(Gone([address]))
+
+    # -- from above ------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Tell everybody below that the way up is whole again."""
+        for child in self._host.roster.children.values():
+            child.link.post(pb.Frame(resume=pb.Resume(crl=self._host.gate.crl)))
+
+    def revocations(self, crl: bytes) -> None:
+        """Take over a list of revoked certificates, if it is genuine and newer; links of revoked ones end."""
+        host = self._host
+        with contextlib.suppress(ConfigError):
+            if crl and host.gate.update(crl):
+                for child in list(host.roster.children.values()):
+                    why = host.gate.refuses(child.link.peer)
+                    if why is not None:
+                        self.refuse(child.link, why, final=True)
+                self.resume()
 
     def close(self) -> None:
         """Wait for nobody any more."""

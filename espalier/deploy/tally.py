@@ -70,7 +70,7 @@ class Tally:
         path = host.settings.crl
         try:
             if path is not None and path.is_file():
-                host.revocations(path.read_bytes())
+                host.reception.revocations(path.read_bytes())
             allow = host.settings.allow
             if allow is not None and allow.stat().st_mtime != self._allow_read:
                 self._allow_read = allow.stat().st_mtime

@@ -64,7 +64,8 @@ class Uplink:
                 host.log("link to parent lost", parent=name or target, why=why)
             else:
                 failures += 1
-                host.log("no link to parent", level="debug", parent=name or target, why=why)
+                told = "warning" if failures in (1, TRIES) or failures % 100 == 0 else "debug"
+                host.log("no link to parent", level=told, parent=name or target, why=why)
             if failures >= TRIES and len(self._parents) > 1:
                 failures = 0
                 self._parents.append(self._parents.pop(0))
@@ -119,9 +120,9 @@ class Uplink:
         elif kind == "moved":
             host.reception.moved(frame.moved.address, frame.moved.stamp)
         elif kind == "resume":
-            host.revocations(frame.resume.crl)
+            host.reception.revocations(frame.resume.crl)
             host.postman_again(None)
-            host.resume_children()
+            host.reception.resume()
 
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
@@ -140,7 +141,7 @@ class Uplink:
         link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
         host.roster.parent = link
         host.postman_again(None)
-        host.resume_children()
+        host.reception.resume()
         host.log("linked", parent=welcome.parent.name, target=link.target)
         while link.open:
             await asyncio.sleep(CLOCK)

@@ -23,6 +23,8 @@ Where the paper leaves something open or contradicts itself, we read it so:
   graphs would have no central node. Devices that may not aggregate do not stand for election.
 - "Nearby" is twice the hop limit; "significantly smaller" is below ``1 / rho_e`` of the mean nearby; a node that was
   listed because its cluster is too large is given although Eq. 8 is against it, else no such node would ever move.
+- The real time of a round (Eq. 11) counts children that were abandoned with their predicted times, to which their
+  late reports contribute: else who has become slower than the timeout would be abandoned for ever.
 - An abandoned update is dropped, and the child gets the next round's model once it has reported: an order in the
   middle of a round would find it late again. If nobody is in time the first report closes the round.
 - An aggregator rests between its report and its parent's next order; the device's own training goes on by its

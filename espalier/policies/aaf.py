@@ -97,21 +97,36 @@ class AAF(Timed, kind="aaf"):
         return work
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Predict every child's times (Eq. 10, 12, 13) and the next round's (Eq. 11, Algorithm 3)."""
+        """Predict every child's times (Eq. 10, 12, 13) and the next round's (Eq. 11, Algorithm 3).
+
+        Eq. (11) is about all children: those that were abandoned, or still work on what came too late, count with
+        their predicted times. Else the round's time would shrink to that of the quick ones, and who has become slower
+        than the timeout would be abandoned for ever.
+        """
         super().learn(view, arrivals)
-        known: dict[Address, dict[str, list[float]]] = view.memory.setdefault("children", {})
+        known = view.memory.setdefault("children", {})
         for arrival in arrivals:
-            report = arrival.report
-            measured = {
-                "update": report.compute / max(1, report.updates),
-                "download": report.download,
-                "upload": arrival.upload,
-            }
-            times = known.setdefault(report.sender, {name: [] for name in measured})
-            for name, value in measured.items():
-                times[name] = self.predictor.after(times[name], value)
+            self._measure(known, arrival)
+        reported = {a.report.sender for a in arrivals}
+        missing = [known[c] for c in view.children if c in known and c not in reported]
         real = max(total_time(a) for a in arrivals)
+        real = max([real, *(sum(times[-1] for times in child.values()) for child in missing)])
         view.memory["predicted"] = next_time(view.memory.get("predicted"), real, self.rho_g)
+
+    def overdue(self, memory: dict[str, Any], arrival: Arrival) -> None:
+        """Learn from a report that came too late how long its child takes."""
+        self._measure(memory.setdefault("children", {}), arrival)
+
+    def _measure(self, known: dict[Address, dict[str, list[float]]], arrival: Arrival) -> None:
+        report = arrival.report
+        measured = {
+            "update": report.compute / max(1, report.updates),
+            "download": report.download,
+            "upload": arrival.upload,
+        }
+        times = known.setdefault(report.sender, {name: [] for name in measured})
+        for name, value in measured.items():
+            times[name] = self.predictor.after(times[name], value)
 
     def forget(self, memory: dict[str, Any], child: Address) -> None:
         """A new pair begins anew: without times, with one update."""

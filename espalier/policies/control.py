@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.aggregator import AggregatorState
 from espalier.core.codec import register
@@ -121,8 +123,9 @@ class Control:
 
     def _exchange(self) -> float:
         """Return the seconds in which every device is told and has answered."""
-        devices = sorted(self.state.devices)
-        return 2.0 * float(self.env.facts("delays", devices=devices, nbytes=NOTE).max()) if devices else 0.0
+        delays = self.env.facts("delays", devices=sorted(self.state.devices), nbytes=NOTE)
+        # Who has died unnoticed cannot be reached, and nobody waits for its answer for ever.
+        return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))
 
     def _build(self, now: float) -> list[Action]:
         state = self.state
@@ -155,10 +158,11 @@ class Control:
 @register
 @dataclass(slots=True)
 class ClientState(DeviceState):
-    """A device's state, and the newest global model it has seen."""
+    """A device's state, the newest global model it has seen, and the aggregators that it runs."""
 
     clock: int = -1
     model: Ref | None = None
+    heads: set[Address] = field(default_factory=set)
 
 
 class Client(Device):
@@ -180,7 +184,7 @@ class Client(Device):
         state = self.state
         match event:
             case Started():
-                return self._register(now, 0)
+                return [*self._retire(now), *self._register(now, 0)]
             case Arrived(message=Word(kind="again")):
                 return self._register(now, 0)
             case Deadline(key="register", number=number):
@@ -189,7 +193,8 @@ class Client(Device):
             case Arrived(message=Word(kind="crown", data=data)):
                 start = {"clock": max(0, state.clock), "model": state.model}
                 return [Send(Word("reign", self.me, data["head"], now, start))]
-            case Arrived(message=Word(kind="fresh", data=data)):
+            case Arrived(message=Word(kind="fresh", sender=head, data=data)):
+                state.heads.add(head)
                 self._seen(data["clock"], data["model"])
                 return []
             case Arrived(message=Order() as order):
@@ -197,6 +202,11 @@ class Client(Device):
                     return []  # of a parent that it had before: the message was slow
                 self._seen(order.clock, next(iter(order.models.values())))
         return super().on(event, now)
+
+    def _retire(self, now: float) -> list[Action]:
+        """Let the aggregators that it ran before it went forget what they knew: nobody has waited for them."""
+        heads, self.state.heads = sorted(self.state.heads), set()
+        return [Send(Word("retire", self.me, head, now)) for head in heads]
 
     def _register(self, now: float, number: int) -> list[Action]:
         """Register; until there is a place in the tree, say so again now and then."""
@@ -224,6 +234,11 @@ class Controlled(Head):
                 self.state = AggregatorState(orders=state.orders)
                 return [Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, clock, now, stats={"clock": clock}))]
         return super().on(event, now)
+
+    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
+        actions = super()._reign(clock, model, now)
+        news = {"clock": clock, "model": self.state.models[ALL]}
+        return [Send(Word("fresh", self.me, host_of(self.me), now, news)), *actions] if actions else []
 
     def _begin(self, now: float) -> list[Action]:
         # The first round of a reign: the tree is new.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.policies import Arrival, Assignment, Pace, View
@@ -33,3 +34,6 @@ class Timed(Pace, kind="timed"):
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let the timeout learn."""
         self.abandon.learn(view.memory, arrivals)
+
+    def overdue(self, memory: dict[str, Any], arrival: Arrival) -> None:
+        """Look at a report that came after its round had closed without it."""

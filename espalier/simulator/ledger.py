@@ -7,15 +7,17 @@ together in one batch, however asynchronous the method was; each result streams 
 and is dropped. What nobody wants (abandoned work) is never computed.
 
 The numbers do not depend on when or in which company a job is computed: a job's result is a function of
-its descriptor, and a sum adds its terms in the order of their names, in float64.
+its descriptor, and a sum adds its terms in the order of their names, in float64, along a tree whose shape
+their number decides. So parts of sums may be made where the jobs are computed (:class:`Summing`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -24,6 +26,7 @@ from espalier.core.codec import register
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
+from espalier.simulator.addition import Part, Running
 
 
 @register
@@ -77,46 +80,37 @@ class Outcome:
 Compute = Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tensor | None]], Iterator[Outcome]]
 
 
-class _Running:
-    """A sum in the making."""
+@dataclass(slots=True)
+class Handed:
+    """What a computed job left whose model stayed where it was made, because only parts of sums need it.
 
-    def __init__(self, recipe: Sum, spec: ParamSpec) -> None:
-        self.recipe = recipe
-        self.spec = spec
-        self.next = 0
-        self.total: Tensor | None = None
-        self.kept = 0.0
-        self.lost = 0.0
-        self.largest = -math.inf
-        self.tail: Tensor | None = None
+    Attributes:
+        fit: Whether its numbers are finite.
+        parts: The parts that end with it, by the sum's name and the place of the term.
+        loss: Mean training loss.
+        memory: Optimiser state if it was to be kept.
+    """
 
-    def add(self, coefficient: float, vector: Tensor) -> bool:
-        """Add one term; return whether it was fit to be added."""
-        if not math.isfinite(float(vector.sum())):
-            self.lost += coefficient
-            return False
-        if self.total is None:
-            self.total = torch.zeros(self.spec.n_float, dtype=torch.float64)
-            self.dtype = vector.dtype
-        self.total.add_(vector[: self.spec.n_float], alpha=coefficient)
-        self.kept += coefficient
-        if self.spec.size > self.spec.n_float and coefficient > self.largest:
-            self.largest, self.tail = coefficient, vector[self.spec.n_float :].clone()
-        return True
+    fit: bool
+    parts: dict[tuple[int, int], Part]
+    loss: float
+    memory: Tensor | None
 
-    def result(self, fallback: Tensor | None) -> Tensor:
-        """Return the finished sum."""
-        if self.total is None:
-            if fallback is None:
-                raise TrainingError(
-                    "Every model of a merge has non-finite numbers and there is no earlier model to fall back "
-                    "on. Lower the learning rate, or check the data for NaN."
-                )
-            return fallback
-        if self.lost and self.kept:
-            self.total *= (self.kept + self.lost) / self.kept
-        head = self.total.to(self.dtype)
-        return head if self.tail is None else torch.cat([head, self.tail])
+
+@runtime_checkable
+class Summing(Protocol):
+    """What computes jobs, and can make parts of sums of them on the way."""
+
+    def summed(
+        self,
+        jobs: Mapping[int, Job],
+        sums: Mapping[int, Sum],
+        free: AbstractSet[int],
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> Iterator[Outcome | Handed]:
+        """Compute jobs by name, in their order; ``sums`` need them, and nothing else needs those in ``free``."""
+        ...
 
 
 class Ledger:
@@ -231,7 +225,8 @@ class Ledger:
             for i in set(self._recipes[name].inputs):
                 uses[i] = uses.get(i, 0) + 1
                 users.setdefault(i, []).append(name)
-        running: dict[int, _Running] = {}
+        running: dict[int, Running] = {}
+        handed: dict[int, Handed] = {}
         finished: set[int] = set()
         ready: list[int] = []
 
@@ -239,22 +234,27 @@ class Ledger:
             uses[name] -= 1
             if uses[name] == 0 and name not in held:
                 self._forget(name)
+                handed.pop(name, None)
 
         def advance(name: int, recipe: Sum) -> Tensor | None:
             """Add to a sum all terms that are there, in order; return it once none is missing."""
-            at = running.setdefault(name, _Running(recipe, self.spec))
+            at = running.setdefault(name, Running(self.spec, len(recipe.terms)))
             while at.next < len(recipe.terms):
                 coefficient, ref = recipe.terms[at.next]
-                if int(ref) not in self._values:
+                there, away = self._values.get(int(ref)), handed.get(int(ref))
+                if there is not None:
+                    good = at.add(coefficient, there)
+                elif away is not None:
+                    good = at.count(coefficient, away.fit, away.parts.get((name, at.next)))
+                else:
                     return None
-                if not at.add(coefficient, self._values[int(ref)]):
+                if not good:
                     self._rejected(int(ref))
-                at.next += 1
                 again = at.next < len(recipe.terms) and recipe.terms[at.next][1] == ref
                 if not again and recipe.fallback != ref:
                     release(int(ref))
             fallback = None if recipe.fallback is None else self._values.get(int(recipe.fallback))
-            if at.total is None and recipe.fallback is not None and fallback is None:
+            if at.empty and recipe.fallback is not None and fallback is None:
                 return None
             del running[name]
             finished.add(name)
@@ -285,18 +285,43 @@ class Ledger:
         while ready:
             wave, ready = sorted(ready), []
             jobs = [self._job(n) for n in wave]
-            outcomes = self._compute(jobs, lambda r: self._values[int(r)], lambda r: self._memories.get(int(r)))
-            for name, job, outcome in zip(wave, jobs, outcomes, strict=True):
+            for name, job, outcome in zip(wave, jobs, self._outcomes(wave, jobs, users, held), strict=True):
                 self.computed += 1
                 self._losses[name] = outcome.loss
                 if outcome.memory is not None:
                     self._memories[name] = outcome.memory
-                self._values[name] = outcome.vector
+                if isinstance(outcome, Handed):
+                    handed[name] = outcome
+                else:
+                    self._values[name] = outcome.vector
                 settle(users.get(name, []))
                 for i in set(job.inputs):
                     release(i)
         for name in needed:
             self._recipes.pop(name, None)
+
+    def _outcomes(
+        self, wave: list[int], jobs: list[Job], users: Mapping[int, list[int]], held: AbstractSet[int]
+    ) -> Iterator[Outcome | Handed]:
+        """Compute the jobs of a wave in their order; where that is possible, without bringing every model here."""
+
+        def vector(ref: Ref) -> Tensor:
+            return self._values[int(ref)]
+
+        def memory(ref: Ref) -> Tensor | None:
+            return self._memories.get(int(ref))
+
+        if not isinstance(self._compute, Summing):
+            return self._compute(jobs, vector, memory)
+        sums: dict[int, Sum] = {}
+        free: set[int] = set()
+        for name in wave:
+            recipes = {user: self._recipes[user] for user in users.get(name, ())}
+            mine = {user: recipe for user, recipe in recipes.items() if isinstance(recipe, Sum)}
+            sums |= mine
+            if name not in held and len(mine) == len(recipes) and all(r.fallback != name for r in mine.values()):
+                free.add(name)
+        return self._compute.summed(dict(zip(wave, jobs, strict=True)), sums, free, vector, memory)
 
     def _job(self, name: int) -> Job:
         job = self._recipes[name]

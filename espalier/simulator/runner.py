@@ -39,6 +39,7 @@ from espalier.simulator.directory import (
 )
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.spending import is_private, spent
+from espalier.simulator.task import Backend
 
 __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
 
@@ -58,12 +59,15 @@ class Runner:
         dataset: Dataset | None = None,
         data_dir: Path | None = None,
         workers: int = 1,
+        backend: Backend | None = None,
+        device: str = "cpu",
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """Prepare a run of the experiment's only method and seed; no directory: all in memory.
 
-        A directory that holds a run of the same experiment is gone on with. ``tell`` is given what a user
-        should know besides (a damaged checkpoint that was passed over).
+        A directory that holds a run of the same experiment is gone on with. ``backend`` computes jobs elsewhere
+        than in ``workers`` threads of this process, on the ``device``. ``tell`` is given what a user should know
+        besides (a damaged checkpoint that was passed over).
 
         Raises:
             RunError: The directory is in use, cannot be written, or holds something else.
@@ -81,7 +85,7 @@ class Runner:
             if directory is not None and self._claim is not None and not self._claim.fresh:
                 self._check_description(directory / "run.toml")
             data = experiment.dataset(data_dir) if dataset is None else dataset
-            self.task = experiment.make_task(data, workers)
+            self.task = experiment.make_task(data, workers, backend, device)
             parted = experiment.split(data, self.seed)
             fleet = experiment.fleet
             setting = Setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.policies.privacy import privatise
-from espalier.simulator.ledger import Job, Outcome
+from espalier.simulator.ledger import Compute, Job, Outcome
 from espalier.simulator.views import Views
 from espalier.training.evaluate import Evaluator
 from espalier.training.trainer import Trainer
@@ -61,6 +61,28 @@ class Training(Spec, family="training"):
         return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
 
 
+class Computer(Protocol):
+    """Computes ledger jobs elsewhere (see :data:`~espalier.simulator.ledger.Compute`)."""
+
+    def __call__(
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+    ) -> Iterator[Outcome]:
+        """Yield the jobs' outcomes in their order."""
+        ...
+
+    def close(self) -> None:
+        """Stop computing and give everything back."""
+        ...
+
+
+class Backend(Protocol):
+    """Where jobs are computed, if not in this process: results must be those of this process, bit for bit."""
+
+    def computer(self, task: Task, seed: int, views: Views) -> Computer:
+        """Return what computes the jobs of one run."""
+        ...
+
+
 _LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
 
 
@@ -77,6 +99,8 @@ class Task:
         metric: Callable[[Tensor, Tensor], Tensor] | None = None,
         metric_names: Sequence[str] = (),
         workers: int = 1,
+        backend: Backend | None = None,
+        device: str = "cpu",
     ) -> None:
         self.dataset = dataset
         self.training = training or Training()
@@ -84,18 +108,27 @@ class Task:
         self.module = module.to(self.dtype)
         self.spec = ParamSpec.of(module)
         self.loss = loss or _LOSSES[dataset.kind]
-        self.trainer = Trainer(module, self.loss, workers=workers)
+        # What a backend's workers compute on need not be here.
+        self.device = device
+        self.trainer = Trainer(module, self.loss, workers=workers, where="cpu" if backend else device)
         self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric)
         self.metric_names = tuple(metric_names)
+        self._backend = backend
+        self.computers: list[Computer] = []
 
     def initial(self, seed: int, index: int) -> Tensor:
         """Return the ``index``-th initial model of a run."""
         return self.trainer.initial(torch_seed(seed, "initial", index)).to(self.dtype)
 
-    def computer(
-        self, seed: int, views: Views
-    ) -> Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tensor | None]], Iterator[Outcome]]:
-        """Return the function that computes ledger jobs of one run."""
+    def computer(self, seed: int, views: Views) -> Compute:
+        """Return what computes ledger jobs of one run: the backend, or this process."""
+        if self._backend is None:
+            return self.computer_here(seed, views)
+        self.computers.append(self._backend.computer(self, seed, views))
+        return self.computers[-1]
+
+    def computer_here(self, seed: int, views: Views) -> Compute:
+        """Return the function that computes ledger jobs of one run in this process."""
 
         def compute(
             jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
@@ -138,5 +171,7 @@ class Task:
         )
 
     def close(self) -> None:
-        """Stop the trainer's workers."""
+        """Stop the trainer's workers, and the backend's."""
+        for computer in self.computers:
+            computer.close()
         self.trainer.close()

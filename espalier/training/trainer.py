@@ -10,13 +10,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from types import TracebackType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
-from espalier.training import chunks
+from espalier.training import chunks, device
 from espalier.training.host import keep_pages, one_thread
 from espalier.training.losses import Loss, PerSample, resolve
 from espalier.training.merged.engine import Engine
@@ -33,24 +34,28 @@ class FallbackWarning(UserWarning):
 class _Worker:
     """A module of its own, and the ways to train it."""
 
-    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample) -> None:
-        self._module, self._spec, self._loss = module, spec, loss
+    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample, where: torch.device) -> None:
+        self._module, self._spec, self._loss, self._where = module, spec, loss, where
         self._sequential = Sequential(module, spec, loss)
         self._engines: dict[torch.dtype, Engine] = {}
 
-    def run(self, jobs: Sequence[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
+    def run(self, jobs: list[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
         """Train a chunk; the second value says why it could not run merged although it was planned to."""
-        with one_thread():
-            why = None
-            if plan is not None:
-                dtype = jobs[0].start.dtype
-                if dtype not in self._engines:
-                    self._engines[dtype] = Engine(self._module, self._spec, self._loss, plan, dtype)
-                try:
-                    return self._engines[dtype].run(jobs), None
-                except Unsupported as refusal:
-                    why = str(refusal)
-            return [self._sequential.run(job) for job in jobs], why
+        with one_thread(), device.computing(self._where):
+            results, why = self._run(device.sent(jobs, self._where), plan)
+            return device.returned(results), why
+
+    def _run(self, jobs: list[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
+        why = None
+        if plan is not None:
+            dtype = jobs[0].start.dtype
+            if dtype not in self._engines:
+                self._engines[dtype] = Engine(self._module, self._spec, self._loss, plan, dtype)
+            try:
+                return self._engines[dtype].run(jobs), None
+            except Unsupported as refusal:
+                why = str(refusal)
+        return [self._sequential.run(job) for job in jobs], why
 
 
 class Trainer:
@@ -66,7 +71,14 @@ class Trainer:
     """
 
     def __init__(
-        self, module: nn.Module, loss: Loss, *, workers: int = 1, chunk: int | None = None, batched: bool = True
+        self,
+        module: nn.Module,
+        loss: Loss,
+        *,
+        workers: int = 1,
+        chunk: int | None = None,
+        batched: bool = True,
+        where: str = "cpu",
     ) -> None:
         """Prepare to train a module, which is copied and never changed.
 
@@ -75,8 +87,9 @@ class Trainer:
             loss: A name, or a callable ``(outputs, y) -> per-sample loss [n]``.
             workers: Chunks computed at the same time, each in a thread of its own (torch's kernels
                 release the interpreter). 1 computes in the caller's thread.
-            chunk: Clients that train as one; by default as many as fit the cache.
+            chunk: Clients that train as one; by default as many as fit the cache, or a GPU's memory.
             batched: False trains one client at a time.
+            where: The device that computes: ``cpu``, ``cuda``, ``cuda:1``.
         """
         if workers < 1:
             raise ConfigError(f"workers is {workers}; a positive number is accepted.")
@@ -87,12 +100,14 @@ class Trainer:
         self._loss = resolve(loss)
         self.batched = batched
         self.why_not: str | None = None if batched else "batched=False was asked for"
-        self._size = chunk or chunks.size_for(self.spec)
+        self._where = device.find(where)
+        self._chunk = chunk
         self._workers = workers
         self._plans: dict[torch.dtype, Plan] = {}
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         for _ in range(workers):
-            self._idle.put(_Worker(self._module, self.spec, self._loss))
+            own = self._module if self._where.type == "cpu" else copy.deepcopy(self._module).to(self._where)
+            self._idle.put(_Worker(own, self.spec, self._loss, self._where))
         self._threads = ThreadPoolExecutor(workers, "espalier-trainer") if workers > 1 else None
         keep_pages()
 
@@ -148,7 +163,7 @@ class Trainer:
         While workers compute, the process is held to one torch thread: a caller that computes between two
         results shares the machine with them anyway.
         """
-        arranged = chunks.arranged(jobs, self._size, self._workers)
+        arranged = chunks.arranged(jobs, self._size(jobs), self._workers)
         if self._threads is None:
             for indices in arranged:
                 yield indices, self._told(self._train([jobs[i] for i in indices]))
@@ -170,6 +185,14 @@ class Trainer:
                 for _, future in waiting:
                     future.cancel()
                 wait([future for _, future in waiting])
+
+    def _size(self, jobs: Sequence[Job]) -> int:
+        """Clients per chunk."""
+        if self._chunk is None and jobs and self._where.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self._where)
+            x, _ = jobs[0].pool.gather(torch.from_numpy(np.resize(jobs[0].rows, jobs[0].batch_size)))
+            self._chunk = device.clients(self._module, self.spec, x, free // self._workers)
+        return self._chunk or chunks.size_for(self.spec)
 
     def _train(self, jobs: list[Job]) -> tuple[list[Result], str | None]:
         plan = self._plan(jobs[0])

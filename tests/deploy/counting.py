@@ -7,7 +7,8 @@ adds exactly 1/N to each of the first N weights: a lost update or one that count
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter as Counts
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from espalier.core.store import Ref
 from espalier.deploy.clients import Work
 from espalier.deploy.fleet import LocalFleet
 from espalier.experiment import Experiment
+from espalier.record.run import Run
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ class Quitter(Counter):
 
 def experiment(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **tables: Any) -> Experiment:
     """A counting experiment; its model is a logistic regression of 650 weights."""
-    task = {"dataset": "digits", "model": "logistic"}
     audited = {"name": method, "edge": {"merge": "audited"}} if isinstance(method, str) else method
     return Experiment.build(
         {
-            "methods": [audited], "seeds": [0], "task": task, "fleet": {"devices": devices, "edges": edges},
+            "methods": [audited], "seeds": [0], "task": {"dataset": "digits", "model": "logistic"},
+            "fleet": {"devices": devices, "edges": edges},
             "stop": {"rounds": rounds}, **tables,
         }
     )  # fmt: skip
@@ -87,10 +89,25 @@ def weights_of(made: Experiment) -> Tensor:
 
 
 def fleet(
-    made: Experiment, folder: Path, client: Callable[[int], str] = lambda number: "Counter", **options: Any
+    made: Experiment,
+    folder: Path,
+    client: Callable[[int], str] = lambda number: "Counter",
+    *,
+    kind: type[LocalFleet] = LocalFleet,
+    listen: Mapping[int, str] | None = None,
+    **options: Any,
 ) -> LocalFleet:
-    """A local fleet whose devices count."""
-    return LocalFleet(
+    """A local fleet whose devices count; ``listen`` says where edges listen, if not on loopback."""
+    places = {number: {"listen": place} for number, place in (listen or {}).items()}
+    return kind(
         made, folder, device=lambda number: {"data": None, "client": f"tests.deploy.counting:{client(number)}"},
-        edge=lambda number: {"data": None}, plugins=("tests.deploy.counting",), **options,
+        edge=lambda number: {"data": None, **places.get(number, {})}, plugins=("tests.deploy.counting",), **options,
     )  # fmt: skip
+
+
+def merged(run: Run) -> Counts[tuple[int, int, int]]:
+    """How often each report was merged: (device, dispatcher, order) -> times."""
+    found: Counts[tuple[int, int, int]] = Counts()
+    for event in run.events("merged"):
+        found.update((sender, dispatcher, order) for sender, dispatcher, order in event["who"])
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor
 from espalier.deploy.charter import Card, Charter
 from espalier.deploy.conductor import Conductor
 from espalier.deploy.engine import Engine
+from espalier.deploy.follower import Follower
 from espalier.deploy.items import Acknowledged, Call, Due, Effects, Item, Joined, Linked, Restarted, Worked
 from espalier.deploy.journal import Journal
 from espalier.deploy.learner import Learnt, Lesson
@@ -26,7 +28,6 @@ from espalier.deploy.letters import Arrival, Letter
 from espalier.deploy.members import Member
 from espalier.deploy.protocol import espalier_pb2 as pb
 from espalier.deploy.registry import Registry
-from espalier.deploy.vassal import Vassal
 from espalier.experiment import Experiment
 
 
@@ -128,15 +129,15 @@ class Net:
             registry = Registry(self.n, self.cloud, journal.get("registry"))
             engine.steward = Conductor(engine, registry, folder, self.n)
         else:
-            engine.steward = Vassal(engine)
+            engine.steward = Follower(engine)
         self.engines[host] = engine
         self.boxes[host] = {}
         self.works = [(h, w) for h, w in self.works if h != host]
         self.timers = [(h, t) for h, t in self.timers if h != host]
         self.carry_out(host, engine.resume())
 
-    def kill(self, host: int) -> None:
-        """Kill a process and start it again; what was not committed is gone."""
+    def kill(self, host: int, *, forget: bool = False) -> None:
+        """Kill a process and start it again; what was not committed (``forget``: all it knew) is gone."""
         self.kills += 1
         engine = self.engines[host]
         engine.journal._db.close()
@@ -144,6 +145,8 @@ class Net:
             os.close(engine.journal._lock)
         if isinstance(engine.steward, Conductor):
             engine.steward.recorder.connection.close()
+        if forget:
+            shutil.rmtree(self.directory / str(host))
         self.start(host)
 
     def give(self, host: int, *items: Item) -> None:
@@ -199,7 +202,7 @@ class Net:
             self.give(dest, arrival(letter, origin))
         elif self.works:
             host, work = self.works.pop(self.rng.randrange(len(self.works)))
-            todo = self.engines[host].perform(work)
+            todo = self.engines[host].works.perform(work)
             if todo is not None:
                 self.give(host, Worked(work.id, todo(), 0.01))
         elif self.timers and not self.wire:

@@ -70,9 +70,8 @@ def test_a_device_without_memory_takes_part_again(quick: Path) -> None:
         net.step()
     net.wire = [w for w in net.wire if w[0] != 1 and w[1] != 1]
     net.works = [(h, w) for h, w in net.works if h != 1]
-    net.engines[1].journal.clear()
     net.lives[1] += 1
-    net.kill(1)
+    net.kill(1, forget=True)
     net.join(1, net.edge_of(1), stamp=2)
     net.run()
     found = net.model()[:2]

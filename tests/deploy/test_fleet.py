@@ -1,4 +1,4 @@
-"""Real fleets of processes on this machine: the simulator's models, and nothing lost or counted twice under kills."""
+"""Real fleets of processes on this machine: nothing lost or counted twice under kills."""
 
 from __future__ import annotations
 
@@ -6,70 +6,19 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from click.testing import CliRunner
 
-import espalier
-from espalier.deploy.fleet import LocalFleet
+from espalier.cli.main import main
+from espalier.core.errors import RunError
 from espalier.deploy.limits import Limits
 from espalier.experiment import Experiment
 from espalier.record.run import Run
+from espalier.simulator.runner import resume
 from tests.deploy import counting
-
-BASE: dict[str, Any] = {
-    "fleet": {"devices": 12, "edges": 3},
-    "training": {"updates": 2, "lr": 0.05},
-    "stop": {"rounds": 3},
-}
-
-
-def merged(run: Run) -> Counter[tuple[int, int, int]]:
-    """How often each report was merged: (device, dispatcher, order) -> times."""
-    found: Counter[tuple[int, int, int]] = Counter()
-    for event in run.events("merged"):
-        found.update((sender, dispatcher, order) for sender, dispatcher, order in event["who"])
-    return found
-
-
-def same_models(one: Path, other: Path) -> float:
-    """The largest difference between the final models of two runs."""
-    names = sorted(p.name for p in (other / "models").glob("*.safetensors"))
-    assert names == sorted(p.name for p in (one / "models").glob("*.safetensors"))
-    worst = 0.0
-    for name in names:
-        a, b = load_file(one / "models" / name), load_file(other / "models" / name)
-        worst = max(worst, *(float((a[k] - b[k]).abs().max()) for k in b))
-    return worst
-
-
-@pytest.mark.parametrize("method", ["hierfavg", "fedavg"])
-def test_a_real_fleet_trains_the_simulated_model(tmp_path: Path, method: str) -> None:
-    made = Experiment.build({**BASE, "methods": [method], "seeds": [0]})
-    with LocalFleet(made, tmp_path) as fleet:
-        fleet.start()
-        fleet.wait(60)
-        assert {p.exitcode for p in fleet.processes.values()} == {0}
-    run = Run(tmp_path / "cloud")
-    simulated = espalier.simulate(method, BASE, directory=tmp_path / "simulated")
-    # merging in another order changes the last digit of a float32
-    assert same_models(tmp_path / "cloud", tmp_path / "simulated") < 1e-6
-    real, virtual = run.frame(), simulated.frame()
-    assert run.status == {"state": "finished"}
-    assert real["acc_global"].iloc[-1] == pytest.approx(virtual["acc_global"].iloc[-1], abs=2e-3)
-    assert list(real["round"]) == [0, 1, 2, 3]
-    # models are counted as they travel: the simulator's bytes and a little around them
-    sent = run.query("SELECT tier, direction, bytes FROM traffic WHERE kind = 'model' ORDER BY rowid DESC LIMIT 4")
-    for tier, direction, count in sent:
-        rows = simulated.query(
-            "SELECT bytes FROM traffic WHERE kind = 'model' AND tier = ? AND direction = ? ORDER BY rowid DESC LIMIT 1",
-            tier, direction,
-        )  # fmt: skip
-        assert 1.0 <= count / rows[0][0] < 1.02, (tier, direction)
 
 
 def test_killed_nodes_go_on_where_they_were(tmp_path: Path) -> None:
@@ -89,7 +38,7 @@ def test_killed_nodes_go_on_where_they_were(tmp_path: Path) -> None:
         fleet.wait(60)
     found = counting.counts(tmp_path / "cloud", devices, counting.weights_of(made))
     torch.testing.assert_close(found, torch.full((devices,), rounds / devices, dtype=torch.float64), atol=1e-5, rtol=0)
-    times = merged(Run(tmp_path / "cloud"))
+    times = counting.merged(Run(tmp_path / "cloud"))
     assert sum(times.values()) == rounds * devices
     assert set(times.values()) == {1}
 
@@ -127,7 +76,7 @@ def test_devices_move_leave_come_and_die(tmp_path: Path) -> None:
         assert fleet.processes["cloud"].exitcode == 0
     run = Run(tmp_path / "cloud")
     assert run.status == {"state": "stopped"}
-    times = merged(run)
+    times = counting.merged(run)
     assert set(times.values()) == {1}, "no report was merged twice"
     assert {device for device, _, _ in times} == set(range(6))
     # what was trained while it moved arrived somewhere: late, and this method drops it
@@ -157,5 +106,11 @@ def test_a_client_that_fails_does_not_stop_the_fleet(tmp_path: Path) -> None:
     # rounds of four: 1/4 each; rounds of three: 1/3 each for the others
     expected = torch.tensor([2 / 4, *[2 / 4 + 2 / 3] * 3], dtype=torch.float64)
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    # what reports on simulated runs does so on real ones
+    told = CliRunner().invoke(main, ["report", str(tmp_path / "cloud"), "-o", str(tmp_path / "report.html")])
+    assert told.exit_code == 0, told.output
+    # but nobody simulates over the record of a real run
+    with pytest.raises(RunError, match="of a real fleet"):
+        resume(tmp_path / "cloud")
     failures = Run(tmp_path / "cloud").events("failed")
     assert [(e["node"], e["why"]) for e in failures] == [(0, "ValueError: out of luck")] * 2

@@ -14,11 +14,12 @@ import pytest
 
 from espalier.deploy import certs, wire
 from espalier.deploy.certs import Bundle
-from espalier.deploy.host import Host, Settings
+from espalier.deploy.host import Host
 from espalier.deploy.letters import Letter, Part, frames
 from espalier.deploy.limits import Limits
 from espalier.deploy.log import Log
 from espalier.deploy.protocol import espalier_pb2 as pb
+from espalier.deploy.settings import Settings
 from espalier.deploy.transport import METHOD, SERVICE
 from espalier.record.run import Run
 from tests.deploy.net import OneMore, Serving, charter

@@ -101,6 +101,22 @@ class TestAlgorithm3:
         work = pace.assign(view(memory), [0])
         assert (work[0].updates, work[0].budget) == (1, pytest.approx(2.5))
 
+    def test_who_is_missing_counts_with_its_predicted_time(self) -> None:
+        # first round: 0 takes 2 + 2 = 4 s in all, 1 takes 6 + 2 = 8: predicted 8. Second: only 0 is in time, with 4 s;
+        # Eq. 11 is about all children, 1 is predicted to take 8 ≥ 8: the time grows to 8.8 and does not fall to 4.
+        pace, memory = AAF(), {}
+        pace.learn(view(memory), [arrival(0, 2.0), arrival(1, 6.0)])
+        pace.learn(view(memory), [arrival(0, 2.0)])
+        assert memory["predicted"] == pytest.approx(8.8)
+        # its late report says 14 + 2: an update is predicted to take (6 + 14)/2 = 10 s, in all 12 ≥ 8.8: 9.68
+        pace.overdue(memory, arrival(1, 14.0))
+        pace.learn(view(memory), [arrival(0, 2.0)])
+        assert memory["predicted"] == pytest.approx(9.68)
+        # it has left: the time is that of the others
+        pace.forget(memory, 1)
+        pace.learn(view(memory), [arrival(0, 2.0)])
+        assert memory["predicted"] == pytest.approx(4.0)
+
     def test_a_child_that_left_begins_anew(self) -> None:
         pace, memory = AAF(), {}
         pace.learn(view(memory), [arrival(0, 6.0, 2), arrival(1, 4.0)])

@@ -9,6 +9,7 @@ from espalier.core.messages import (
     Action,
     Arrange,
     Arrived,
+    ChildJoined,
     Deadline,
     Event,
     Order,
@@ -17,7 +18,9 @@ from espalier.core.messages import (
     Serve,
     Word,
 )
+from espalier.core.policies import Arrival
 from espalier.core.store import Ref
+from espalier.policies.frequency import Timed
 
 
 class Head(Aggregator):
@@ -37,9 +40,24 @@ class Head(Aggregator):
                 return []
             case Arrived(message=Report(stats={"clock": clock}) as report):
                 return self._reign(clock, report.models[ALL], now)
+            case Arrived(message=Report() as report):
+                self._notice(report, now)
             case Deadline() if not self.state.models:
                 return []  # set before it retired
+            case ChildJoined(child=child):
+                # A new pair begins anew, also if this host was away when the child left it.
+                self.rules.pace.forget(self.state.memory, child)
+                self.state.tickets = {n: t for n, t in self.state.tickets.items() if t.child != child}
         return super().on(event, now)
+
+    def _notice(self, report: Report, now: float) -> None:
+        """Let the pace know of a report that comes too late (it is dropped, but says how long its child took)."""
+        ticket, pace = self.state.tickets.get(report.order), self.rules.pace
+        if ticket is None or ticket.child != report.sender or not report.models or not isinstance(pace, Timed):
+            return
+        cohort = self.state.cohorts.get(ticket.cohort)
+        if cohort is not None and cohort.waiting.get(report.sender) != report.order:
+            pace.overdue(self.state.memory, Arrival(report, now))
 
     def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
         state = self.state
@@ -65,9 +83,11 @@ class Head(Aggregator):
     def _ordered(self, order: Order, now: float) -> list[Action]:
         if order.sender != self.env.parent(self.me):
             return []  # of a parent that it had before: the message was slow
-        # Who still works on an earlier order gets the new one too: a new parent's model supersedes.
-        self.state.tickets.clear()
-        self.state.orders = self._first_order(now)
+        if self.state.order is None or self.state.order.sender != order.sender:
+            # Who still works on an earlier order gets the new one too: a new parent's model supersedes. The same
+            # parent's does not: who was too late for a round would begin anew in each, and never be done.
+            self.state.tickets.clear()
+            self.state.orders = self._first_order(now)
         model = next(iter(order.models.values()))
         news = Word("fresh", self.me, host_of(self.me), now, {"clock": order.clock, "model": model})
         return [Send(news), *super()._ordered(order, now)]

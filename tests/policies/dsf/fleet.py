@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from espalier.core.address import host_of, level_of, role
+from espalier.core.address import host_of, level_of
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Entry, Experiment
 from espalier.policies.dsf.state import AgentState
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
+from espalier.testing.deaths import flaws as wrong
 
 Link = tuple[int, int] | tuple[int, int, float]
 
@@ -96,26 +96,6 @@ def working(sim: Simulation) -> list[int]:
     return [d for d in range(sim.fleet.n_devices) if sim.fleet.alive[d]]
 
 
-def wrong(sim: Simulation) -> list[str]:
-    """Say what is wrong with the tree: everybody who works must reach the one root, through parents that may lead."""
-    found = []
-    tree = sim.fleet.tree
-    for device in working(sim):
-        path = list(tree.path(device))
-        if path[-1] != tree.root:
-            found.append(
-                f"{device} ends at {host_of(path[-1])} level {level_of(path[-1])}, not at the root {root(sim)}"
-            )
-        for child, parent in pairwise(path):
-            if level_of(parent) != level_of(child) + 1:
-                found.append(f"{device}: a parent of level {level_of(parent)} for level {level_of(child)}")
-            if not sim.weather.alive(host_of(parent)):
-                found.append(f"{device}: its parent {host_of(parent)} is gone")
-            if not sim.fleet.capable[host_of(parent)]:
-                found.append(f"{device}: its parent {host_of(parent)} may not aggregate")
-    return found
-
-
 def parent_of(sim: Simulation, device: int) -> int:
     """Return the device that leads a device's cluster."""
     found = sim.fleet.tree.parent(device)
@@ -129,4 +109,4 @@ def rounds(sim: Simulation) -> int:
     return progress
 
 
-__all__ = ["role"]
+__all__ = ["wrong"]

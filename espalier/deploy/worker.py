@@ -1,4 +1,4 @@
-"""The worker's bench: one thread that trains, measures and scores, one thing at a time, training first."""
+"""The worker: one thread that trains, measures and scores, one thing at a time, training first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from espalier.deploy.host import Host
 
 
-class Bench:
+class Worker:
     """Does the engine's work."""
 
     def __init__(self, host: Host) -> None:
@@ -26,7 +26,7 @@ class Bench:
         self.seconds = 0.0
 
     def add(self, work: Work) -> None:
-        """Put something on the bench."""
+        """Give it something to do."""
         heapq.heappush(self._waiting, (1 if isinstance(work.action, Score) else 0, work.id, work))
         if self._task is None or self._task.done():
             self._task = self._host.spawn(self._run())
@@ -36,7 +36,7 @@ class Bench:
         while self._waiting:
             _, _, work = heapq.heappop(self._waiting)
             assert host.engine is not None
-            todo = await host.call(partial(host.engine.perform, work))
+            todo = await host.call(partial(host.engine.works.perform, work))
             if todo is None:
                 continue
             begun = time.monotonic()
@@ -56,9 +56,9 @@ class Bench:
         """Return how long to wait so that work takes as long as the fleet's script says."""
         charter = self._host.charter
         batches = getattr(result, "batches", 0)
-        if charter is None or charter.scripted is None or not batches:
+        if charter is None or charter.script is None or not batches:
             return 0.0
-        return max(0.0, charter.scripted[0] * batches - seconds)
+        return max(0.0, charter.script.batch * batches - seconds)
 
     def close(self) -> None:
         """Let go of the thread; what it computes is of no use any more."""

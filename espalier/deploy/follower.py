@@ -19,7 +19,7 @@ from espalier.deploy.members import Member
 NOTES = 1.0
 
 
-class Vassal:
+class Follower:
     """An edge's or a device's steward."""
 
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
@@ -72,14 +72,16 @@ class Vassal:
             self._score(order.to, next(iter(order.models.values())))
 
     def _score(self, node: Address, model: Ref) -> None:
-        for work in [w for w in self.engine.works.values() if isinstance(w.action, Score)]:
-            del self.engine.works[work.id]  # only the newest is of interest
-        self.engine.assign(node, Score((model,), {"node": node}))
+        for work in [w for w in self.engine.works.waiting.values() if isinstance(w.action, Score)]:
+            del self.engine.works.waiting[work.id]  # only the newest is of interest
+        self.engine.works.assign(node, Score((model,), {"node": node}))
 
     def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
         """Tell the cloud how good the model in use is here."""
         if figures:
             self._scores = figures[0]
+            if self.engine.plan.serves == "edge":
+                self._at = -NOTES  # the run's curve is made of these: they do not wait for the next notes
 
     def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Note something for the cloud's record."""
@@ -206,7 +208,7 @@ class Vassal:
         engine = self.engine
         traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
         noted = bool(self._events or self._spans or self._scores)
-        scoring = any(isinstance(w.action, Score) for w in engine.works.values())
+        scoring = any(isinstance(w.action, Score) for w in engine.works.waiting.values())
         final = (
             self._asked
             and not self.wants_count

@@ -1,0 +1,209 @@
+"""What Ray costs on one machine: two Ray workers against the local backend with two workers.
+
+    python benchmarks/ray_overhead.py [--rounds 15] [--json FILE] [--only lenet/10]
+    python benchmarks/ray_overhead.py --facts
+
+Both run the same experiment (HierFAVG, 4 edges, 40 devices with 120 samples each of random MNIST-shaped data, two
+local epochs a round) round by round in turn, within one process; a round is everything: events, training, merging,
+evaluation, recording. The first rounds are left out. Printed: median seconds per round, the median of the rounds'
+ratios, the same ratio of CPU seconds (all processes but Ray's own daemons; steadier on a busy machine), the share of
+models that stayed with the workers, what came back per round, and whether all rows of the two records are equal.
+Starting Ray and its workers takes some seconds once and is printed apart. Exit code 1 says that a ratio is above
+1.10 or a row differs.
+
+`--facts` measures what docs/scale.md reasons from: one job, one merge, one transfer of a ResNet-18.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from espalier.core.seeds import key
+from espalier.data.dataset import ArrayPool, Dataset
+from espalier.experiment import Experiment
+from espalier.scale.backend import Ray
+from espalier.scale.cluster import connect, ray
+from espalier.simulator.addition import FAN, Addition, Running
+from espalier.simulator.runner import Runner
+from espalier.training.models import build
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job, Optimizer
+
+LIMIT = 1.10
+CASES = [("mlp", 10), ("mlp", 32), ("lenet", 10), ("lenet", 32)]
+WARM = 2
+
+
+@dataclass(frozen=True)
+class Row:
+    model: str
+    batch: int
+    local_seconds: float
+    ray_seconds: float
+    ratio: float
+    cpu_ratio: float
+    start_seconds: float
+    models_kept_away: float
+    kilobytes_back: float
+    equal: bool
+
+
+def data() -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.random((4900, 1, 28, 28), dtype=np.float32)
+    y = rng.integers(0, 10, 4900)
+    return Dataset.from_arrays(x[:4800], y[:4800], x[4800:], y[4800:], name="random", n_classes=10)
+
+
+def experiment(model: str, batch: int, rounds: int) -> Experiment:
+    table: dict[str, Any] = {
+        "methods": ["hierfavg"],
+        "task": {"model": model},
+        "fleet": {"devices": 40, "edges": 4},
+        "training": {"batch_size": batch, "updates": 2, "lr": 0.01},
+        "stop": {"rounds": rounds},
+    }
+    return Experiment.build(table)
+
+
+def one_round(runner: Runner) -> float:
+    """Run until the next round is over and measured; return the seconds."""
+    sim, began = runner.simulation, time.perf_counter()
+    before = sim.round
+    while sim.step() and sim.round == before:
+        pass
+    return time.perf_counter() - began
+
+
+def rows(runner: Runner) -> list[list[tuple[Any, ...]]]:
+    runner.recorder.commit()
+    tables = ("metrics", "arrays", "traffic", "spans", "moves", "events")
+    connection = runner.recorder.connection
+    return [connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in tables]
+
+
+def compare(model: str, batch: int, rounds: int) -> Row:
+    dataset = data()
+    local = Runner(experiment(model, batch, rounds + 1), None, dataset=dataset, workers=2)
+    began = time.perf_counter()
+    remote = Runner(experiment(model, batch, rounds + 1), None, dataset=dataset, backend=Ray(workers=2))
+    for runner in (local, remote):
+        runner.simulation.start()
+    computer: Any = remote.task.computers[0]
+    computer.open().complete()
+    start = time.perf_counter() - began
+    for runner in (local, remote):
+        one_round(runner)
+    times: list[tuple[float, float]] = []
+    used: list[float] = []
+    handed, received, jobs = computer.handed, computer.received, remote.simulation.ledger.computed
+    for number in range(rounds - 1):
+        order = (local, remote) if number % 2 else (remote, local)
+        seconds, cpu = {}, {}
+        for runner in order:
+            before = cpu_seconds(computer)
+            seconds[id(runner)] = one_round(runner)
+            cpu[id(runner)] = cpu_seconds(computer) - before
+        times.append((seconds[id(local)], seconds[id(remote)]))
+        used.append(cpu[id(remote)] / cpu[id(local)])
+    kept = (computer.handed - handed) / (remote.simulation.ledger.computed - jobs)
+    back = (computer.received - received) / len(times) / 1024
+    equal = rows(local) == rows(remote)
+    local.close()
+    remote.close()
+    times = times[WARM:]
+    ratio = statistics.median(r / x for x, r in times)
+    mine, theirs = (statistics.median(t[i] for t in times) for i in (0, 1))
+    return Row(model, batch, mine, theirs, ratio, statistics.median(used[WARM:]), start, kept, back, equal)
+
+
+def cpu_seconds(computer: Any) -> float:
+    """CPU seconds of this process and of all workers so far."""
+    asked = [hand.actor.__ray_call__.remote(lambda _: time.process_time()) for hand in computer.pool.hands]
+    return time.process_time() + sum(ray().get(asked))
+
+
+def facts() -> None:
+    """Print what one ResNet-18 costs here, by itself."""
+    torch.set_num_threads(1)
+    module = build("resnet18", input_shape=(3, 32, 32), n_classes=10)
+    pool = ArrayPool(torch.rand(80, 3, 32, 32), torch.randint(10, (80,)))
+    trainer = Trainer(module, "cross_entropy")
+    spec, start = trainer.spec, trainer.initial(0)
+    own = np.arange(80).reshape(8, 10)
+    jobs = [Job(start, pool, rows, 10, Optimizer(lr=0.1), key(0, "facts", i)) for i, rows in enumerate(own)]
+
+    def each(what: str, times: int, act: Callable[[], object], clock: Callable[[], float] = time.process_time) -> None:
+        act()
+        began = clock()
+        for _ in range(times):
+            act()
+        print(f"{what:62} {(clock() - began) / times * 1000:9.2f} ms")
+
+    print(f"ResNet-18: {spec.n_params:,} parameters, {spec.model_bytes / 1e6:.1f} MB")
+    each("CPU: eight jobs of one step with 10 samples each", 1, lambda: list(trainer.run(jobs)))
+    merge, part = Running(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
+    each("CPU: add a model (float32) to a merge", 7, lambda: merge.add(0.1, start))
+    addition = Addition(spec.n_float)
+    each("CPU: add a partial sum (float64) to a merge", 6, lambda: addition.place(FAN, part))
+    connect(None, 1)
+    kept = [ray().put(start.numpy())]
+    each("put a model into the object store", 8, lambda: kept.append(ray().put(start.numpy())), time.perf_counter)
+    each("get it there", 8, lambda: ray().get(kept[-1]), time.perf_counter)
+    actor = ray().remote(num_cpus=1)(Echo).remote()
+    each("have an empty task done", 200, lambda: ray().get(actor.nothing.remote()), time.perf_counter)
+    each(
+        "have a partial sum made and returned", 5, lambda: ray().get(actor.part.remote(spec.n_float)), time.perf_counter
+    )
+
+
+class Echo:
+    """An actor with next to nothing to do."""
+
+    def nothing(self) -> None: ...
+
+    def part(self, size: int) -> Any:
+        return np.ones(size)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", help="one case, such as lenet/10")
+    parser.add_argument("--facts", action="store_true", help="measure what docs/scale.md reasons from")
+    args = parser.parse_args()
+    if args.facts:
+        return facts()
+    found = []
+    heads = f"{'local s':>8} {'Ray s':>8} {'ratio':>6} {'CPU':>6} {'start s':>8} {'kept away':>9} {'KB back':>8}"
+    print(f"{'':10} {heads}  rows")
+    for model, batch in CASES:
+        if args.only not in (None, f"{model}/{batch}"):
+            continue
+        row = compare(model, batch, args.rounds)
+        found.append(row)
+        print(
+            f"{model + '/' + str(batch):10} {row.local_seconds:8.3f} {row.ray_seconds:8.3f} {row.ratio:6.2f} "
+            f"{row.cpu_ratio:6.2f} {row.start_seconds:8.1f} {row.models_kept_away:9.0%} {row.kilobytes_back:8.0f}  "
+            f"{'equal' if row.equal else 'DIFFER'}",
+            flush=True,
+        )
+    if args.json:
+        args.json.write_text(json.dumps([asdict(r) for r in found], indent=2) + "\n")
+    sys.exit(any(r.ratio > LIMIT or not r.equal for r in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Cutting a wave of jobs into batches: evenly loaded, and so that whole nodes of sums lie in one batch.
+
+Jobs of one node of a sum's addition stay together as long as batches stay even: the few that even them out come
+back as models, the others as partial sums.
+What comes back how changes bytes and time, never the numbers (see `espalier.simulator.addition`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from espalier.core.params import ParamSpec
+from espalier.simulator.addition import FAN, nodes
+from espalier.simulator.ledger import Sum
+from espalier.training.chunks import size_for as chunk_size
+
+_CHUNKS = 4
+"""Chunks of the trainer in a batch, and batches per worker: few enough to come back soon, enough to be worth a task."""
+
+_MOST = FAN**3
+_WORTH = 3
+"""Terms from which a partial sum (float64) is fewer bytes than its models (float32)."""
+
+_SLACK = 1 / 16
+"""Share of a batch by which it may be larger than others so that a node stays whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Consecutive terms of a sum that a batch adds up: a whole node of the sum's addition.
+
+    Attributes:
+        sum: The sum's name.
+        stop: The place behind its last term.
+        of: How many terms the sum has.
+        terms: Coefficients and jobs' names.
+    """
+
+    sum: int
+    stop: int
+    of: int
+    terms: tuple[tuple[float, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Jobs that are computed in one place: their names, and the nodes that take the place of their models.
+
+    The model of a job that is in no node comes back itself.
+    """
+
+    names: tuple[int, ...]
+    nodes: tuple[Node, ...]
+
+
+def size_for(spec: ParamSpec, jobs: int, workers: int) -> int:
+    """Jobs of a batch, about: what keeps a trainer busy, or a larger node if every worker gets several such batches."""
+    usual = min(_MOST // 2, max(FAN, _CHUNKS * chunk_size(spec)))
+    node = FAN
+    while node * FAN <= min(_MOST, jobs // (_CHUNKS * workers)):
+        node *= FAN
+    return max(usual, node)
+
+
+def cut(
+    weights: Mapping[int, float], sums: Mapping[int, Sum], free: AbstractSet[int], workers: int, size: int
+) -> list[Batch]:
+    """Cut a wave into batches.
+
+    Args:
+        weights: How long each job takes, in any unit, by name.
+        sums: The sums that need them, by name.
+        free: Jobs that nothing but these sums needs.
+        workers: Batches that are computed at a time.
+        size: Jobs of a batch, about; where there are few jobs, smaller batches keep every worker busy.
+    """
+    count = len(weights) // size
+    if count < _CHUNKS * workers:  # with more, whoever is free first evens them out
+        count = min(len(weights), max(1, count // workers) * workers)
+    batches = [b for b in _dealt(_groups(list(weights), sums), weights, count) if b]
+    home = {name: number for number, batch in enumerate(batches) for name in batch}
+    found = _covered(sums, home, free)
+    return [Batch(tuple(batch), tuple(found.get(number, ()))) for number, batch in enumerate(batches)]
+
+
+def _groups(names: Sequence[int], sums: Mapping[int, Sum]) -> list[list[tuple[int, int]]]:
+    """Return the jobs (place in the sum, name) with those of one sum together, in its order."""
+    wave = set(names)
+    first: dict[int, int] = {}
+    for key in sorted(sums):
+        for _, ref in sums[key].terms:
+            first.setdefault(int(ref), key)
+    found: list[list[tuple[int, int]]] = []
+    seen: set[int] = set()
+    for name in names:
+        if name in seen:
+            continue
+        terms = sums[first[name]].terms if name in first else ((1.0, name),)
+        members = {int(r): place for place, (_, r) in enumerate(terms) if int(r) in wave and int(r) not in seen}
+        seen.update(members)
+        found.append([(place, member) for member, place in members.items()])
+    return found
+
+
+def _dealt(groups: list[list[tuple[int, int]]], weights: Mapping[int, float], count: int) -> list[list[int]]:
+    """Deal jobs to ``count`` batches: large nodes while they fit, then smaller ones, at last single jobs."""
+    room = (1 + _SLACK) * sum(weights.values()) / count
+    found: list[list[int]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    span = _MOST
+    while span > 1:
+        at, left = 0, []
+        for node in (node for group in groups for node in _split(group, span)):
+            load = sum(weights[name] for _, name in node)
+            while at < count and loads[at] + load > room >= load:
+                at += 1
+            if at < count and load <= room:
+                found[at].extend(name for _, name in node)
+                loads[at] += load
+            else:
+                left.append(node)
+        groups, span = left, span // FAN
+    lightest = [(load, number) for number, load in enumerate(loads)]
+    heapq.heapify(lightest)
+    for name in sorted((name for group in groups for _, name in group), key=lambda n: -weights[n]):
+        load, number = heapq.heappop(lightest)
+        found[number].append(name)
+        heapq.heappush(lightest, (load + weights[name], number))
+    return found
+
+
+def _split(group: list[tuple[int, int]], span: int) -> list[list[tuple[int, int]]]:
+    """Split the terms of a sum by its nodes of so many terms."""
+    return [list(node) for _, node in itertools.groupby(group, key=lambda term: term[0] // span)]
+
+
+def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet[int]) -> dict[int, list[Node]]:
+    """Return the nodes that each batch can add up; every job in one of them is in nodes wherever it is a term."""
+    away = {name for name in home if name in free}
+    while True:
+        found: dict[int, list[Node]] = {}
+        inside: dict[int, int] = {}
+        uses: dict[int, int] = {}
+        for key, recipe in sums.items():
+            batches = [home[int(r)] if int(r) in away else -1 for _, r in recipe.terms]
+            for _, ref in recipe.terms:
+                uses[int(ref)] = uses.get(int(ref), 0) + 1
+            for first, stop in _runs(batches):
+                for a, b in nodes(first, stop, len(batches)):
+                    if b - a < min(_WORTH, len(batches)) or b - a < 2:
+                        continue
+                    terms = tuple((c, int(r)) for c, r in recipe.terms[a:b])
+                    found.setdefault(batches[a], []).append(Node(key, b, len(batches), terms))
+                    for _, name in terms:
+                        inside[name] = inside.get(name, 0) + 1
+        kept = {name for name in away if inside.get(name, 0) == uses.get(name, 0)}
+        if kept == away:
+            return found
+        away = kept
+
+
+def _runs(batches: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs (from, to) of equal entries that are not -1."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    for i in range(1, len(batches) + 1):
+        if i == len(batches) or batches[i] != batches[start]:
+            if batches[start] >= 0:
+                found.append((start, i))
+            start = i
+    return found

@@ -1,0 +1,175 @@
+"""Computes ledger jobs on a Ray cluster: waves in, models and partial sums out, as from one machine."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from espalier.core.store import Ref
+from espalier.scale.batches import Batch, cut, size_for
+from espalier.scale.cluster import connect, ray
+from espalier.scale.errands import Errands
+from espalier.scale.pool import Pool
+from espalier.scale.worker import Answer, Holding, Order, Seat, received, tensor
+from espalier.simulator.ledger import Handed, Job, Outcome, Sum
+from espalier.simulator.task import Task
+from espalier.simulator.views import Views
+from espalier.training.trainer import FallbackWarning
+
+
+class Versions:
+    """Vectors in the object store: each goes there once, and is taken out when this process drops it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        #: vectors put so far, and their bytes
+        self.puts = 0
+        self.bytes = 0
+
+    def reference(self, vector: Tensor) -> Any:
+        """Return Ray's reference to a vector."""
+        there = self._kept.get(id(vector))
+        if there is not None and there[0]() is vector:
+            return there[1]
+        key = id(vector)
+        found = ray().put(vector.detach().numpy())
+        self._kept[key] = weakref.ref(vector, partial(self._drop, key)), found
+        self.puts += 1
+        self.bytes += vector.nbytes
+        return found
+
+    def _drop(self, key: int, dead: weakref.ref[Tensor]) -> None:
+        if key in self._kept and self._kept[key][0] is dead:
+            del self._kept[key]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class RayComputer:
+    """The jobs of one run on a Ray cluster; workers start with the first of them.
+
+    Raises:
+        ClusterError: Nobody answers at the address.
+    """
+
+    def __init__(self, task: Task, seed: int, views: Views, *, address: str | None, workers: int | None) -> None:
+        self._task, self._seed, self._views = task, seed, views
+        self._workers = workers
+        # At once: an address at which nobody answers shall fail before anything is written.
+        connect(address, workers)
+        self.versions = Versions()
+        self.pool: Pool | None = None
+        #: batches, jobs whose models stayed away, and bytes that came back
+        self.batches = 0
+        self.handed = 0
+        self.received = 0
+
+    def __call__(
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+    ) -> Iterator[Outcome]:
+        """Compute jobs; every model comes back."""
+        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, memory):
+            assert isinstance(outcome, Outcome)
+            yield outcome
+
+    def summed(
+        self,
+        jobs: Mapping[int, Job],
+        sums: Mapping[int, Sum],
+        free: AbstractSet[int],
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> Iterator[Outcome | Handed]:
+        """Compute jobs by name, in their order; of those in ``free`` partial sums come back where that is less."""
+        pool = self.open()
+        sizes = self._views.partition.sizes
+        weights = {name: float(job.updates * sizes[job.device]) for name, job in jobs.items()}
+        workers = pool.size()
+        batches = cut(weights, sums, free, workers, size_for(self._task.spec, len(jobs), workers))
+        home = {name: (number, place) for number, b in enumerate(batches) for place, name in enumerate(b.names)}
+        last: dict[int, int] = {}
+        for name in jobs:
+            last[home[name][0]] = name
+        errands = Errands(pool, [self._order(batch, jobs, vector, memory) for batch in batches])
+        answers: dict[int, Answer] = {}
+        try:
+            for name in jobs:
+                number, place = home[name]
+                if number not in answers:
+                    answers[number] = self._noted(errands.take(number))
+                yield self._outcome(batches[number], answers[number], place)
+                if last[number] == name:
+                    del answers[number]
+        finally:
+            errands.drop()
+
+    def open(self) -> Pool:
+        """Return the workers, starting them if need be."""
+        if self.pool is None:
+            holding = ray().put(Holding.of(self._task, self._views, self._seed))
+            gpus = 0 if self._task.device == "cpu" else 1
+            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Seat)
+            self.pool = Pool(seat.remote, holding, self._workers, "GPU" if gpus else "CPU")
+        return self.pool
+
+    def close(self) -> None:
+        """Let the workers go."""
+        if self.pool is not None:
+            self.pool.close()
+
+    def _order(
+        self,
+        batch: Batch,
+        jobs: Mapping[int, Job],
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> Callable[[Any], Any]:
+        """Return the function that gives a batch to a worker; only then do its models go to the object store."""
+        mine = tuple(jobs[name] for name in batch.names)
+        models = {int(r): vector(r) for job in mine for r in (job.start, job.anchor) if r is not None}
+        states = {int(job.memory): memory(job.memory) for job in mine if job.memory is not None}
+        memories = {name: state for name, state in states.items() if state is not None}
+        order = Order(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
+
+        def give(actor: Any) -> Any:
+            self.batches += 1
+            references = [self.versions.reference(v) for v in (*models.values(), *memories.values())]
+            return actor.train.remote(order, *references)
+
+        return give
+
+    def _outcome(self, batch: Batch, answer: Answer, place: int) -> Outcome | Handed:
+        name, loss = batch.names[place], float(answer.losses[place])
+        kept = answer.memories.get(name)
+        # A copy: what the ledger keeps must outlive the object store's.
+        memory = None if kept is None else tensor(kept).clone()
+        if name in answer.vectors:
+            return Outcome(tensor(answer.vectors[name]).clone(), loss, memory)
+        self.handed += 1
+        parts = {
+            (node.sum, node.stop - 1): received(answer.parts[number], len(node.terms), self._task.dtype)
+            for number, node in enumerate(batch.nodes)
+            if node.terms[-1][1] == name
+        }
+        return Handed(bool(answer.fits[place]), parts, loss, memory)
+
+    def _noted(self, answer: Answer) -> Answer:
+        arrays = [*answer.vectors.values(), *answer.memories.values(), *(p[0] for p in answer.parts)]
+        self.received += sum(a.nbytes for a in arrays if a is not None)
+        trainer = self._task.trainer
+        if answer.why_not is not None and trainer.batched:
+            trainer.batched, trainer.why_not = False, answer.why_not
+            warnings.warn(
+                f"{type(self._task.module).__name__} is trained one client at a time: {answer.why_not}. "
+                "The results are the same.",
+                FallbackWarning,
+                stacklevel=2,
+            )
+        return answer

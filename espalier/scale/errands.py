@@ -1,0 +1,114 @@
+"""Orders under way: given to whoever is free, and again to others if a worker is lost.
+
+An order is a pure function of what it carries, so it may be computed anywhere and any number of times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from espalier.core.errors import TrainingError
+from espalier.scale.cluster import ClusterError, ray
+from espalier.scale.pool import LOG, TRIES, Hand, Pool, last_line, result
+from espalier.scale.worker import Answer
+
+_AHEAD = 4
+"""Answers per worker that may wait for their turn."""
+
+_PATIENCE = 300.0
+"""Seconds without any worker after which a run gives up."""
+
+
+class Errands:
+    """Orders under way; :meth:`take` returns their answers, each once."""
+
+    def __init__(self, pool: Pool, orders: Sequence[Callable[[Any], Any]]) -> None:
+        self._pool, self._orders = pool, dict(enumerate(orders))
+        self._todo = deque(range(len(orders)))
+        self._under_way: dict[Any, tuple[Hand, int]] = {}
+        self._answers: dict[int, Answer] = {}
+        self._tries: dict[int, int] = {}
+
+    def take(self, number: int) -> Answer:
+        """Return the answer to one order, as soon as it is there.
+
+        Raises:
+            TrainingError: It cannot be computed.
+            ClusterError: No worker is there to compute it.
+        """
+        seen = time.monotonic()
+        while number not in self._answers:
+            self._pool.tend()
+            self._give(number)
+            if self._hear() or self._pool.present:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > _PATIENCE:
+                raise ClusterError(
+                    f"No worker could be had for {_PATIENCE:.0f} s: the cluster has {_resources()}. Add a node or free "
+                    "some CPUs; what was done until the last checkpoint is saved (espalier resume)."
+                )
+        self._give(number)
+        return self._answers.pop(number)
+
+    def drop(self) -> None:
+        """Forget all that is under way; workers finish what they have in hand."""
+        for hand, number in self._under_way.values():
+            hand.orders.remove(number)
+        self._under_way.clear()
+        self._todo.clear()
+
+    def _give(self, wanted: int) -> None:
+        """Give orders to free workers, not too far ahead of what is taken, and never fewer than is waited for."""
+        window = _AHEAD * max(1, self._pool.present)
+        while self._todo:
+            number = self._todo[0]
+            ahead = len(self._under_way) + len(self._answers)
+            hand = self._pool.free()
+            if hand is None or (ahead >= window and number > wanted):
+                return
+            self._todo.popleft()
+            hand.orders.append(number)
+            self._under_way[self._orders[number](hand.actor)] = (hand, number)
+
+    def _hear(self) -> bool:
+        """Wait for answers for a while; return whether there was one."""
+        done = self._pool.listen(list(self._under_way))
+        for reference in done:
+            self._answered(reference)
+        return bool(done)
+
+    def _answered(self, reference: Any) -> None:
+        hand, number = self._under_way.pop(reference)
+        try:
+            answer: Answer = result(reference)
+        except ray().exceptions.RayError as error:
+            self._lose(hand, number, error)
+            return
+        hand.orders.remove(number)
+        del self._orders[number]
+        self._answers[number] = answer
+
+    def _lose(self, hand: Hand, number: int, error: Exception) -> None:
+        """A worker is gone: what it had is given to others, first of all the order at which it was lost."""
+        self._tries[number] = self._tries.get(number, 0) + 1
+        if self._tries[number] >= TRIES:
+            raise TrainingError(
+                f"{TRIES} workers were lost over the same batch of jobs; the last: {last_line(error)}. If they ran out "
+                "of memory, give each worker more of it (fewer --workers per node)."
+            ) from error
+        self._pool.dismiss(hand)
+        LOG.warning("a worker was lost; its jobs are given to others (%s)", type(error).__name__)
+        for reference in [r for r, (other, _) in self._under_way.items() if other is hand]:
+            del self._under_way[reference]
+        self._todo.extendleft(sorted(hand.orders, reverse=True))
+        self._pool.again += len(hand.orders)
+        hand.orders = []
+
+
+def _resources() -> str:
+    found = ray().cluster_resources()
+    free = ray().available_resources()
+    return f"{found.get('CPU', 0):.0f} CPUs, {free.get('CPU', 0):.0f} of them free"

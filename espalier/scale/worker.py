@@ -1,0 +1,244 @@
+"""What runs on a worker: the data and the model, held once, and batches of jobs computed from them.
+
+Nothing here knows Ray. A worker computes jobs by the code that a run without workers uses, so a result does not
+depend on where it was computed; what crosses between processes is numpy, which the object store shares without copies.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from espalier import __version__
+from espalier.core.store import Ref
+from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition
+from espalier.scale.batches import Batch, Node
+from espalier.simulator.addition import Part, Running, fit
+from espalier.simulator.ledger import Job, Outcome
+from espalier.simulator.task import Task, Training
+from espalier.simulator.views import Look, Views
+from espalier.training.native import kernels
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Holding:
+    """All that jobs have in common, as it goes to every worker once.
+
+    Attributes:
+        dataset: The dataset, without its tensors and without test samples: workers do not evaluate.
+        x: Training inputs.
+        y: Training targets.
+        partition: Who holds which rows.
+        flip: What labels read to an attacker that flips them.
+        module: The model.
+        loss: The loss.
+        training: How devices train.
+        seed: The run's seed.
+        device: What trains.
+    """
+
+    dataset: dict[str, Any]
+    x: Array
+    y: Array
+    partition: Partition
+    flip: NDArray[np.int64] | None
+    module: nn.Module
+    loss: str | Callable[[Tensor, Tensor], Tensor]
+    training: Training
+    seed: int
+    device: str
+
+    @staticmethod
+    def of(task: Task, views: Views, seed: int) -> Holding:
+        """Take what workers need of a run."""
+        data = task.dataset
+        about = {"name": data.name, "kind": data.kind, "n_classes": data.n_classes, "n_cells": data.n_cells}
+        return Holding(
+            {**about, "cell_train": data.cell_train},
+            data.x_train.numpy(), data.y_train.numpy(), views.partition, views.flip, task.module, task.loss,
+            task.training, seed, task.device,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A batch as it is sent: its jobs, its nodes, and how the devices' data look.
+
+    Attributes:
+        batch: Names and nodes.
+        jobs: The jobs, in the batch's order.
+        models: Names of the models that come with the order, in the order they come.
+        memories: Names of the optimiser states that come after them.
+        looks: Every look there is so far; a job carries a number of one.
+    """
+
+    batch: Batch
+    jobs: tuple[Job, ...]
+    models: tuple[int, ...]
+    memories: tuple[int, ...]
+    looks: tuple[Look, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What comes back.
+
+    Attributes:
+        losses: Mean training losses, float64 ``[jobs]``.
+        fits: Whether the jobs' models are finite, ``[jobs]``.
+        vectors: Models that are in no node, by name.
+        memories: Optimiser states that were to be kept, by name.
+        parts: The nodes' partial sums, in their order: total, whole or not, coefficient and integer buffers.
+        why_not: Why clients do not train merged, or None.
+    """
+
+    losses: NDArray[np.float64]
+    fits: NDArray[np.bool_]
+    vectors: dict[int, Array]
+    memories: dict[int, Array]
+    parts: tuple[tuple[Array | None, bool, tuple[float, Array] | None], ...]
+    why_not: str | None
+
+
+class Worker:
+    """Computes batches of one run's jobs."""
+
+    def __init__(self, holding: Holding) -> None:
+        x, y = tensor(holding.x), tensor(holding.y)
+        about = holding.dataset
+        dataset = Dataset(
+            x_train=x, y_train=y, x_test=x[:1], y_test=y[:1], cell_test=about["cell_train"][:1], **about
+        )  # fmt: skip
+        self.task = Task(dataset, holding.module, holding.training, loss=holding.loss, device=holding.device)
+        self.views = Views(dataset, holding.partition, holding.seed)
+        self.views.flip = holding.flip
+        self._compute = self.task.computer_here(holding.seed, self.views)
+
+    def train(self, order: Order, *arrays: Array) -> Answer:
+        """Compute a batch; ``arrays`` are the order's models and then its optimiser states."""
+        if len(order.looks) > len(self.views.looks):
+            self.views.restore(list(order.looks))
+        names = order.batch.names
+        models = {n: tensor(a) for n, a in zip(order.models, arrays, strict=False)}
+        memories = {n: tensor(a) for n, a in zip(order.memories, arrays[len(models) :], strict=True)}
+        adding = _Adding(order.batch.nodes, self.task)
+        losses, fits, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
+        for place, (name, outcome) in enumerate(zip(names, self._outcomes(order, models, memories), strict=True)):
+            losses[place] = outcome.loss
+            if outcome.memory is not None:
+                kept[name] = outcome.memory.numpy()
+            if adding.wants(name):
+                fits[place] = adding.take(name, outcome.vector)
+            else:
+                fits[place], vectors[name] = True, outcome.vector.numpy()
+        return Answer(losses, fits, vectors, kept, adding.parts(), self.task.trainer.why_not)
+
+    def _outcomes(
+        self, order: Order, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
+    ) -> Iterator[Outcome]:
+        def vector(ref: Ref) -> Tensor:
+            return models[int(ref)]
+
+        def memory(ref: Ref) -> Tensor | None:
+            return memories.get(int(ref))
+
+        return self._compute(order.jobs, vector, memory)
+
+
+class Seat:
+    """The actor: empty until a worker is put there, so that a failure to set one up is told and not just a death."""
+
+    _worker: Worker
+
+    def sit(self, holding: Holding) -> dict[str, str]:
+        """Set up the worker; return what its numbers depend on."""
+        self._worker = Worker(holding)
+        return arithmetic()
+
+    def train(self, order: Order, *arrays: Array) -> Answer:
+        """Compute a batch."""
+        return self._worker.train(order, *arrays)
+
+
+class _Adding:
+    """The nodes of a batch in the making; a model is dropped once every node that wants it has it."""
+
+    def __init__(self, nodes: tuple[Node, ...], task: Task) -> None:
+        self._nodes = nodes
+        self._running = [Running(task.spec, node.of) for node in nodes]
+        self._users: dict[int, list[int]] = {}
+        for number, node in enumerate(nodes):
+            for name in {name for _, name in node.terms}:
+                self._users.setdefault(name, []).append(number)
+        self._waiting: dict[int, Tensor] = {}
+        self._uses = {name: len(users) for name, users in self._users.items()}
+
+    def wants(self, name: int) -> bool:
+        """Tell whether nodes take the model of a job."""
+        return name in self._users
+
+    def take(self, name: int, vector: Tensor) -> bool:
+        """Add a model to the nodes that want it; return whether it is fit to be added."""
+        self._waiting[name] = vector
+        for number in self._users[name]:
+            self._advance(number)
+        return fit(vector)
+
+    def _advance(self, number: int) -> None:
+        node, running = self._nodes[number], self._running[number]
+        while running.next < len(node.terms):
+            coefficient, name = node.terms[running.next]
+            if name not in self._waiting:
+                return
+            running.add(coefficient, self._waiting[name])
+            if running.next == len(node.terms) or node.terms[running.next][1] != name:
+                self._uses[name] -= 1
+                if not self._uses[name]:
+                    del self._waiting[name]
+
+    def parts(self) -> tuple[tuple[Array | None, bool, tuple[float, Array] | None], ...]:
+        """Return the finished nodes."""
+        return tuple(_sent(running.part()) for running in self._running)
+
+
+def arithmetic() -> dict[str, str]:
+    """Return what the last bits of a result depend on, besides the job: machines that agree in it agree in them."""
+    return {
+        "espalier": __version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "vector instructions": torch.backends.cpu.get_cpu_capability(),
+        "native kernels": "no" if kernels() is None else "yes",
+    }
+
+
+def _sent(part: Part) -> tuple[Array | None, bool, tuple[float, Array] | None]:
+    total = None if part.total is None else part.total.numpy()
+    return total, part.whole, None if part.tail is None else (part.tail[0], part.tail[1].numpy())
+
+
+def received(part: tuple[Array | None, bool, tuple[float, Array] | None], terms: int, dtype: torch.dtype) -> Part:
+    """Return a part as it was before it was sent; a whole sum's model is copied, for it is kept."""
+    total, whole, tail = part
+    sums = None if total is None else tensor(total)
+    if whole and sums is not None:
+        sums = sums.clone()
+    return Part(terms, sums, whole, dtype, None if tail is None else (tail[0], tensor(tail[1])))
+
+
+def tensor(array: Array) -> Tensor:
+    """Return an array as a tensor without a copy; what the object store shares must not be written to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        return torch.from_numpy(array)

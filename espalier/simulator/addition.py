@@ -1,0 +1,191 @@
+"""Adding many vectors in a fixed order that lets parts of it be done elsewhere, bit for bit.
+
+Terms are added eight by eight, the eights' sums eight by eight again, and so on: a tree whose shape depends on
+the number of terms alone. Whoever adds the terms of a whole node gets the number that the node has in the tree,
+so a machine that computed those terms may hand back one vector instead of all of them, and the total is the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from espalier.core.errors import TrainingError
+from espalier.core.params import ParamSpec
+
+FAN = 8
+"""Children of a node: fewer would send more partial sums, more would make evenly loaded machines cut more nodes."""
+
+
+class Addition:
+    """A weighted sum in the making: float64 ``[size]``, terms given in order.
+
+    ``_open[k]`` is the unfinished node of ``FAN ** (k + 1)`` terms; there is one for every level.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._open: list[Tensor | None] = [None]
+        self.count = 0
+
+    def add(self, coefficient: float, vector: Tensor | None) -> None:
+        """Add ``coefficient * vector``; None keeps the place of a term that is left out."""
+        if vector is not None:
+            into = self._open[0]
+            if into is None:
+                into = self._open[0] = torch.zeros(self._size, dtype=torch.float64)
+            into.add_(vector, alpha=coefficient)
+        self._pass(1)
+
+    def place(self, terms: int, total: Tensor | None) -> None:
+        """Add a whole node of so many terms, whose sum was made elsewhere (None: all were left out)."""
+        level = 0
+        while FAN**level < terms:
+            level += 1
+        self._into(level, total, shared=True)
+        self._pass(terms)
+
+    def total(self) -> Tensor | None:
+        """Return the sum, or None if every term was left out; nothing may be added after it."""
+        total: Tensor | None = None
+        for level in self._open:
+            if level is not None:
+                total = level if total is None else level.add_(total)
+        return total
+
+    def _into(self, level: int, total: Tensor | None, shared: bool = False) -> None:
+        """Add to a level's open node; a first child becomes the node itself, unless its memory is shared."""
+        while len(self._open) <= level:
+            self._open.append(None)
+        there = self._open[level]
+        if there is not None and total is not None:
+            there.add_(total)
+        elif total is not None:
+            self._open[level] = total.clone() if shared else total
+
+    def _pass(self, terms: int) -> None:
+        """Count terms; hand the nodes that they fill up to the level above."""
+        self.count += terms
+        level, span = 0, FAN
+        while self.count % span == 0:
+            if level < len(self._open):
+                full, self._open[level] = self._open[level], None
+                self._into(level + 1, full)
+            level, span = level + 1, span * FAN
+
+
+def nodes(first: int, stop: int, terms: int) -> Iterator[tuple[int, int]]:
+    """Yield the largest whole nodes (from, to) that the terms ``first … stop-1`` of a sum of ``terms`` make up."""
+    while first < stop:
+        span = 1
+        while span < terms and first % (span * FAN) == 0 and min(first + span * FAN, terms) <= stop:
+            span *= FAN
+        end = min(first + span, terms)
+        yield first, end
+        first = end
+
+
+def fit(vector: Tensor) -> bool:
+    """Tell whether a model may take part in a sum: all its numbers are finite."""
+    return math.isfinite(float(vector.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The sum of a whole node's terms, made where they were computed.
+
+    Attributes:
+        terms: How many there are, those left out included.
+        total: Float64 ``[n_float]``, or None if every term was left out. If ``whole``, the finished model.
+        whole: The node is the whole sum and no term was left out.
+        dtype: The models' type.
+        tail: The largest coefficient and its model's integer buffers, where models have any.
+    """
+
+    terms: int
+    total: Tensor | None
+    whole: bool
+    dtype: torch.dtype
+    tail: tuple[float, Tensor] | None = None
+
+
+class Running:
+    """A merge in the making: a weighted sum of models, without those that are not finite.
+
+    Attributes:
+        next: The place of the next term.
+        empty: Whether every term so far was left out.
+    """
+
+    def __init__(self, spec: ParamSpec, terms: int) -> None:
+        self.next = 0
+        self.empty = True
+        self._spec, self._terms = spec, terms
+        self._addition = Addition(spec.n_float)
+        self._finished: Tensor | None = None
+        self._dtype = torch.float32
+        self._kept = self._lost = 0.0
+        self._tail: tuple[float, Tensor] | None = None
+
+    def add(self, coefficient: float, vector: Tensor) -> bool:
+        """Add the next term; return whether it was fit to be added."""
+        good, floats = fit(vector), self._spec.n_float
+        self._addition.add(coefficient, vector[:floats] if good else None)
+        if good:
+            self._dtype = vector.dtype
+            if self._spec.size > floats:
+                self._end(coefficient, vector[floats:])
+        return self.count(coefficient, good)
+
+    def count(self, coefficient: float, good: bool, part: Part | None = None) -> bool:
+        """Pass the next term, which is (or will be) added with a part: ``part``, if this is its last term."""
+        self.next += 1
+        self.empty = self.empty and not good
+        if good:
+            self._kept += coefficient
+        else:
+            self._lost += coefficient
+        if part is not None and part.whole:
+            self._finished = part.total
+        elif part is not None:
+            self._addition.place(part.terms, part.total)
+            self._dtype = part.dtype
+            if part.tail is not None:
+                self._end(*part.tail)
+        return good
+
+    def part(self) -> Part:
+        """Return the terms added so far, a whole node of a sum of ``terms`` terms, as a part."""
+        if self.next == self._terms and not self._lost and not self.empty:
+            return Part(self.next, self.result(None), True, self._dtype)
+        return Part(self.next, self._addition.total(), False, self._dtype, self._tail)
+
+    def result(self, fallback: Tensor | None) -> Tensor:
+        """Return the finished merge.
+
+        Raises:
+            TrainingError: Every term was left out and there is no fallback.
+        """
+        if self._finished is not None:
+            return self._finished
+        total = self._addition.total()
+        if total is None:
+            if fallback is None:
+                raise TrainingError(
+                    "Every model of a merge has non-finite numbers and there is no earlier model to fall back "
+                    "on. Lower the learning rate, or check the data for NaN."
+                )
+            return fallback
+        if self._lost and self._kept:
+            total *= (self._kept + self._lost) / self._kept
+        head = total.to(self._dtype)
+        return head if self._tail is None else torch.cat([head, self._tail[1]])
+
+    def _end(self, coefficient: float, tail: Tensor) -> None:
+        """Keep the integer buffers of the largest contributor."""
+        if self._tail is None or coefficient > self._tail[0]:
+            self._tail = coefficient, tail.clone()

@@ -1,0 +1,35 @@
+"""The example units start nodes with options that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from espalier.cli.node import node
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("role", ["cloud", "edge", "device"])
+def test_a_units_command_is_understood(role: str) -> None:
+    text = (EXAMPLES / "systemd" / f"espalier-{role}.service").read_text().replace("\\\n", " ")
+    found = re.search(r"^ExecStart=(.*)$", text, flags=re.MULTILINE)
+    assert found is not None
+    program, group, name, *options = shlex.split(found[1])
+    assert (Path(program).name, group, name) == ("espalier", "node", role)
+    command = node.commands[name]
+    context = command.make_context(name, options)
+    assert isinstance(context, click.Context)
+    assert context.params["directory"] == Path(f"/var/lib/espalier/{role}")
+
+
+def test_the_containers_example_is_understood() -> None:
+    text = (EXAMPLES / "Containerfile").read_text()
+    assert "it has never been built" in text
+    found = re.search(r"node device (.*)$", text, flags=re.MULTILINE)
+    assert found is not None
+    assert node.commands["device"].make_context("device", shlex.split(found[1])).params["data"] == "/data.npz"

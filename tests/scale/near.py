@@ -1,0 +1,109 @@
+"""Small runs, and a backend without Ray: batches are cut, computed by workers and put together in this process."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from torch import Tensor
+
+from espalier.core.store import Ref
+from espalier.data import registry
+from espalier.experiment import Experiment
+from espalier.scale.batches import cut
+from espalier.scale.worker import Holding, Order, Worker, received, tensor
+from espalier.simulator.ledger import Handed, Job, Outcome, Sum
+from espalier.simulator.runner import Runner
+from espalier.simulator.task import Backend, Task
+from espalier.simulator.views import Views
+from espalier.testing.conformance import BASE
+
+DIGITS = registry.load("digits")
+TABLES = ("metrics", "arrays", "traffic", "spans", "moves", "events")
+
+
+def experiment(method: str | dict[str, Any] = "hierfavg", **changes: Any) -> Experiment:
+    """Return a small experiment of one method; it saves itself once per round."""
+    record = {"checkpoint_rounds": 1, "checkpoint_seconds": 1000.0}
+    return Experiment.build({**BASE, "methods": [method], "record": record, "seeds": [3], **changes})
+
+
+def run(backend: Backend | None, method: str | dict[str, Any] = "hierfavg", **changes: Any) -> Runner:
+    """Run a small experiment in memory."""
+    runner = Runner(experiment(method, **changes), None, dataset=DIGITS, backend=backend)
+    runner.run()
+    return runner
+
+
+def rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:
+    """Return all that a run recorded."""
+    found = runner.recorder.connection
+    return {table: found.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for table in TABLES}
+
+
+class Near:
+    """A backend of workers in this process; what goes to them and back is pickled, as Ray does."""
+
+    def __init__(self, workers: int = 2, size: int = 8) -> None:
+        self.workers, self.size = workers, size
+        self.handed = 0
+
+    def computer(self, task: Task, seed: int, views: Views) -> NearComputer:
+        """Return what computes one run's jobs."""
+        return NearComputer(self, task, seed, views)
+
+
+class NearComputer:
+    """What :class:`Near` computes with."""
+
+    def __init__(self, near: Near, task: Task, seed: int, views: Views) -> None:
+        self._near, self._task, self._views, self._seed = near, task, views, seed
+        self._worker: Worker | None = None
+
+    def __call__(
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+    ) -> Iterator[Outcome]:
+        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, memory):
+            assert isinstance(outcome, Outcome)
+            yield outcome
+
+    def summed(
+        self,
+        jobs: Mapping[int, Job],
+        sums: Mapping[int, Sum],
+        free: AbstractSet[int],
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> Iterator[Outcome | Handed]:
+        if self._worker is None:
+            self._worker = Worker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
+        found: dict[int, Outcome | Handed] = {}
+        for batch in cut(dict.fromkeys(jobs, 1.0), sums, free, self._near.workers, self._near.size):
+            mine = tuple(jobs[n] for n in batch.names)
+            models = {int(r): vector(r) for j in mine for r in (j.start, j.anchor) if r is not None}
+            states = {int(j.memory): memory(j.memory) for j in mine if j.memory is not None}
+            kept = {n: m for n, m in states.items() if m is not None}
+            order = Order(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
+            order, arrays = pickle.loads(pickle.dumps((order, [v.numpy() for v in (*models.values(), *kept.values())])))
+            for array in arrays:
+                array.flags.writeable = False
+            answer = pickle.loads(pickle.dumps(self._worker.train(order, *arrays)))
+            for place, name in enumerate(batch.names):
+                state = answer.memories.get(name)
+                loss, state = float(answer.losses[place]), None if state is None else tensor(state)
+                if name in answer.vectors:
+                    found[name] = Outcome(tensor(answer.vectors[name]), loss, state)
+                    continue
+                self._near.handed += 1
+                parts = {
+                    (node.sum, node.stop - 1): received(answer.parts[i], len(node.terms), self._task.dtype)
+                    for i, node in enumerate(batch.nodes)
+                    if node.terms[-1][1] == name
+                }
+                found[name] = Handed(bool(answer.fits[place]), parts, loss, state)
+        yield from (found[name] for name in jobs)
+
+    def close(self) -> None:
+        """Nothing is left running."""
