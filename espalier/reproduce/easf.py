@@ -142,7 +142,8 @@ def parts(results: Results) -> list[str]:
                 sum(read(b, column, "accuracy") - read(a, column, "accuracy") for a, b in sets) / len(sets)
                 for read in (results.mean, results.published)
             )
-            out.append(f"{column}: {module} adds {ours:+.4f} on average over four pairs (paper: {theirs:+.4f}).")
+            if ours == ours:
+                out.append(f"{column}: {module} adds {ours:+.4f} on average over four pairs (paper: {theirs:+.4f}).")
     return out
 
 

@@ -242,6 +242,18 @@ class TestControl:
         run(sim, 15.0)
         assert sim.round > done + 2
 
+    def test_a_root_that_comes_back_knows_nothing_of_its_earlier_reign(self, tmp_path: Path) -> None:
+        # Only 0 may lead: it is the root again whenever it is back, once without anyone having missed it.
+        links = graph(tmp_path, *STARS, (1, 3), (2, 3))
+        events = [(8.0, "die"), (8.5, "join"), (16.0, "leave"), (20.0, "join")]
+        churn = {"kind": "scheduled", "events": [{"time": t, "host": 0, "event": what} for t, what in events]}
+        world = {**ALIKE, "churn": churn, "capability": {"kind": "listed", "devices": [0]}}
+        sim = start("kma_raf", links=links, world=world, until=8.0, accuracies=dict.fromkeys(range(8), 0.5))
+        for end in (16.0, 28.0):
+            done = sim.round
+            run(sim, end - 1e-6)
+            assert root(sim) == 0 and not wrong(sim) and sim.round > done + 2
+
 
 @pytest.mark.parametrize("row", ABLATION)
 def test_each_of_the_eight_sets_learns_while_devices_come_and_go(row: str) -> None:

@@ -44,15 +44,16 @@ def test_the_largest_nodes_of_a_stretch() -> None:
     assert [b - a for a, b in nodes(62, 130, 200)] == [1, 1, 64, 1, 1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.data())
 def test_parts_made_elsewhere_change_no_bit(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 200))
     numbers = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    left_out = data.draw(st.sets(st.integers(0, count), max_size=20))
     terms: list[tuple[float, Tensor | None]] = []
-    for _ in range(count):
-        left_out = data.draw(st.integers(0, 9)) == 0
-        terms.append((float(torch.rand(1, generator=numbers)), None if left_out else torch.randn(3, generator=numbers)))
+    for place in range(count):
+        coefficient, vector = float(torch.rand(1, generator=numbers)), torch.randn(3, generator=numbers)
+        terms.append((coefficient, None if place in left_out else vector))
     cuts = sorted({0, count, *data.draw(st.lists(st.integers(0, count), max_size=6))})
     pieced = Addition(3)
     for first, stop in itertools.pairwise(cuts):

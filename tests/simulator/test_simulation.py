@@ -18,7 +18,7 @@ M = 4 * 1210
 def run(method: str | dict[str, Any], seed: int = 0, chunk: int | None = None, **changes: Any) -> Runner:
     runner = Runner(Experiment.build({**BASE, **changes}).only(Entry.build(method), seed), None)
     if chunk is not None:
-        runner.task.trainer._size = chunk
+        runner.task.trainer._chunk = chunk
     runner.run()
     return runner
 

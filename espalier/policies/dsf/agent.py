@@ -171,8 +171,3 @@ class Agent:
     def name(self) -> int:
         """Return a name for a cluster that is founded now: older ones are smaller."""
         return (int(self.now * 1000) << 32) | self.me
-
-
-def known_kinds() -> frozenset[str]:
-    """Return the kinds of words that agents take."""
-    return frozenset(_WORDS)
