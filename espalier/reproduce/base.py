@@ -147,10 +147,8 @@ class Results:
                     out.append(f"{column}, {what.title}: {ours} is best, as in the paper.{order}")
                 else:
                     gap = abs(self.mean(ours, column, measure) - self.mean(theirs, column, measure))
-                    out.append(
-                        f"{column}, {what.title}: {ours} is best here, {theirs} in the paper "
-                        f"(here {gap:.{what.digits}f} apart).{order}"
-                    )
+                    far = "without a figure here" if gap != gap else f"here {gap:.{what.digits}f} apart"
+                    out.append(f"{column}, {what.title}: {ours} is best here, {theirs} in the paper ({far}).{order}")
         return [*out, *self.study.comment(self)]
 
 
