@@ -30,7 +30,12 @@ chromium:
 		echo "The report's tests need Chromium: install it (Debian, Ubuntu: sudo apt-get install chromium)." >&2; exit 1; \
 	fi
 
-test: $(STAMP) chromium
+# A Flower client is tested with the real Flower, which wants other packages than we do: an environment of its own.
+.PHONY: flower
+flower: $(STAMP)
+	@$(BIN)/python -m tests.deploy.flower_env >/dev/null
+
+test: $(STAMP) chromium flower
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.training import device
+from espalier.training.merged.engine import Engine
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 from espalier.training.work import Job, Optimizer, Result
@@ -79,3 +80,29 @@ def test_a_chunk_is_as_large_as_the_memory_allows() -> None:
     assert device.clients(module, spec, x, 0) == 2
     small = build("mlp", input_shape=(1, 8, 8), n_classes=10)
     assert device.clients(small, ParamSpec.of(small), torch.zeros(10, 1, 8, 8), 80 << 30) == 1024
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Optimizer(lr=0.1), Optimizer(lr=0.1, momentum=0.9, weight_decay=1e-3), Optimizer("adam", lr=0.1)]
+)
+@pytest.mark.parametrize("name", ["mlp", "lenet", "fedavg_cnn", "resnet18"])
+def test_the_merged_engine_mixes_no_devices(monkeypatch: pytest.MonkeyPatch, name: str, optimizer: Optimizer) -> None:
+    """On the meta device everything runs but numbers: a tensor left on the CPU would be refused."""
+    shape = (3, 32, 32) if name == "resnet18" else (1, 28, 28)
+    trained = Engine._train
+
+    def losses(self: Engine, jobs: list[Job], *rest: object) -> Tensor:
+        found = trained(self, jobs, *rest)  # type: ignore[arg-type]
+        assert found.device == META
+        return torch.zeros(len(jobs), device="cpu")
+
+    monkeypatch.setattr(Engine, "_train", losses)
+    monkeypatch.setattr(device, "returned", lambda results: results)
+    trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", where="meta", chunk=4)
+    start, pool = trainer.initial(0), Rows(torch.rand(60, *shape))
+    jobs = [
+        Job(start, pool, np.arange(14 * i, 14 * i + 12 + i), 10, optimizer, i, anchor=start, mu=0.1, keep_memory=True)
+        for i in range(3)
+    ]
+    found = list(trainer.run(jobs))
+    assert trainer.batched and all(r.vector.device == META for r in found)

@@ -37,7 +37,8 @@ def gather(jobs: Sequence[Job], plans: Sequence[Schedule], first: int, steps: in
     rows = np.stack([p.rows[first : first + steps] for p in plans], axis=1)
     x, y = (cast(t, scale.dtype) for t in _fetch([j.pool for j in jobs], rows))
     sizes = torch.from_numpy(np.stack([p.sizes[first : first + steps] for p in plans], axis=1)).unsqueeze(2)
-    valid = (torch.arange(rows.shape[2]) < sizes).to(scale.dtype)
+    sizes = sizes.to(scale.device)
+    valid = (torch.arange(rows.shape[2], device=scale.device) < sizes).to(scale.dtype)
     share = valid / sizes * scale.view(1, -1, 1)
     return Batches(x.reshape(steps, -1, *x.shape[1:]), y.reshape(steps, -1, *y.shape[1:]), valid, share.view(steps, -1))
 

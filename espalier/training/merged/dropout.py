@@ -38,7 +38,7 @@ class Noise:
         drawn = np.empty((clients, rows, *rest), dtype=np.float32)
         for client in range(clients):
             self._streams[client].random(out=drawn[client], dtype=np.float32)
-        mask = torch.from_numpy(drawn).view(clients * rows, *rest) >= p
+        mask = torch.from_numpy(drawn).to(like.device).view(clients * rows, *rest) >= p
         return mask.to(like.dtype).mul_(1.0 / (1.0 - p)) if p < 1.0 else torch.zeros(mask.shape, dtype=like.dtype)
 
     def keep_first(self, samples: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
