@@ -7,7 +7,8 @@ Both run the same experiment (HierFAVG, 4 edges, 40 devices with 120 samples eac
 local epochs a round) round by round in turn, within one process; a round is everything: events, training, merging,
 evaluation, recording. The first rounds are left out. Printed: median seconds per round, the median of the rounds'
 ratios, the same ratio of CPU seconds (all processes but Ray's own daemons; steadier on a busy machine), the share of
-models that stayed with the workers, what came back per round, and whether all rows of the two records are equal.
+models that stayed with the workers, what came back per round, the machine's load (2 is this benchmark's own: with
+more, seconds say little), and whether all rows of the two records are equal.
 Starting Ray and its workers takes some seconds once and is printed apart. Exit code 1 says that a ratio is above
 1.10 or a row differs.
 
@@ -18,9 +19,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,12 +32,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
+from espalier.core.store import Ref
 from espalier.data.dataset import ArrayPool, Dataset
 from espalier.experiment import Experiment
 from espalier.scale.backend import Ray
+from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
 from espalier.simulator.addition import FAN, Addition, Running
+from espalier.simulator.ledger import Job as Ordered
+from espalier.simulator.ledger import Ledger, Outcome, Sum
 from espalier.simulator.runner import Runner
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
@@ -57,6 +65,7 @@ class Row:
     models_kept_away: float
     kilobytes_back: float
     equal: bool
+    load: float
 
 
 def data() -> Dataset:
@@ -125,7 +134,9 @@ def compare(model: str, batch: int, rounds: int) -> Row:
     times = times[WARM:]
     ratio = statistics.median(r / x for x, r in times)
     mine, theirs = (statistics.median(t[i] for t in times) for i in (0, 1))
-    return Row(model, batch, mine, theirs, ratio, statistics.median(used[WARM:]), start, kept, back, equal)
+    return Row(
+        model, batch, mine, theirs, ratio, statistics.median(used[WARM:]), start, kept, back, equal, os.getloadavg()[0]
+    )
 
 
 def cpu_seconds(computer: Any) -> float:
@@ -157,6 +168,7 @@ def facts() -> None:
     each("CPU: add a model (float32) to a merge", 7, lambda: merge.add(0.1, start))
     addition = Addition(spec.n_float)
     each("CPU: add a partial sum (float64) to a merge", 6, lambda: addition.place(FAN, part))
+    bookkeeping(spec)
     connect(None, 1)
     kept = [ray().put(start.numpy())]
     each("put a model into the object store", 8, lambda: kept.append(ray().put(start.numpy())), time.perf_counter)
@@ -166,6 +178,36 @@ def facts() -> None:
     each(
         "have a partial sum made and returned", 5, lambda: ray().get(actor.part.remote(spec.n_float)), time.perf_counter
     )
+
+
+def bookkeeping(spec: ParamSpec) -> None:
+    """Print what jobs cost the ledger, and as how many partial sums a wave comes back; edges have 1,000 jobs each."""
+    tiny, none, count = ParamSpec.of(torch.nn.Linear(2, 1, bias=False)), torch.zeros(2), 100_000
+    roots: list[Ref] = []
+    ledger = Ledger(
+        tiny, lambda jobs, *_: (Outcome(none, 0.0, None) for _ in jobs), lambda _: none, lambda s: s.update(roots),
+        pending_limit=count * 2,
+    )  # fmt: skip
+    start = ledger.initial()
+    tracemalloc.start()
+    refs = [ledger.submit(Ordered(device, 0, start, 1, 0)) for device in range(count)]
+    print(f"{'a job that is written down':62} {tracemalloc.get_traced_memory()[0] / count:9.0f} bytes")
+    tracemalloc.stop()
+    roots += [ledger.combine([(0.001, r) for r in refs[k : k + 1000]]) for k in range(0, count, 1000)]
+    ledger.young.clear()
+    began = time.process_time()
+    ledger.flush(roots)
+    print(
+        f"{'CPU: a job computed and merged, without training':62} {(time.process_time() - began) / count * 1e6:9.1f} µs"
+    )
+    for jobs, workers in ((100_000, 2048), (1_000_000, 2048), (1_000_000, 64)):
+        merges = {jobs + k: Sum(tuple((0.001, Ref(k * 1000 + i)) for i in range(1000))) for k in range(jobs // 1000)}
+        began = time.process_time()
+        batches = cut(dict.fromkeys(range(jobs), 1.0), merges, set(range(jobs)), workers, size_for(spec, jobs, workers))
+        each = (time.process_time() - began) / jobs * 1e6
+        parts = sum(len(batch.nodes) for batch in batches)
+        what = f"{len(batches):,} batches, {parts:,} partial sums"
+        print(f"{jobs:,} jobs for {workers:,} workers: {what}, {each:.1f} µs a job")
 
 
 class Echo:
@@ -188,7 +230,7 @@ def main() -> None:
         return facts()
     found = []
     heads = f"{'local s':>8} {'Ray s':>8} {'ratio':>6} {'CPU':>6} {'start s':>8} {'kept away':>9} {'KB back':>8}"
-    print(f"{'':10} {heads}  rows")
+    print(f"{'':10} {heads} {'load':>5}  rows")
     for model, batch in CASES:
         if args.only not in (None, f"{model}/{batch}"):
             continue
@@ -196,8 +238,8 @@ def main() -> None:
         found.append(row)
         print(
             f"{model + '/' + str(batch):10} {row.local_seconds:8.3f} {row.ray_seconds:8.3f} {row.ratio:6.2f} "
-            f"{row.cpu_ratio:6.2f} {row.start_seconds:8.1f} {row.models_kept_away:9.0%} {row.kilobytes_back:8.0f}  "
-            f"{'equal' if row.equal else 'DIFFER'}",
+            f"{row.cpu_ratio:6.2f} {row.start_seconds:8.1f} {row.models_kept_away:9.0%} {row.kilobytes_back:8.0f} "
+            f"{row.load:5.1f}  {'equal' if row.equal else 'DIFFER'}",
             flush=True,
         )
     if args.json:

@@ -7,7 +7,8 @@
     ├── WorldError               4   a trace or a world model that makes no sense
     ├── TrainingError            5   a model or an update that cannot be computed
     ├── ProtocolError            6   a message that no node may send
-    └── RunError                 7   a run directory that is locked, damaged or of another version
+    ├── RunError                 7   a run directory that is locked, damaged or of another version
+    └── ClusterError             8   a Ray cluster that does not answer or has no workers left
 
 A message names the field, the value, what is accepted, and what to do. The command line prints it
 without a traceback and exits with the class's ``exit_code``.
@@ -63,6 +64,12 @@ class RunError(EspalierError):
     """A run directory that cannot be used."""
 
     exit_code = 7
+
+
+class ClusterError(EspalierError):
+    """A cluster that does not answer, or has nothing to compute with."""
+
+    exit_code = 8
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

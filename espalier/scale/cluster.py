@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from espalier.core.errors import ConfigError, EspalierError
+from espalier.core.errors import ClusterError, ConfigError
 
 _LOG = logging.getLogger("espalier.scale")
 
@@ -32,12 +32,6 @@ _ENVIRONMENT = {
     # Workers ask for no accelerator: Ray shall leave their environment as it is, and not warn about it.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-
-
-class ClusterError(EspalierError):
-    """A cluster that does not answer, or has nothing to compute with."""
-
-    exit_code = 8
 
 
 _TRIAL = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"

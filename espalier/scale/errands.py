@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from espalier.core.errors import TrainingError
-from espalier.scale.cluster import ClusterError, ray
+from espalier.core.errors import ClusterError, TrainingError
+from espalier.scale.cluster import ray
 from espalier.scale.pool import LOG, TRIES, Hand, Pool, last_line, result
 from espalier.scale.worker import Answer
 

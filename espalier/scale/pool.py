@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.scale.cluster import ClusterError, ray
+from espalier.core.errors import ClusterError
+from espalier.scale.cluster import ray
 from espalier.scale.worker import arithmetic
 
 LOG = logging.getLogger("espalier.scale")
