@@ -90,7 +90,7 @@ def main() -> None:
         real(equal, table, folder / "equal", script)
         espalier.simulate(equal, table, directory=folder / "simulated")
         worst = difference(folder / "equal", folder / "simulated")
-        bad = bad or worst > 1e-5
+        bad = bad or worst > 1e-4  # a tipped ReLU makes 1e-5, a lost update 1e-3
         print(f"{name:9} equal speeds: the models differ by at most {worst:.1e}", flush=True)
         print(f"{'':9} simulated   {curve(espalier.simulate(as_it_is, table), marks)}", flush=True)
         print(f"{'':9} real speeds {curve(real(as_it_is, table, folder / 'real', None), marks)}", flush=True)

@@ -27,6 +27,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.guard import Guard
 from espalier.core.messages import ALL, Order, Record, Report, Train
+from espalier.core.params import ParamSpec
 from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
 
@@ -359,6 +360,10 @@ class Local(Spec, family="local", kind="plain"):
     def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
         """Return the models that go into the report, by group."""
         return {next(iter(order.models)): model}
+
+    def model_bytes(self, spec: ParamSpec) -> int:
+        """Return the bytes of a model in a report to whoever gave the order."""
+        return spec.model_bytes
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from espalier.deploy.registry import Registry
 from espalier.record.database import Recorder
 
 #: seconds that the cloud waits at the end for what others still have to tell
-ACCOUNT = 5.0
+ACCOUNT = 30.0
 
 
 class Conductor:
@@ -167,8 +167,10 @@ class Conductor:
     def handed(self, word: Word) -> None:
         """Keep what the root serves, if it lives on a device."""
         models = word.data.get("models")
-        if word.sender != self.engine.directory.tree.root or not isinstance(models, dict):
-            raise ProtocolError(f"Node {word.sender} says what it serves, but it is not the root.")
+        if not isinstance(models, dict):
+            raise ProtocolError(f"Node {word.sender} says that it serves {type(models).__name__}; models are accepted.")
+        if word.sender != self.engine.directory.tree.root:
+            return  # of two trees that meet, each has a root for a moment
         self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
 
     def worked(self, work: Work, seconds: float) -> None:

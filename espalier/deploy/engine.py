@@ -105,6 +105,8 @@ class Engine:
         self._count: int = plain.get("count", 0)
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
         self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
+        #: what nodes served when the last of the run's rounds that count was over for them
+        self.final: dict[Address, dict[str, Ref]] = plain.get("final", {})
         #: the run is over: nothing more happens to nodes
         self.frozen = False
         self.effects = Effects()
@@ -318,7 +320,7 @@ class Engine:
         for node in self.nodes.values():
             refs_in(node.state, found)
         self.works.held(found)
-        refs_in(self.served, found)
+        refs_in([self.served, self.final], found)
         return found
 
     def _save(self) -> None:
@@ -335,7 +337,7 @@ class Engine:
             "engine",
             {
                 "timers": [t.to_plain() for t in self.timers.values()], "count": self._count,
-                "settling": self._settling, "served": self.served,
+                "settling": self._settling, "served": self.served, "final": self.final,
             },
         )  # fmt: skip
 

@@ -50,10 +50,15 @@ class Follower:
 
     def closed(self, node: Address, progress: int) -> None:
         """Tell the cloud, if these rounds are the run's."""
-        directory, clock = self.engine.directory, self.engine.plan.clock
+        engine, directory = self.engine, self.engine.directory
+        clock, last = engine.plan.clock, engine.charter.experiment.stop.rounds
         level = "device" if directory.is_device(node) else "edge"
+        if clock == level and (last is None or progress <= last):
+            # a node does not wait for the cloud to say that the run is over: it may have begun another round by then
+            engine.final[node] = dict(engine.served.get(node, {}))
+            self._served(node, engine.final[node])
         if clock == level or node == directory.tree.root:
-            self.engine.say(directory.cloud, "closed", node=node, progress=progress)
+            engine.say(directory.cloud, "closed", node=node, progress=progress)
 
     def served(self, node: Address, models: dict[str, Ref]) -> None:
         """Score the models in use here, if this host has something to score them on."""
@@ -63,7 +68,12 @@ class Follower:
             # the run's root lives on this device: the cloud, which only watches, evaluates its models
             word = Word(SERVED, node, engine.directory.cloud, engine.now(), {"models": dict(models)})
             engine.desk.send(word)
-        if engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
+        if engine.plan.clock != level:
+            self._served(node, models)
+
+    def _served(self, node: Address, models: dict[str, Ref]) -> None:
+        level = "device" if self.engine.directory.is_device(node) else "edge"
+        if self.engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
             self._score(node, next(iter(models.values())))
 
     def ordered(self, order: Order) -> None:
@@ -193,10 +203,11 @@ class Follower:
     def _keep_models(self) -> None:
         """Write what an edge serves at the end, where that is what is served."""
         engine = self.engine
-        if engine.plan.serves == "edge" and engine.me in engine.served and self.folder is not None:
+        models = engine.final.get(engine.me) or engine.served.get(engine.me)
+        if engine.plan.serves == "edge" and models is not None and self.folder is not None:
             save_models(
                 engine,
-                engine.served[engine.me],
+                models,
                 self.folder / "models",
                 f"edge-{engine.me - engine.directory.n_devices}",
             )

@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import tomllib
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -127,6 +128,9 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
         asyncio.run(_run(bundle, options, cloud, log))
     except EspalierError as error:
         log("failed", level="error", why=str(error))
+        raise
+    except Exception as error:
+        log("failed", level="error", why=repr(error), trace=traceback.format_exc())
         raise
     finally:
         if claim is not None:

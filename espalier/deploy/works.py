@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ class Works:
     def __init__(self, engine: Engine) -> None:
         """Go on with what an earlier life left undone."""
         self._engine = engine
+        #: a learner does one thing at a time, and a policy's question comes from another thread than the worker's
+        self._learning = threading.Lock()
         plain = engine.journal.get("works") or {}
         self.waiting: dict[int, Work] = {w[0]: Work.of_plain(w) for w in plain.get("waiting", ())}
         self._count: int = plain.get("count", 0)
@@ -57,8 +60,17 @@ class Works:
 
     def perform(self, work: Work) -> Callable[[], Any] | None:
         """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it now)."""
-        if work.id not in self.waiting:
+        todo = self._computation(work) if work.id in self.waiting else None
+        if todo is None:
             return None
+
+        def alone() -> Any:
+            with self._learning:
+                return todo()
+
+        return alone
+
+    def _computation(self, work: Work) -> Callable[[], Any]:
         action, learner, store = work.action, self._engine.learner, self._engine.store
         if isinstance(action, Train):
             lesson = Lesson(
@@ -127,7 +139,8 @@ class Works:
         engine = self._engine
         found: list[dict[str, float]] = []
         if host_of(node) == engine.me:
-            found = engine.learner.score([engine.store.vector(r) for r in refs], where)
+            with self._learning:
+                found = engine.learner.score([engine.store.vector(r) for r in refs], where)
         if not found:
             raise ConfigError(
                 f"Node {node} has no set {where!r} to evaluate models on; give it one with --data (x_test and y_test)."
@@ -142,7 +155,8 @@ class Works:
             raise ConfigError(f"Host {engine.me} cannot tell how well node {device} trains.")
         kept = engine.journal.get("pretrained") or {}
         if epochs not in kept:
-            kept[epochs] = engine.learner.trial(device, epochs)
+            with self._learning:
+                kept[epochs] = engine.learner.trial(device, epochs)
             engine.journal.put("pretrained", kept)
         return float(kept[epochs])
 

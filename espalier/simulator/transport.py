@@ -51,7 +51,11 @@ class Transport:
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
             return self.sim.task.spec.model_bytes * (len(message.models) + extra), payload_bytes(message.args)
         if isinstance(message, Report):
-            return self.sim.task.spec.model_bytes * len(message.models), payload_bytes(message.stats)
+            spec, coded = self.sim.task.spec, message.sender < self.sim.fleet.n_devices
+            # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
+            coded = coded and message.to == message.dispatcher
+            each = self.sim.plan.local.model_bytes(spec) if coded else spec.model_bytes
+            return each * len(message.models), payload_bytes(message.stats)
         return 0, payload_bytes(message.data)
 
     def send(self, message: Message, since: float | None = None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import espalier
@@ -36,24 +37,28 @@ def real(method: Any, folder: Path, base: dict[str, Any] = BASE, **options: Any)
     return Run(folder / "real" / "cloud")
 
 
-def difference(folder: Path, simulated: Run) -> float:
-    """The largest difference between the final models: the cloud's, and those that edges serve."""
+def agree(folder: Path, simulated: Run) -> bool:
+    """Whether the final models are the same: the cloud's, and those that edges serve.
+
+    Merging in another order changes the last digit of a float32, and that may tip a ReLU: one hidden unit then differs
+    by 1e-5. An update too many or too few changes every weight, by 1e-3 and more.
+    """
     real = {p.name: p for p in (folder / "real").glob("*/models/*.safetensors")}
     virtual = list((simulated.directory / "models").glob("*.safetensors"))
-    worst = 0.0
+    assert virtual
     for path in virtual:
         one, other = load_file(real[path.name]), load_file(path)
-        worst = max(worst, *(float((one[k] - other[k]).abs().max()) for k in other))
-    assert virtual
-    return worst
+        off = torch.cat([(one[k] - other[k]).abs().reshape(-1) for k in other])
+        if float(off.max()) > 1e-4 or float(off.mean()) > 1e-6:
+            return False
+    return True
 
 
 @pytest.mark.parametrize("method", ["hierfavg", "fedavg", "phefl", "csahfl"])
 def test_a_real_fleet_trains_the_simulated_models(tmp_path: Path, method: str) -> None:
     run = real(method, tmp_path, script=SCRIPT)
     simulated = espalier.simulate(method, BASE, directory=tmp_path / "simulated")
-    # merging in another order changes the last digit of a float32
-    assert difference(tmp_path, simulated) < 1e-6
+    assert agree(tmp_path, simulated)
     assert run.status == {"state": "finished"}
     frame, virtual = run.frame(), simulated.frame()
     assert list(frame["round"]) == [0, 1, 2, 3] if method != "phefl" else list(frame["round"])[-1] == 3
@@ -79,7 +84,7 @@ def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_p
     base = {**BASE, "fleet": {"devices": 6, "edges": 2}}
     run = real(method, tmp_path, base, script=Script(0.005, 0.005))
     simulated = espalier.simulate(method, base, directory=tmp_path / "simulated")
-    assert difference(tmp_path, simulated) < 1e-6
+    assert agree(tmp_path, simulated)
     # equal links: one cluster, whose head is the root
     top = [(e["node"], e["members"]) for e in run.events("leads") if not e["level"]]
     assert top == [(e["node"], e["members"]) for e in simulated.events("leads") if not e["level"]]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from espalier.core.quantise import coded_bytes
 from espalier.experiment import Entry, Experiment
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
@@ -40,6 +41,19 @@ def test_bytes_of_hierfavg() -> None:
         ("edge-cloud", "down", "model"): 3 * 3 * M,
         ("edge-cloud", "up", "model"): 3 * 3 * M,
     }
+
+
+def test_bytes_of_rounded_reports() -> None:
+    """Devices' reports are coded in 8 bits, whatever else is sent is whole."""
+    fleet, stop = {"devices": 12, "edges": 3}, {"rounds": 2}
+    found = traffic(run({"name": "hierfavg", "local": {"kind": "q8"}}, fleet=fleet, stop=stop))
+    assert found == {
+        ("dev-edge", "down", "model"): 2 * 12 * M,
+        ("dev-edge", "up", "model"): 2 * 12 * coded_bytes(1210, 1210),
+        ("edge-cloud", "down", "model"): 2 * 3 * M,
+        ("edge-cloud", "up", "model"): 2 * 3 * M,
+    }
+    assert coded_bytes(1210, 1210) < 0.3 * M
 
 
 def test_a_flat_method_pays_both_hops() -> None:
