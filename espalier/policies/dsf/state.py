@@ -133,7 +133,7 @@ class AgentState:
         accuracy: Of the trial training (NaN: not known, or of no account).
         clock: The root's round of the newest global model that this device has seen; ``model`` is that model.
         sent: Control messages sent so far.
-        phase: What the agent does at level 0: greet, elect, choose, gather, adjust, ask, join, member, rest.
+        phase: What the agent does at level 0: greet, elect, choose, gather, adjust, assemble, ask, join, member, rest.
         attempt: How often it has greeted in vain; ``tries`` counts all greetings since it last had a seat.
         mean: Mean accuracy of all devices, as far as known.
         greeted: When each neighbour was last greeted; ``degrees`` and ``here`` are their answers: (degree, may
@@ -147,9 +147,9 @@ class AgentState:
         climb: By level, hosts that it may still ask for a place.
         tree: The name of the tree that this central node would found. ``top``: the oldest tree it has heard of while
             it is in none, by name and host to join.
-        borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters (name, central
-            node, tree); ``badged``: what
-            neighbours were told.
+        borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters (name, central node, tree);
+            ``badged``: which central node neighbours were told of.
+        trades: The exchange of nodes with the clusters nearby.
         beat: How many pulses there were.
         lost: Hosts known to be gone, and since when.
         timers: The number of the latest timer by key; older ones are void.

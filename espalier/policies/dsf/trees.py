@@ -14,6 +14,7 @@ from espalier.policies.dsf.state import NONE
 
 #: hosts that a question passes on its way to the central node that answers it
 RELAYS = 3
+
 # -- who adjoins whom ----------------------------------------------------------------------------------------
 
 
