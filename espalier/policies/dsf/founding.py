@@ -54,8 +54,8 @@ def greet(agent: Agent, attempt: int) -> None:
         agent.timer("greet", 1 + attempt)
     else:
         state.phase = "rest"
-    if not neighbours and attempt == 0:
-        _elect(agent)
+    if not neighbours and state.phase == "greet":
+        _elect(agent)  # nobody will answer, and nobody can have a cluster
 
 
 @on_word("hello")

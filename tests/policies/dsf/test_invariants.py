@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from espalier.core.address import host_of
@@ -67,6 +67,7 @@ def somebody_may_lead(sim: Simulation) -> bool:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts())
+@example(Script(2, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the only other one, just asked to lead
 def test_a_tree_heals(script: Script) -> None:
     sim = script.play()
     run(sim, script.end + NOTICE + HEALS)
