@@ -40,6 +40,8 @@ def lost(agent: Agent, host: int) -> None:
     for level, wooed in sorted(state.wooing.items()):
         if wooed == host and level in state.wooing:
             ascent.unseat(agent, level)
+            if state.phase == "greet" and state.attempt:
+                founding.greet(agent, 0)  # the others who would have joined it may have nobody else either: elect anew
     if state.phase == "greet":
         founding.greeted(agent)
 

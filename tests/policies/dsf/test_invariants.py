@@ -67,7 +67,8 @@ def somebody_may_lead(sim: Simulation) -> bool:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts())
-@example(Script(2, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the only other one, just asked to lead
+@example(Script(2, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the only other one, just elected
+@example(Script(3, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the same, and two are left
 def test_a_tree_heals(script: Script) -> None:
     sim = script.play()
     run(sim, script.end + NOTICE + HEALS)
