@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from espalier.cli.pool import Errand, News, run_all
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.reproduce import tables
@@ -21,11 +21,13 @@ from espalier.reproduce.base import (
     Study,
     cell_directory,
     final_time,
+    part,
     read_results,
     studies,
     study,
     with_time,
 )
+from espalier.simulator.directory import differences, read_description
 
 
 @click.command()
@@ -36,6 +38,8 @@ from espalier.reproduce.base import (
 @click.option(
     "--out", "-o", type=click.Path(path_type=Path), help="Where runs are kept and reused [default: runs/NAME-SCALE]."
 )
+@click.option("--seed", "seeds", type=int, multiple=True, help="Only this one of the scale's seeds (repeatable).")
+@click.option("--column", "columns", multiple=True, help="Only this column of the table (repeatable).")
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
@@ -46,6 +50,8 @@ def reproduce(
     name: str | None,
     scale: Scale,
     out: Path | None,
+    seeds: tuple[int, ...],
+    columns: tuple[str, ...],
     jobs: int,
     data_dir: Path | None,
     markdown: Path | None,
@@ -61,11 +67,12 @@ def reproduce(
         for found in studies().values():
             click.echo(f"{found.name:20} {found.title}")
         return
-    wanted = study(name)
+    wanted = _wanted(name, scale, seeds, columns)
     where = out or Path("runs") / f"{name.replace('/', '-')}-{scale}"
     run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
     results = read_results(wanted, scale, where)
-    command = f"espalier reproduce {name} --scale {scale}"
+    some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns)]
+    command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
     text = tables.markdown(results, command)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +90,15 @@ def reproduce(
         console.print(tables.terminal(results))
         for line in [*results.words(), *wanted.notes]:
             click.echo(f"- {line}")
+
+
+def _wanted(name: str, scale: Scale, seeds: tuple[int, ...], columns: tuple[str, ...]) -> Study:
+    whole = study(name)
+    known = dict.fromkeys(c.column for c in whole.cells(scale))
+    for column in columns:
+        if column not in known:
+            raise ConfigError(f"{name} has no column {column!r}; known: {', '.join(known)}.{nearest(column, known)}")
+    return part(whole, lambda cell: not columns or cell.column in columns, seeds)
 
 
 def run_study(
@@ -111,12 +127,17 @@ def _run_cells(
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
+            single = experiment.only(experiment.methods[0], seed)
             if (directory / "run.sqlite").is_file() and Run(directory).status["state"] == "finished":
+                unlike = differences(read_description(directory / "run.toml")[0], single)
+                if unlike:
+                    raise RunError(
+                        f"{directory} holds a run of another setting: it differs in {', '.join(unlike[:5])}. Choose "
+                        "another --out, or remove it."
+                    )
                 continue
-            entry = experiment.methods[0]
-            plain = experiment.only(entry, seed).to_plain()
             title = f"{cell.row} · {cell.column} · seed {seed}"
-            todo.append(Errand(plain, directory, data_dir, 1, title))
+            todo.append(Errand(single.to_plain(), directory, data_dir, 1, title))
     if not todo:
         return
 

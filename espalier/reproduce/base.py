@@ -207,6 +207,23 @@ def study(name: str) -> Study:
     return found[name]
 
 
+def part(of: Study, only: Callable[[Cell], bool] = lambda cell: True, seeds: Sequence[int] = ()) -> Study:
+    """Return a study's cells for which ``only`` holds, with those of its seeds that are named (none: all)."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        found = []
+        for cell in filter(only, of.cells(scale)):
+            kept = tuple(s for s in cell.experiment.seeds if not seeds or s in seeds)
+            if not kept:
+                raise ConfigError(
+                    f"{of.name} at {scale} has the seeds {list(cell.experiment.seeds)}, not {list(seeds)}."
+                )
+            found.append(replace(cell, experiment=replace(cell.experiment, seeds=kept)))
+        return found
+
+    return replace(of, cells=cells)
+
+
 def read_results(of: Study, scale: Scale, directory: Path) -> Results:
     """Read the runs that a study has left in a directory."""
     runs: dict[tuple[str, str], list[Run]] = {}

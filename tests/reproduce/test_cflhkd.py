@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from espalier.cli.reproduce import run_study
 from espalier.record.database import Recorder
 from espalier.record.run import Run
 from espalier.reproduce import tables
-from espalier.reproduce.base import SCALES, Cell, Results, read_results, study
+from espalier.reproduce.base import SCALES, study
 from espalier.reproduce.cflhkd_measures import by_cluster, recovered, recovery, tail
+from tests.reproduce.made import made
 
 NAMES = tuple(f"cflhkd/{n}" for n in (*(f"table{i}" for i in range(1, 9)), "fig4", "fig5", "fig6", "fig7"))
-
-
-def made(name: str, folder: Path, only: Callable[[Cell], bool]) -> Results:
-    """Run a part of a study at the smallest scale."""
-    part = replace(study(name), cells=lambda scale: [c for c in study(name).cells(scale) if only(c)])
-    run_study(part, "smoke", folder, 1, None, quiet=True)
-    return read_results(part, "smoke", folder)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from espalier.cli.reproduce import run_study
 from espalier.reproduce import tables
-from espalier.reproduce.base import SCALES, Cell, Results, final_time, read_results, study
+from espalier.reproduce.base import SCALES, Cell, final_time, study
 from espalier.reproduce.csahfl import targets
+from tests.reproduce.made import made
 
 NAMES = ("csahfl/table1", "csahfl/table2", "csahfl/table3", "csahfl/fig3", "csahfl/fig4", "csahfl/semi_async")
 STATIC = "Fashion-MNIST ENIID50% p_s=1"
 MOBILE = "Fashion-MNIST ENIID50% p_s=0.5"
-
-
-def made(name: str, folder: Path, only: Callable[[Cell], bool]) -> Results:
-    """Run a part of a study at the smallest scale."""
-    part = replace(study(name), cells=lambda scale: [c for c in study(name).cells(scale) if only(c)])
-    run_study(part, "smoke", folder, 1, None, quiet=True)
-    return read_results(part, "smoke", folder)
 
 
 @pytest.mark.parametrize("name", NAMES)

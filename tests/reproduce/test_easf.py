@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from espalier.cli.reproduce import run_study
 from espalier.reproduce import tables
-from espalier.reproduce.base import SCALES, Cell, Results, read_results, study
+from espalier.reproduce.base import SCALES, study
 from espalier.reproduce.easf_settings import ABLATION, LINK, WORKS, model_bytes
 from espalier.reproduce.easf_shares import merged, seconds_per_round, shares, within
 from espalier.world.links import Graph
+from tests.reproduce.made import made
 
 NAMES = (
     *(f"easf/table{n}" for n in range(1, 7)),
     *(f"easf/fig{n}" for n in range(4, 10)),
     "easf/fig8_resnet",
 )
-
-
-def made(name: str, folder: Path, only: Callable[[Cell], bool] = lambda cell: True) -> Results:
-    """Run a part of a study at the smallest scale."""
-    part = replace(study(name), cells=lambda scale: [c for c in study(name).cells(scale) if only(c)])
-    run_study(part, "smoke", folder, 1, None, quiet=True)
-    return read_results(part, "smoke", folder)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,39 @@
+"""`espalier reproduce`: parts of a study, and what lies in the directory already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from espalier.cli.main import main
+
+COLUMN = "--column"
+
+
+def call(*args: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["reproduce", *args])
+    return done.exit_code, done.output
+
+
+def test_unknown_columns_and_seeds_are_refused() -> None:
+    code, said = call("easf/table1", COLUMN, "12 device")
+    assert code == 2
+    assert "Did you mean '12 devices'?" in said
+    code, said = call("easf/table1", "--seed", "7")
+    assert code == 2
+    assert "not [7]" in said
+
+
+def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path: Path) -> None:
+    out, page = tmp_path / "runs", tmp_path / "page.md"
+    args = ("easf/table5", "--seed", "0", COLUMN, "12 devices", "-o", str(out), "-q")
+    assert call(*args, "--markdown", str(page))[0] == 0
+    assert "`espalier reproduce easf/table5 --scale smoke --seed 0 --column '12 devices'`" in page.read_text("utf-8")
+    described = next(out.glob("*/syn/seed-0/run.toml"))
+    text = described.read_text("utf-8")
+    described.write_text(text.replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
+    assert described.read_text("utf-8") != text
+    code, said = call(*args)
+    assert code == 7
+    assert "a run of another setting" in said
