@@ -79,7 +79,7 @@ class Meter:
         model = (roots.get(ALL) if roots else initial) if merged else None
         devices = self._device_models(initial)
         edges = self._edge_models(initial)
-        self.scores.prepare([*devices.values(), *edges.values(), *([model] if model is not None else [])])
+        self.scores.prepare(devices, edges, model)
         if model is not None:
             row |= {f"{k}_global": v for k, v in self.scores.overall(model).items()}
         if edges:

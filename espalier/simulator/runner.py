@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save as to_bytes
+from threadpoolctl import threadpool_limits
 
 from espalier.core.errors import EspalierError, RunError
 from espalier.core.messages import ALL
@@ -125,7 +126,9 @@ class Runner:
             if self._finished():
                 self.recorder.seal()
             else:
-                self._go(progress)
+                # BLAS too: its threads wait by spinning, which costs most where other runs want the cores.
+                with threadpool_limits(limits=1, user_api="blas"):
+                    self._go(progress)
         except BaseException as error:
             self._note_end(error)
             with contextlib.suppress(EspalierError):

@@ -1,5 +1,8 @@
 """Scores of models: evaluate each distinct model once, then do arithmetic on test distributions.
 
+A model is evaluated on the cells (classes) of those who use it alone: a device that knows two of ten classes
+is tested on these two.
+
 The main score of a classification is ``acc``, of a segmentation ``miou``, of a regression the first of its
 metrics (or ``mse``); ``loss`` comes with each.
 """
@@ -7,7 +10,7 @@ metrics (or ``mse``); ``loss`` comes with each.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,11 +19,13 @@ from numpy.typing import NDArray
 
 from espalier.core.store import Ref
 from espalier.training.evaluate import Evaluation
+from espalier.world.drift.concept import ORDINARY
 
 if TYPE_CHECKING:
     from espalier.simulator.simulation import Simulation
 
 Floats = NDArray[np.float64]
+Cells = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,15 @@ class Score:
     loss: float
 
 
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A model's evaluation on the test rows of some cells; ``rows`` are their numbers."""
+
+    evaluation: Evaluation
+    cells: Cells
+    rows: NDArray[np.int64]
+
+
 class Scores:
     """Evaluations of one simulation's models on the test set, by model and look of the features."""
 
@@ -38,8 +52,7 @@ class Scores:
         self.sim = simulation
         data = simulation.task.dataset
         self.kind = data.kind
-        self._all = np.arange(len(data.cell_test))
-        self._found: dict[tuple[int, int], Evaluation] = {}
+        self._found: dict[tuple[int, int], _Found] = {}
         #: looks under which test features are the same share one evaluation: look -> the first such look
         self._same_features: dict[int, int] = {}
         names = simulation.task.metric_names
@@ -49,32 +62,81 @@ class Scores:
         """Tell whether a small figure is a good one."""
         return self.kind == "regression" or name == "loss"
 
-    def prepare(self, refs: Iterable[Ref]) -> None:
-        """Evaluate the given models on the test set under every look that is in use."""
+    def prepare(self, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None) -> None:
+        """Evaluate the models that devices (by place and group), edges and all together use."""
         sim = self.sim
-        wanted = sorted({int(r) for r in refs})
         first: dict[tuple[float, float, float], int] = {}
         for number in np.unique(sim.weather.looks()).tolist():
             self._same_features[number] = first.setdefault(sim.views.features(number), number)
-        looks = list(first.values())
-        self._found = {k: v for k, v in self._found.items() if k[0] in set(wanted) and k[1] in looks}
-        for look in looks:
-            missing = [r for r in wanted if (r, look) not in self._found]
-            if not missing:
-                continue
-            sim.ledger.flush([Ref(r) for r in missing])
-            vectors = [sim.ledger.vector(Ref(r)) for r in missing]
+        needs = self._needs(devices, edges, common)
+        self._found = {k: v for k, v in self._found.items() if k in needs}
+        # Models that are tested on the same rows are evaluated together.
+        missing: dict[tuple[int, bytes], list[int]] = {}
+        for (ref, look), cells in sorted(needs.items(), key=lambda item: item[0]):
+            known = self._found.get((ref, look))
+            if known is None or (cells & ~known.cells).any():
+                missing.setdefault((look, cells.tobytes()), []).append(ref)
+        sim.ledger.flush([Ref(r) for r in sorted({r for refs in missing.values() for r in refs})])
+        labels = sim.task.dataset.cell_test
+        for (look, code), refs in missing.items():
+            cells = np.frombuffer(code, dtype=np.bool_)
+            rows = np.flatnonzero(cells[labels])
+            vectors = [sim.ledger.vector(Ref(r)) for r in refs]
             pool = sim.views.test_pool(look)
-            found = sim.task.evaluator.run(vectors, pool, self._all, sim.task.dataset.cell_test)
-            self._found |= {(r, look): e for r, e in zip(missing, found, strict=True)}
+            found = sim.task.evaluator.run(vectors, pool, rows, labels[rows], each=self._by_rows)
+            self._found |= {(r, look): _Found(e, cells, rows) for r, e in zip(refs, found, strict=True)}
+
+    def _needs(
+        self, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+    ) -> dict[tuple[int, int], Cells]:
+        """Return the cells that each model is to be evaluated on, by model and look."""
+        sim, part = self.sim, self.sim.fleet.partition
+        labels, n_cells = sim.task.dataset.cell_test, part.test_mix.shape[1]
+        needs: dict[tuple[int, int], Cells] = {}
+
+        def wants(ref: Ref, look: int) -> Cells:
+            return needs.setdefault((int(ref), self._same_features[look]), np.zeros(n_cells, dtype=np.bool_))
+
+        looks = sim.weather.looks()
+        if common is not None:
+            wants(common, self._commonest())[:] = True
+        if self._by_rows and (plain := self._plain()) is not None:
+            assert part.edge_tests is not None
+            for edge, ref in edges.items():
+                wants(ref, plain)[labels[part.edge_tests.evaluation[edge]]] = True
+
+        def tested(ref: Ref | None, look: int, members: NDArray[np.int64]) -> None:
+            if ref is not None and not (cells := wants(ref, look)).all():
+                cells |= (sim.views.mix(look, part.test_mix[members]) > 0).any(0)
+
+        for (place, group, look), members in alike(*sim.meter.places(), looks):
+            tested(devices[place, group], look, members)
+        if part.edge_tests is None:
+            for (edge, look), members in alike(part.edge.astype(np.int64), looks):
+                tested(edges.get(edge), look, members)
+        # a distribution of classes that the test set does not have: all of it, as there is nothing better
+        return {k: c if c[labels].any() else np.ones_like(c) for k, c in needs.items()}
+
+    @property
+    def _by_rows(self) -> bool:
+        """Whether edges have test rows of their own, which are then judged one by one."""
+        return self.kind == "classification" and self.sim.fleet.partition.edge_tests is not None
+
+    def _plain(self) -> int | None:
+        """Return the look in use under which features are as they are in the files."""
+        plain = (ORDINARY.brightness, ORDINARY.noise, ORDINARY.rotation)
+        return next((n for n in self._same_features if self.sim.views.features(n) == plain), None)
+
+    def _commonest(self) -> int:
+        numbers, counts = np.unique(self.sim.weather.looks(), return_counts=True)
+        return int(numbers[counts.argmax()])
 
     def _evaluation(self, ref: Ref, look: int) -> Evaluation:
-        return self._found[int(ref), self._same_features[look]]
+        return self._found[int(ref), self._same_features[look]].evaluation
 
     def overall(self, ref: Ref) -> dict[str, float]:
         """Return a model's figures on the whole test set (under the commonest look)."""
-        numbers, counts = np.unique(self.sim.weather.looks(), return_counts=True)
-        look = int(numbers[counts.argmax()])
+        look = self._commonest()
         evaluation = self._evaluation(ref, look)
         mix = self.sim.views.mix(look, evaluation.count[None].astype(np.float32))
         return {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
@@ -99,7 +161,7 @@ class Scores:
         out: dict[str, Floats] = {}
         if part.edge_tests is not None:
             for edge, ref in models.items():
-                score = self.on_rows([ref], part.edge_tests.evaluation[edge], "test", sim.task.dataset.cell_test)[0]
+                score = self._on_edge_test(ref, part.edge_tests.evaluation[edge])
                 for name, value in ((self.names[0], score.main), ("loss", score.loss)):
                     out.setdefault(name, np.full(part.n_edges, np.nan))[edge] = value
             return out
@@ -115,6 +177,15 @@ class Scores:
                 row = out.setdefault(name, np.full(part.n_edges, np.nan))
                 row[edge] = np.nan_to_num(row[edge]) + weight * values[0]
         return out
+
+    def _on_edge_test(self, ref: Ref, rows: NDArray[np.int64]) -> Score:
+        plain = self._plain()
+        if not self._by_rows or plain is None:
+            return self.on_rows([ref], rows, "test", self.sim.task.dataset.cell_test)[0]
+        found = self._found[int(ref), self._same_features[plain]]
+        at = np.searchsorted(found.rows, rows)
+        right, losses = found.evaluation.right[at], found.evaluation.losses[at]
+        return Score(float(right.mean()), float(losses.mean(dtype=np.float64)))
 
     def on_rows(self, refs: Sequence[Ref], rows: NDArray[np.int64], part: str, cells: NDArray[np.int64]) -> list[Score]:
         """Evaluate models on given rows of the training or test samples."""

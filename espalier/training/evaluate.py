@@ -61,6 +61,8 @@ class Evaluation:
         confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
             per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
         sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
+        right: Classification, if asked for: whether each row was answered rightly, bool ``[n_rows]``. Else empty.
+        losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
     """
 
     count: NDArray[np.int64]
@@ -68,6 +70,8 @@ class Evaluation:
     correct: NDArray[np.int64] | None
     confusion: NDArray[np.int64]
     sums: NDArray[np.float64]
+    right: NDArray[np.bool_]
+    losses: NDArray[np.float32]
 
     @property
     def loss(self) -> float:
@@ -116,18 +120,25 @@ class Evaluator:
         keep_pages()
 
     def run(
-        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64], cells: NDArray[np.int64]
+        self,
+        vectors: Sequence[Tensor],
+        pool: Pool,
+        rows: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        *,
+        each: bool = False,
     ) -> list[Evaluation]:
         """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
 
-        A vector given several times (the same object) is computed once.
+        A vector given several times (the same object) is computed once. With ``each``, what became of each row is
+        kept, so that any part of the rows can be judged without evaluating again.
         """
         if len(cells) != len(rows):
             raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
         if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
             raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
         distinct = {id(v): v for v in vectors}
-        tallies: dict[int, _Tally] = {key: _Tally(self._kind, self._cells, self._metric) for key in distinct}
+        tallies: dict[int, _Tally] = {key: _Tally(self._kind, self._cells, self._metric, each) for key in distinct}
         keys = list(distinct)
         for models, cut, outputs, y in self._outputs(list(distinct.values()), pool, rows):
             here = torch.from_numpy(np.asarray(cells[cut], dtype=np.int64))
@@ -222,8 +233,10 @@ class Evaluator:
 class _Tally:
     """Counts of one model, batch by batch."""
 
-    def __init__(self, kind: Kind, cells: int, metric: Metric) -> None:
-        self._kind, self._cells, self._metric = kind, cells, metric
+    def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool) -> None:
+        self._kind, self._cells, self._metric, self._each = kind, cells, metric, each
+        self._right: list[Tensor] = [torch.zeros(0, dtype=torch.bool)]
+        self._losses: list[Tensor] = [torch.zeros(0)]
         self._count = torch.zeros(cells, dtype=torch.int64)
         self._loss = torch.zeros(cells, dtype=torch.float64)
         self._correct = torch.zeros(cells, dtype=torch.int64)
@@ -234,6 +247,8 @@ class _Tally:
         """Count a batch: outputs and targets ``[n, ...]``, cells and losses ``[n]``."""
         self._count += torch.bincount(cells, minlength=self._cells)
         self._loss.index_add_(0, cells, losses.double())
+        if self._each:
+            self._losses.append(losses.float())
         if self._kind == "regression":
             values = self._metric(outputs, y).double()
             if not len(self._sums):
@@ -243,7 +258,10 @@ class _Tally:
         classes = outputs.shape[1]
         answers = outputs.argmax(1)
         if self._kind == "classification":
-            self._correct += torch.bincount(cells[answers == y], minlength=self._cells)
+            right = answers == y
+            self._correct += torch.bincount(cells[right], minlength=self._cells)
+            if self._each:
+                self._right.append(right)
             shape, places = [self._cells, classes], cells * classes + answers
         else:
             valid = y != IGNORED
@@ -256,4 +274,5 @@ class _Tally:
         """What was counted."""
         correct = self._correct.numpy() if self._kind == "classification" else None
         counts = self._count.numpy(), self._loss.numpy()
-        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy())
+        rows = torch.cat(self._right).numpy(), torch.cat(self._losses).numpy()
+        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy(), *rows)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,8 @@ def test_resume_of_finished_runs_says_so(small: Path, tmp_path: Path) -> None:
     done = call("resume", str(tmp_path / "o"))
     assert done.exit_code == 0
     assert "is finished" in done.output
+
+
+def test_the_package_can_be_run_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "espalier", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("espalier, version")

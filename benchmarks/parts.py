@@ -1,0 +1,143 @@
+"""Where the time of a run goes: training, evaluation, merging, recording, and the events themselves.
+
+    python benchmarks/parts.py                      # HierFAVG, CSAHFL, EASF x LeNet, FedAvg CNN, MLP x batch 10, 32
+    python benchmarks/parts.py --demo               # the methods of `make demo`, as the demo runs them
+
+Every second is counted once: a part's clock stands still while a part inside it runs. One training thread, so that
+shares add up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+PARTS = ("training", "evaluation", "ledger and merging", "recording", "events, nodes, world")
+METHODS = ("hierfavg", "csahfl", "easf")
+MODELS = {"LeNet": "lenet", "FedAvg CNN": "fedavg_cnn", "MLP": "mlp"}
+
+
+class Clock:
+    """Seconds by part; the last part is everything that is not inside another."""
+
+    def __init__(self) -> None:
+        self.spent = dict.fromkeys(PARTS, 0.0)
+        self._inside = [PARTS[-1]]
+        self._since = time.perf_counter()
+
+    def enter(self, part: str) -> None:
+        """Go into a part."""
+        self._count()
+        self._inside.append(part)
+
+    def leave(self) -> None:
+        """Go back to where the part was entered from."""
+        self._count()
+        self._inside.pop()
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        self.spent[self._inside[-1]] += now - self._since
+        self._since = now
+
+    def watch(self, owner: Any, names: str, part: str) -> None:
+        """Count the time inside methods, which may return an iterator."""
+        for name in names.split():
+            inner = getattr(owner, name)
+
+            def timed(*args: Any, _inner: Any = inner, **kwargs: Any) -> Any:
+                self.enter(part)
+                try:
+                    found = _inner(*args, **kwargs)
+                finally:
+                    self.leave()
+                return self._drawn(found, part) if hasattr(found, "__next__") else found
+
+            setattr(owner, name, timed)
+
+    def _drawn(self, items: Iterator[Any], part: str) -> Iterator[Any]:
+        while True:
+            self.enter(part)
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            finally:
+                self.leave()
+            yield item
+
+
+def watched(runner: Any) -> Clock:
+    """Return a clock that runs along with a run that is about to start."""
+    clock = Clock()
+    clock.watch(runner.task.trainer, "run", "training")
+    clock.watch(runner.task.evaluator, "run mean_loss logits", "evaluation")
+    clock.watch(runner.simulation.ledger, "flush vector vectors combine", "ledger and merging")
+    clock.watch(runner.recorder, "commit metric array traffic event span move devices", "recording")
+    return clock
+
+
+def one(experiment: Any, dataset: Any) -> dict[str, float]:
+    """Run one method; return its seconds by part."""
+    from espalier.simulator.runner import Runner
+
+    runner = Runner(experiment, None, dataset=dataset, workers=1)
+    clock = watched(runner)
+    runner.run()
+    clock.leave()
+    return clock.spent
+
+
+def main() -> None:
+    """Print shares of the wall time."""
+    from espalier.data.dataset import Dataset
+    from espalier.experiment import Entry, Experiment, read
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[dict[str, Any]] = []
+    print("| run | seconds | " + " | ".join(PARTS) + " |\n| --- | ---: " + "| ---: " * len(PARTS) + "|")
+
+    def show(title: str, experiment: Experiment, dataset: Dataset | None) -> None:
+        spent = one(experiment, dataset)
+        total = sum(spent.values())
+        shares = " | ".join(f"{spent[p] / total:.1%}" for p in PARTS)
+        print(f"| {title} | {total:.1f} | {shares} |", flush=True)
+        rows.append({"run": title, "seconds": total, **spent})
+
+    if args.demo:
+        demo = read("demo")
+        for entry in demo.methods:
+            show(entry.label, demo.only(entry, demo.seeds[0]), None)
+    else:
+        draw = torch.Generator().manual_seed(0)
+        x, y = torch.rand(14_000, 1, 28, 28, generator=draw), torch.randint(0, 10, (14_000,), generator=draw)
+        data = Dataset.from_arrays(x[:12_000], y[:12_000], x[12_000:], y[12_000:], n_classes=10)
+        for method in METHODS:
+            for title, model in MODELS.items():
+                for batch in (10, 32):
+                    table = {
+                        "task": {"model": model, "model_options": {"hidden": [200, 200]} if model == "mlp" else {}},
+                        "fleet": {"devices": 20 if model == "fedavg_cnn" else 60, "edges": 4},
+                        "partition": {"kind": "iid", "samples_per_device": 200},
+                        "training": {"batch_size": batch, "lr": 0.01},
+                        "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
+                        "stop": {"rounds": 2 if model == "fedavg_cnn" else 4},
+                    }
+                    experiment = Experiment.build(table).only(Entry.build(method), 0)
+                    show(f"{method}, {title}, batch {batch}", experiment, data)
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

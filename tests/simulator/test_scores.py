@@ -1,0 +1,75 @@
+"""Models are evaluated once, on the classes of those who use them; figures are those of a plain evaluation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from espalier.experiment import Entry, Experiment
+from espalier.simulator.runner import Runner
+
+
+def runner(method: str, **tables: Any) -> Runner:
+    """Return a short run on digits, ready to go."""
+    table = {"fleet": {"devices": 10, "edges": 5}, "stop": {"rounds": 2}, **tables}
+    return Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+
+
+def watched(of: Runner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:
+    """Note how many models are evaluated on which classes of the test set, call by call."""
+    calls: list[tuple[int, set[int]]] = []
+    inner = of.task.evaluator.run
+
+    def run(vectors: Any, pool: Any, rows: Any, cells: Any, **options: Any) -> Any:
+        calls.append((len(vectors), set(np.asarray(cells).tolist())))
+        return inner(vectors, pool, rows, cells, **options)
+
+    monkeypatch.setattr(of.task.evaluator, "run", run)
+    return calls
+
+
+def test_a_device_that_knows_two_classes_is_tested_on_these_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = runner("standalone", partition={"kind": "classes", "k": 2})
+    made.run()
+    calls = watched(made, monkeypatch)
+    made.simulation.meter.scores._found.clear()
+    made.simulation.meter.measure()
+    mixes = made.simulation.fleet.partition.test_mix
+    assert sum(models for models, _ in calls) == 10
+    wanted = {frozenset(np.flatnonzero(mix).tolist()) for mix in mixes}
+    # nobody merges: there is no common model that would need all classes
+    assert {frozenset(classes) for _, classes in calls} <= wanted | {frozenset(range(10))}
+    assert any(len(classes) < 10 for _, classes in calls)
+
+
+def test_what_was_evaluated_is_not_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = runner("hierfavg")
+    made.run()
+    calls = watched(made, monkeypatch)
+    made.simulation.meter.measure()
+    assert calls == []
+
+
+@pytest.mark.parametrize("layout", ["D1", "D2", "D3"])
+def test_an_edge_is_judged_on_its_own_rows_without_a_second_evaluation(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = runner(
+        "phefl", fleet={"devices": 20, "edges": 10}, partition={"kind": "phefl", "layout": layout, "test": "imbalanced"}
+    )
+    made.run()
+    sim = made.simulation
+    meter, tests = sim.meter, sim.fleet.partition.edge_tests
+    assert tests is not None
+    models = meter._edge_models(sim.ledger.initial())
+    meter.scores.prepare(meter._device_models(sim.ledger.initial()), models, None)
+    calls = watched(made, monkeypatch)
+    found = meter.scores.at_edges(models)
+    assert calls == []
+    cells = sim.task.dataset.cell_test
+    for edge, ref in models.items():
+        plain = meter.scores.on_rows([ref], tests.evaluation[edge], "test", cells)[0]
+        assert found["acc"][edge] == pytest.approx(plain.main)
+        assert found["loss"][edge] == pytest.approx(plain.loss, rel=1e-5)
