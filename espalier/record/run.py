@@ -17,6 +17,7 @@ from torch import nn
 
 from espalier.core.errors import RunError
 from espalier.record.database import FORMAT, connect
+from espalier.record.measures import lower_is_better
 from espalier.report.plots import Plots
 
 
@@ -120,8 +121,12 @@ class Run(Plots):
         return [{"time": t, "kind": k, "node": n, **json.loads(d)} for t, k, n, d in rows]
 
     def time_to(self, target: float, score: str = "acc_device") -> float | None:
-        """Return the virtual time at which a score first reached a target (None: never)."""
-        rows = self.query("SELECT min(time) FROM metrics WHERE name = ? AND value >= ?", score, target)
+        """Return the virtual time at which a score first was as good as a target (None: never).
+
+        Accuracies reach it from below, errors and losses from above.
+        """
+        reached = "<=" if lower_is_better(score) else ">="
+        rows = self.query(f"SELECT min(time) FROM metrics WHERE name = ? AND value {reached} ?", score, target)
         return None if rows[0][0] is None else float(rows[0][0])
 
     def model(self, name: str = "global") -> nn.Module:

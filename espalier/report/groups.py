@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from espalier.report.reading import HIGHER_IS_BETTER, Reading
+from espalier.record.measures import lower_is_better
+from espalier.report.reading import Reading
 
 #: parts of an experiment that decide what is compared; names, seeds, limits and schedules do not
 PARTS = ("task", "partition", "fleet", "training", "world")
@@ -73,7 +74,7 @@ class Comparison:
     @property
     def lower(self) -> bool:
         """Whether a small main score is a good one."""
-        return self.score not in HIGHER_IS_BETTER
+        return lower_is_better(self.score)
 
     @property
     def readings(self) -> list[Reading]:

@@ -8,10 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from espalier.record.measures import lower_is_better
 from espalier.record.table import human_bytes, human_seconds
 from espalier.report.groups import Comparison, Group, describe
 from espalier.report.paired import LEVEL, holm, paired_p
-from espalier.report.reading import HIGHER_IS_BETTER, Reading
+from espalier.report.reading import Reading
 
 Kind = Literal["score", "seconds", "bytes"]
 
@@ -180,8 +181,7 @@ def time_to_target(reading: Reading) -> float:
     target, score = task.get("target"), task.get("score", "acc_device")
     if target is None or score not in reading.frame:
         return float("nan")
-    higher = score.split("_")[0] in HIGHER_IS_BETTER
-    reached = reading.frame[score] >= target if higher else reading.frame[score] <= target
+    reached = reading.frame[score] <= target if lower_is_better(score) else reading.frame[score] >= target
     return float(reading.frame["time"][reached].iloc[0]) if reached.any() else float("nan")
 
 

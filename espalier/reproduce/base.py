@@ -158,6 +158,12 @@ def last(run: Run, name: str) -> float:
     return float(rows[0][0]) if rows else float("nan")
 
 
+def reached(run: Run, target: float, name: str) -> float:
+    """Return the virtual time at which a metric first was as good as a target (NaN: never)."""
+    found = run.time_to(target, name)
+    return float("nan") if found is None else found
+
+
 def best(run: Run, name: str, before: float | None = None) -> float:
     """Return a metric's largest value (up to a virtual time)."""
     limit = float("inf") if before is None else before

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from espalier.record.run import Run
-from espalier.reproduce.base import Cell, Measure, Results, Scale, Study, best, final_time, last, register
+from espalier.reproduce.base import Cell, Measure, Results, Scale, Study, best, final_time, last, reached, register
 from espalier.reproduce.csahfl_published import DATASETS, TABLE1, TABLE2, TABLE3, TARGETS
 from espalier.reproduce.csahfl_settings import (
     ABLATIONS,
@@ -45,8 +45,7 @@ def targets(run: Run) -> tuple[float, float]:
 
 def time_to(run: Run, which: int) -> float:
     """Return the virtual seconds until a target was reached (NaN: never)."""
-    found = run.time_to(targets(run)[which] / 100)
-    return float("nan") if found is None else found
+    return reached(run, targets(run)[which] / 100, "acc_device")
 
 
 def late_share(run: Run) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from espalier.record.run import Run
-from espalier.reproduce.base import Cell, Measure, Results, Scale, Study, best, register
+from espalier.reproduce.base import Cell, Measure, Results, Scale, Study, best, reached, register
 from espalier.reproduce.easf_published import (
     ABLATION_CLASSES,
     CLASSES,
@@ -35,8 +35,7 @@ SHARED, ABLATED = 100, 50
 
 def time_to(run: Run) -> float:
     """Return the virtual seconds until the root's model first reached the table's accuracy (NaN: never)."""
-    found = run.time_to(TARGETS[run.experiment["task"]["dataset"]], "acc_global")
-    return float("nan") if found is None else found
+    return reached(run, TARGETS[run.experiment["task"]["dataset"]], "acc_global")
 
 
 ACCURACY = Measure("highest accuracy", lambda run: best(run, "acc_global"), digits=4)

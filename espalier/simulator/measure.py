@@ -19,6 +19,7 @@ from espalier.core.seeds import stream
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
 from espalier.record.agreement import adjusted_rand
+from espalier.record.measures import lower_is_better
 from espalier.simulator.scores import Score, Scores, alike
 
 if TYPE_CHECKING:
@@ -122,11 +123,9 @@ class Meter:
             sim.recorder.array(sim.now, sim.round, f"{name}_{scope}", values)
             row[f"{name}_{scope}"] = float(known.mean())
             row[f"{name}_{scope}_std"] = float(known.std())
-            tail = np.sort(known)[: max(1, len(known) // 10)]
-            if not self.scores.lower_is_better(name):
-                row[f"{name}_{scope}_worst"] = float(tail.mean())
-            else:
-                row[f"{name}_{scope}_worst"] = float(np.sort(known)[-max(1, len(known) // 10) :].mean())
+            ordered, tenth = np.sort(known), max(1, len(known) // 10)
+            tail = ordered[-tenth:] if lower_is_better(name) else ordered[:tenth]
+            row[f"{name}_{scope}_worst"] = float(tail.mean())
         return row
 
     def _device_models(self, initial: Ref) -> dict[tuple[int, int], Ref]:

@@ -58,10 +58,6 @@ class Scores:
         names = simulation.task.metric_names
         self.names = {"classification": ("acc",), "segmentation": ("miou",)}.get(self.kind, names or ("mse",))
 
-    def lower_is_better(self, name: str) -> bool:
-        """Tell whether a small figure is a good one."""
-        return self.kind == "regression" or name == "loss"
-
     def prepare(self, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None) -> None:
         """Evaluate the models that devices (by place and group), edges and all together use."""
         sim = self.sim

@@ -59,6 +59,10 @@ def test_time_to_a_target() -> None:
     middle = frame["acc_device"].iloc[2]
     assert run.time_to(middle) == frame[frame["acc_device"] >= middle]["time"].iloc[0]
     assert run.time_to(2.0) is None
+    # a loss falls: it is reached from above
+    middle = frame["loss_device"].iloc[2]
+    assert run.time_to(middle, "loss_device") == frame[frame["loss_device"] <= middle]["time"].iloc[0]
+    assert run.time_to(-1.0, "loss_device") is None
 
 
 def test_not_a_run(tmp_path: Path) -> None:
