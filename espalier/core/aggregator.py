@@ -38,8 +38,9 @@ from espalier.core.messages import (
     Started,
     Word,
 )
-from espalier.core.policies import Arrival, Environment, Progress, Rules, Survey, View
+from espalier.core.policies import Progress, Rules, Survey
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, Environment, View
 
 #: the cohort of a survey: its answers go to the structure policy, not to a merge
 SURVEY = "?"

@@ -22,8 +22,9 @@ from espalier.core.messages import (
     Send,
     Trained,
 )
-from espalier.core.policies import Environment, Local, LocalView, Pace, Progress
+from espalier.core.policies import Local, LocalView, Pace, Progress
 from espalier.core.store import Ref
+from espalier.core.view import Environment
 
 
 @register

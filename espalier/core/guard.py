@@ -18,7 +18,7 @@ from espalier.core.messages import Report
 from espalier.core.spec import Spec
 
 if TYPE_CHECKING:
-    from espalier.core.policies import Arrival, Environment, View
+    from espalier.core.view import Arrival, Environment, View
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from espalier.core.device import Device
 from espalier.core.errors import ConfigError
 from espalier.core.guard import Guard
 from espalier.core.messages import Action, Event
-from espalier.core.policies import Environment, HandDown, Local, Merge, Pace, Rules, Selection, Structure
+from espalier.core.policies import HandDown, Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.spec import Spec
+from espalier.core.view import Environment
 
 
 class Node(Protocol):

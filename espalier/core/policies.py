@@ -19,159 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.core.codec import register
 from espalier.core.guard import Guard
-from espalier.core.messages import ALL, Order, Record, Report, Train
+from espalier.core.messages import ALL, Order, Train
 from espalier.core.params import ParamSpec
 from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
-
-
-class Environment(Protocol):
-    """What a node can find out without sending a message of its own."""
-
-    @property
-    def store(self) -> ModelStore:
-        """The model algebra."""
-        ...
-
-    def parent(self, node: Address) -> Address | None:
-        """Return the node's parent now."""
-        ...
-
-    def children(self, node: Address) -> Sequence[Address]:
-        """Return the node's children now, ascending."""
-        ...
-
-    def devices(self) -> Sequence[Address]:
-        """Return the devices that are registered now, ascending (the root's directory)."""
-        ...
-
-    def samples(self, node: Address) -> int:
-        """Return the training samples registered below a node."""
-        ...
-
-    def group(self, device: Address) -> str:
-        """Return the group whose model a device shares."""
-        ...
-
-    def may_aggregate(self, device: Address) -> bool:
-        """Tell whether a device may run an aggregator."""
-        ...
-
-    def is_device(self, node: Address) -> bool:
-        """Tell whether a node is a leaf device."""
-        ...
-
-    def busy(self, node: Address) -> bool:
-        """Tell whether a device is at work (for whomever)."""
-        ...
-
-    def rng(self, *path: str | int) -> np.random.Generator:
-        """Return the algorithm's generator at an address of the seed tree."""
-        ...
-
-    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Evaluate models on a node's own set: ``"personal"``, ``"validation"`` or ``"proxy"``."""
-        ...
-
-    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return mean losses of models on a node's own set, as :meth:`accuracy`."""
-        ...
-
-    def facts(self, what: str, **args: Any) -> Any:
-        """Return a fact of the deployment by name (link times, server locations …)."""
-        ...
-
-
-@register
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """A report that reached an aggregator.
-
-    ``staleness`` is the number of the aggregator's rounds closed since the child was dispatched (0: in
-    time); a ``stranger`` was dispatched by another aggregator.
-    """
-
-    report: Report
-    at: float
-    staleness: int = 0
-    stranger: bool = False
-
-    @property
-    def upload(self) -> float:
-        """Seconds the report was on its way."""
-        return self.at - self.report.sent
-
-
-class View:
-    """What the policies of one aggregator may look at when they decide.
-
-    Attributes:
-        now: Seconds.
-        me: The aggregator.
-        round: Rounds that this cohort has closed.
-        clock: The root's round.
-        cohort: The cohort's name.
-        models: The aggregator's models by group.
-        order: The parent's order (None at the root).
-        memory: The policies' own plain data; saved with the run.
-        env: The environment.
-        notes: What the policies want in the run's record; see :meth:`note`.
-        absent: When a round closes: children that were ordered to work in it and have not reported.
-    """
-
-    __slots__ = (
-        "_children", "absent", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order", "round",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        now: float,
-        me: Address,
-        round: int,
-        clock: int,
-        cohort: str,
-        models: Mapping[str, Ref],
-        order: Order | None,
-        memory: dict[str, Any],
-        env: Environment,
-    ) -> None:
-        self.now, self.me, self.round, self.clock, self.cohort = now, me, round, clock, cohort
-        self.models, self.order, self.memory, self.env = models, order, memory, env
-        self.notes: list[Record] = []
-        self.absent: Sequence[Address] = ()
-        self._children: Sequence[Address] | None = None
-
-    def note(self, kind: str, **data: Any) -> None:
-        """Write something into the run's record (an event of that kind at this node)."""
-        self.notes.append(Record(kind, data))
-
-    @property
-    def children(self) -> Sequence[Address]:
-        """The children that are concerned (of the cohort; when a round opens, those that are free)."""
-        if self._children is None:
-            self._children = self.env.children(self.me)
-        return self._children
-
-    @children.setter
-    def children(self, children: Sequence[Address]) -> None:
-        self._children = children
-
-    @property
-    def store(self) -> ModelStore:
-        """The model algebra."""
-        return self.env.store
-
-    @property
-    def is_root(self) -> bool:
-        """Whether this aggregator has no parent."""
-        return self.env.parent(self.me) is None
+from espalier.core.view import Arrival, Environment, View
 
 
 @dataclass(frozen=True, slots=True)

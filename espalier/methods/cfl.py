@@ -28,8 +28,9 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Arrival, Merge, Rules, Selection, View
+from espalier.core.policies import Merge, Rules, Selection
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.affinity import cosines_of_gram
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,

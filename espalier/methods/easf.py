@@ -43,7 +43,8 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.method import Method, Node, Plan, Setting
-from espalier.core.policies import Environment, Pace, Rules, Structure
+from espalier.core.policies import Pace, Rules, Structure
+from espalier.core.view import Environment
 from espalier.policies.aaf import AAF
 from espalier.policies.abandon import Abandon, Adaptive, Fixed
 from espalier.policies.control import Client, Control, Controlled

@@ -24,8 +24,9 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.messages import ALL
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Arrival, Local, Merge, Pace, Rules, Selection, Structure, View
+from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.latency import estimate
 
 

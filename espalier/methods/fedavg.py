@@ -20,7 +20,8 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Assignment, Local, Pace, Rules, Selection, Structure, View
+from espalier.core.policies import Assignment, Local, Pace, Rules, Selection, Structure
+from espalier.core.view import View
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from typing import ClassVar
 from espalier.core.address import Address
 from espalier.core.messages import ALL
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Arrival, Rules, Selection, Survey, View
+from espalier.core.policies import Rules, Selection, Survey
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace, Regrouping, blend, samples_of
 from espalier.policies.fdc import Linkage
 from espalier.policies.update_clustering import Metric, distances, hierarchical

@@ -30,8 +30,9 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.messages import ALL
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Arrival, Rules, Selection, View
+from espalier.core.policies import Rules, Selection
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.affinity import cosines_of_gram
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,

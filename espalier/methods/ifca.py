@@ -29,7 +29,6 @@ from espalier.core.messages import Order
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import (
     Arrangement,
-    Arrival,
     HandDown,
     Local,
     LocalView,
@@ -39,9 +38,9 @@ from espalier.core.policies import (
     Selection,
     Structure,
     Survey,
-    View,
 )
 from espalier.core.store import ModelStore, Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.cloud_clusters import EqualMerge
 
 

@@ -25,8 +25,9 @@ from torch import Tensor
 
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.method import Method, Plan, Setting
-from espalier.core.policies import Arrival, HandDown, Local, LocalView, Merge, Pace, Rules, Selection, View, normalised
+from espalier.core.policies import HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 
 def agreement(models: Tensor, edge: Tensor, reference: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrival, Assignment, Progress, View
+from espalier.core.policies import Assignment, Progress
+from espalier.core.view import Arrival, View
 from espalier.policies.abandon import total_time
 from espalier.policies.frequency import Timed
 from espalier.policies.prediction import Predictor

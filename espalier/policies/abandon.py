@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from espalier.core.policies import Arrival
 from espalier.core.spec import Spec
+from espalier.core.view import Arrival
 
 
 def total_time(arrival: Arrival) -> float:

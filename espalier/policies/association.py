@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address
 from espalier.core.method import Setting
-from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
+from espalier.core.policies import Arrangement, Structure, Survey
+from espalier.core.view import Arrival, View
 from espalier.policies.edge_search import Floats, Ints, Search, greedy_start, random_start
 from espalier.policies.latency import Latency, estimate
 from espalier.policies.uplink import makespan

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrival, Assignment, Merge, Pace, View
+from espalier.core.policies import Assignment, Merge, Pace
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.staleness_control import NoControl, StalenessControl
 
 

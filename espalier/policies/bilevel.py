@@ -18,8 +18,9 @@ from torch import Tensor
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL, Order
-from espalier.core.policies import Arrival, Assignment, HandDown, Merge, Pace, Selection, View
+from espalier.core.policies import Assignment, HandDown, Merge, Pace, Selection
 from espalier.core.store import ModelStore, Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.affinity import Floats, Sketch
 
 #: the name under which the cloud's model comes to an edge that has one of its own

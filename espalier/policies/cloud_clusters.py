@@ -15,17 +15,9 @@ from torch import Tensor
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.policies import (
-    Arrangement,
-    Arrival,
-    HandDown,
-    Merge,
-    Pace,
-    Structure,
-    View,
-    normalised,
-)
+from espalier.core.policies import Arrangement, HandDown, Merge, Pace, Structure, normalised
 from espalier.core.store import ModelStore, Ref
+from espalier.core.view import Arrival, View
 
 
 def group_of(view: View, device: Address) -> str:

@@ -33,8 +33,9 @@ from espalier.core.messages import (
     Started,
     Word,
 )
-from espalier.core.policies import Environment, Local, Pace
+from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
+from espalier.core.view import Environment
 from espalier.policies.dsf.central import Level
 from espalier.policies.dsf.head import Head
 

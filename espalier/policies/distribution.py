@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.policies import Arrival, Merge, View
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 Floats = NDArray[np.float64]
 

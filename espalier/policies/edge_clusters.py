@@ -16,8 +16,9 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL
-from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
+from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.bilevel import refined
 from espalier.policies.cloud_clusters import blend

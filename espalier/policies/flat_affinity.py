@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrival, Survey, View
+from espalier.core.policies import Survey
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
 

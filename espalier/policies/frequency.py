@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrival, Assignment, Pace, View
+from espalier.core.policies import Assignment, Pace
+from espalier.core.view import Arrival, View
 from espalier.policies.abandon import Abandon
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.guard import Guard
-from espalier.core.policies import Arrival, View
+from espalier.core.view import Arrival, View
 from espalier.policies.robust import coordinate_median
 
 #: lengths of accepted changes that are remembered, per group

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from espalier.core.address import Address
-from espalier.core.policies import Environment
+from espalier.core.view import Environment
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
+from espalier.core.policies import Arrangement, Structure, Survey
+from espalier.core.view import Arrival, View
 from espalier.policies.subspace import Beta, Floats, Linkage, Measure, cluster, principal_angles, proximity
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 from espalier.core.address import Address
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec
-from espalier.core.policies import Arrival, HandDown, Merge, View
+from espalier.core.policies import HandDown, Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 #: a model and the samples it stands for
 Share = tuple[int, Ref]

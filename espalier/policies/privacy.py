@@ -28,8 +28,9 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
-from espalier.core.policies import Arrival, Local, LocalView, Merge, View
+from espalier.core.policies import Local, LocalView, Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 #: statistics that have a private form, and those that tell nothing of the data
 PRIVATE, HARMLESS = ("label_histogram", "subspace"), ("probe", "d2d_presence")

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from espalier.core.address import Address
-from espalier.core.policies import Arrival, Assignment, View
+from espalier.core.policies import Assignment
+from espalier.core.view import Arrival, View
 from espalier.policies.frequency import Timed
 
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from espalier.core.policies import Arrival, Merge, View
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.robust import (
     clipped_mean,
     coordinate_median,

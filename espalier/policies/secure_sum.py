@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address
 from espalier.core.errors import ConfigError
-from espalier.core.policies import Arrival, Merge, View
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 
 def secure_sum(values: Mapping[int, NDArray[np.float64]], absent: Sequence[int], threshold: int) -> NDArray[np.float64]:

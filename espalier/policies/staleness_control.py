@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from espalier.core.messages import ALL
-from espalier.core.policies import Arrival, View
 from espalier.core.spec import Spec
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.latency import estimate
 from espalier.policies.q_learning import greedy
 from espalier.policies.staleness_proxy import Episode, features, pretrain

@@ -24,18 +24,9 @@ from espalier.core.messages import (
     Started,
     Word,
 )
-from espalier.core.policies import (
-    Arrangement,
-    Arrival,
-    Assignment,
-    Pace,
-    Rules,
-    Selection,
-    Structure,
-    Survey,
-    View,
-)
+from espalier.core.policies import Arrangement, Assignment, Pace, Rules, Selection, Structure, Survey
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from tests.core.fakes import SmallFleet, answer, orders, reports
 
 EDGE, CLOUD = 10, 20

@@ -26,7 +26,6 @@ from espalier.core.messages import (
 )
 from espalier.core.policies import (
     Arrangement,
-    Arrival,
     Assignment,
     HandDown,
     Local,
@@ -36,9 +35,9 @@ from espalier.core.policies import (
     Rules,
     Structure,
     Survey,
-    View,
 )
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from tests.core.fakes import SmallFleet, answer, orders, reports
 
 EDGE, CLOUD = 10, 20

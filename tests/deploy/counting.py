@@ -16,8 +16,9 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from espalier.core.policies import Arrival, Merge, View
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.deploy.clients import Work
 from espalier.deploy.fleet import LocalFleet
 from espalier.experiment import Experiment

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from espalier.core.method import Setting, make
-from espalier.core.policies import Survey, View
+from espalier.core.policies import Survey
+from espalier.core.view import View
 from espalier.policies.association import Balanced, TimeSharing, reach_under
 from espalier.testing import BASE
 from tests.core.fakes import SmallFleet

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from espalier.core.messages import ALL, Order, Report
 from espalier.core.params import ParamSpec
-from espalier.core.policies import Arrival, LocalView, View
+from espalier.core.policies import LocalView
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 
 
 class FakeStore:

@@ -10,8 +10,9 @@ import pytest
 
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import Deadline, Record, SetDeadline, Started
-from espalier.core.policies import Arrival, Rules, View
+from espalier.core.policies import Rules
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.asynchronous import Asynchronous, Mixing, mixing_rate
 from espalier.policies.staleness_control import Climbing, StalenessControl, climb
 from tests.core.fakes import SmallFleet, answer, orders

@@ -10,8 +10,9 @@ import torch
 from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import ALL, Action, Arrange, ChildLeft, Deadline, Order, SetDeadline, Started
-from espalier.core.policies import Arrival, Rules, View
+from espalier.core.policies import Rules
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.methods.cfl import Bipartition
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.core.messages import Report
-from espalier.core.policies import Arrival, View
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.distribution import (
     ByDistribution,
     cluster_weights,

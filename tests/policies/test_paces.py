@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Report
-from espalier.core.policies import Arrival, Pace, Progress, View
+from espalier.core.policies import Pace, Progress
+from espalier.core.view import Arrival, View
 from espalier.policies.aaf import AAF, next_time, recommended, stops
 from espalier.policies.abandon import Abandon, Adaptive, Fixed, total_time
 from espalier.policies.frequency import Timed

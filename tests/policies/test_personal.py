@@ -14,8 +14,8 @@ from torch import nn
 from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec
-from espalier.core.policies import View
 from espalier.core.store import Ref
+from espalier.core.view import View
 from espalier.policies.personal import (
     Personal,
     alpha_by_accuracy,

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Report
 from espalier.core.params import ParamSpec
-from espalier.core.policies import Arrival, Merge, View
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies import robust_merges
 from tests.core.fakes import NumberStore, SmallFleet
 from tests.reliability.runs import runner

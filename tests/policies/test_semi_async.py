@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.core.messages import Report
-from espalier.core.policies import Arrival, Selection, View
+from espalier.core.policies import Selection
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.semi_async import Discounted, FreeShare, discount, interval, total_time, workload
 from espalier.world.compute import TruncatedNormal
 from espalier.world.protocols import Shape

@@ -19,20 +19,10 @@ from espalier.core.address import Address, level_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import ALL, Action, ChildLeft, Event, Order, Part, Serve, Train
 from espalier.core.method import Node
-from espalier.core.policies import (
-    Arrival,
-    Assignment,
-    Environment,
-    HandDown,
-    Local,
-    LocalView,
-    Pace,
-    Progress,
-    Rules,
-    View,
-)
+from espalier.core.policies import Assignment, HandDown, Local, LocalView, Pace, Progress, Rules
 from espalier.core.statistics import LocalData, register_statistic
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, Environment, View
 from espalier.policies.d2d.defence import throttling
 from espalier.policies.d2d.features import FORWARD_SHARE, crop_slices, mean_prediction
 

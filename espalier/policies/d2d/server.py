@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.policies import Arrival, Assignment, HandDown, Merge, Pace, Selection, View, normalised
+from espalier.core.policies import Assignment, HandDown, Merge, Pace, Selection, normalised
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.d2d.member import EMPTY_ROUND, SLACK
 
 

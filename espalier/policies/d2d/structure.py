@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address, role
 from espalier.core.messages import ALL, Part
-from espalier.core.policies import Arrangement, Arrival, Structure, Survey, View
+from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.store import ModelStore, Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.d2d.clustering import Clustering, Ground, SwapSearch
 from espalier.policies.d2d.clusters import Clusters, Floats, Ints
 from espalier.policies.d2d.defence import audit_links

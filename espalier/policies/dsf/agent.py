@@ -22,7 +22,7 @@ from typing import Any
 
 from espalier.core.address import role
 from espalier.core.messages import Action, Arrange, Deadline, Lost, Record, Send, SetDeadline, Word
-from espalier.core.policies import Environment
+from espalier.core.view import Environment
 from espalier.policies.dsf.state import NONE, AgentState, Bounds
 
 Handler = Callable[["Agent", Word], None]

@@ -18,8 +18,8 @@ from espalier.core.messages import (
     Serve,
     Word,
 )
-from espalier.core.policies import Arrival
 from espalier.core.store import Ref
+from espalier.core.view import Arrival
 from espalier.policies.frequency import Timed
 
 

@@ -8,8 +8,9 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.messages import Action, Arrived, Deadline, Event, Lost, Order, Started, Word
-from espalier.core.policies import Environment, Local, Pace
+from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
+from espalier.core.view import Environment
 from espalier.policies.dsf import (
     absence,
     ascent,

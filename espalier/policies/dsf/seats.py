@@ -77,6 +77,9 @@ def take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
             membership.announce(agent, level - 1)
         if level == 1:
             trees.reconsider(agent)
+    leader, host = state.parted.pop(level, (NONE, NONE))
+    if leader == centre != agent.me:
+        trees.leave(agent, level, host)
 
 
 def correct(agent: Agent, level: int, rival: int) -> None:

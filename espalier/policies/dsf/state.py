@@ -145,6 +145,7 @@ class AgentState:
         seats: By level, the place in a cluster. ``courts``: clusters that it leads. ``ballots``: votes it holds.
         polled: By level, whose vote of which term it has taken part in. ``pending``: who joined while a vote was due.
         climb: By level, hosts that it may still ask for a place.
+        parted: By level, who dissolved a cluster before this device heard that it leads it, and whom to join instead.
         tree: The name of the tree that this central node would found. ``top``: the oldest tree it has heard of while
             it is in none, by name and host to join.
         borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters (name, central node, tree);
@@ -179,6 +180,7 @@ class AgentState:
     polled: dict[int, tuple[int, int]] = field(default_factory=dict)
     pending: dict[int, dict[int, Member]] = field(default_factory=dict)
     climb: dict[int, list[int]] = field(default_factory=dict)
+    parted: dict[int, tuple[int, int]] = field(default_factory=dict)
     tree: int = NONE
     top: tuple[int, int] | None = None
     borders: dict[int, int] = field(default_factory=dict)

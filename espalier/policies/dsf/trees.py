@@ -179,18 +179,22 @@ def dissolve(agent: Agent, level: int, host: int) -> None:
     for member in sorted(court.members):
         if member != agent.me:
             agent.send("dissolved", member, level=level, host=host)
-    _leave(agent, level, host)
+    leave(agent, level, host)
 
 
 @on_word("dissolved")
 def _dissolved(agent: Agent, word: Word) -> None:
     level = word.data["level"]
-    seat = agent.state.seats.get(level)
+    state = agent.state
+    seat = state.seats.get(level)
     if seat is not None and seat.centre == word.sender:
-        _leave(agent, level, word.data["host"])
+        leave(agent, level, word.data["host"])
+    elif level in state.polled:
+        state.parted[level] = (word.sender, word.data["host"])  # the word that it leads at all is still on its way
 
 
-def _leave(agent: Agent, level: int, host: int) -> None:
+def leave(agent: Agent, level: int, host: int) -> None:
+    """Give up a place in a cluster that was dissolved: join another tree, or look for one."""
     state = agent.state
     state.seats.pop(level, None)
     if level > 1:

@@ -8,8 +8,8 @@ import pytest
 
 from espalier.core.address import role
 from espalier.core.messages import ALL, Report
-from espalier.core.policies import Arrival, View
 from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
 from espalier.policies.d2d.server import Heads, ServerDown, ServerMerge, ServerPace
 from tests.core.fakes import SmallFleet
 

@@ -69,6 +69,11 @@ def somebody_may_lead(sim: Simulation) -> bool:
 @given(scripts())
 @example(Script(2, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the only other one, just elected
 @example(Script(3, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the same, and two are left
+@example(  # the root goes; who is elected below it gives the cluster up before all have heard that it leads it
+    Script(
+        26, 60184, [{"time": 6.16, "host": 1, "event": "join"}, {"time": 19.2, "host": 20, "event": "leave"}], width=2
+    )
+)
 def test_a_tree_heals(script: Script) -> None:
     sim = script.play()
     run(sim, script.end + NOTICE + HEALS)
