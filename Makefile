@@ -10,7 +10,7 @@ DEMO := runs/demo
 install: $(STAMP)
 
 # The stamp makes a second run start at once; it is renewed when the dependencies change.
-$(STAMP): pyproject.toml constraints.txt setup.py espalier/training/native/kernels.cpp
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard espalier/training/native/*.cpp espalier/training/native/*.h)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch setuptools wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'

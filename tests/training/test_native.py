@@ -1,4 +1,4 @@
-"""The native kernels against torch, and with every shape that a row or a vector can end in."""
+"""The native kernels against torch, and with every shape that a row, a vector or a block of images can end in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,22 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from espalier.training import native
+
+#: channels, image, outputs, kernel, padding, pooled: the models' layers, and shapes on the edge
+SHAPES = {
+    "lenet1": (1, (28, 28), 6, (5, 5), [2, 2], True),
+    "lenet2": (6, (14, 14), 16, (5, 5), [0, 0], True),
+    "d2d": (3, (32, 32), 6, (5, 5), [0, 0], True),
+    "residual": (8, (16, 16), 8, (3, 3), [1, 1], False),
+    "odd image": (3, (13, 11), 5, (3, 3), [1, 1], True),
+    "odd channels": (5, (9, 17), 9, (3, 2), [2, 0], False),
+    "points": (4, (6, 5), 7, (1, 1), [0, 0], False),
+    "one place": (2, (5, 4), 3, (5, 4), [0, 0], False),
+    "wide padding": (2, (3, 4), 3, (7, 6), [6, 5], True),
+}
 
 
 def kernels() -> native.Kernels:
@@ -17,9 +31,7 @@ def kernels() -> native.Kernels:
     return found
 
 
-def library(
-    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, padding: list[int], pooled: bool
-) -> torch.Tensor:
+def library(x: Tensor, w: Tensor, bias: Tensor | None, padding: list[int], pooled: bool) -> Tensor:
     out = []
     for k in range(len(x)):
         y = F.conv2d(x[k], w[k], None if bias is None else bias[k], padding=padding)
@@ -27,10 +39,35 @@ def library(
     return torch.stack(out)
 
 
-@settings(max_examples=60)
+def check(x: Tensor, w: Tensor, bias: Tensor, padding: list[int], pooled: bool, draw: torch.Generator) -> None:
+    """Results and gradients against the library's in double precision."""
+    truth = [t.double().requires_grad_() for t in (x, w, bias)]
+    expected = library(truth[0], truth[1], truth[2], padding, pooled)
+    y, where = kernels().conv(x, w, bias, padding, pooled=pooled)
+    torch.testing.assert_close(y, expected.float(), rtol=1e-4, atol=1e-4)
+    g = torch.randn(y.shape, generator=draw)
+    expected.backward(g.double())
+    found = kernels().conv_backward(x, w, g, where, padding, wants_x=True)
+    for mine, theirs in zip(found, truth, strict=True):
+        assert mine is not None and theirs.grad is not None
+        # Two numbers of a window may be so near that the rounding decides: then one number moves its gradient.
+        assert float((mine - theirs.grad).norm()) <= 1e-4 * float(theirs.grad.norm()) + 1e-3
+
+
+def drawn(
+    shape: tuple[int, tuple[int, int], int, tuple[int, int], list[int], bool], clients: int, batch: int, seed: int
+) -> tuple[Tensor, Tensor, Tensor, torch.Generator]:
+    channels, size, outs, window, _, _ = shape
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(clients, batch, channels, *size, generator=draw)
+    w = torch.randn(clients, outs, channels, *window, generator=draw)
+    return x, w, torch.randn(clients, outs, generator=draw), draw
+
+
+@settings(max_examples=80)
 @given(
     clients=st.integers(1, 3),
-    batch=st.integers(1, 4),
+    batch=st.integers(1, 19),
     channels=st.tuples(st.integers(1, 9), st.integers(1, 19)),
     size=st.tuples(st.integers(1, 37), st.integers(1, 37)),
     window=st.tuples(st.integers(1, 7), st.integers(1, 7)),
@@ -50,32 +87,79 @@ def test_convolutions_agree_with_torch(
 ) -> None:
     least = 2 if pooled else 1
     pad = [min(p, k - 1) for p, k in zip(padding, window, strict=True)]
-    size = tuple(max(s, k - 2 * p + least - 1) for s, k, p in zip(size, window, pad, strict=True))  # type: ignore[assignment]
-    draw = torch.Generator().manual_seed(seed)
-    x = torch.randn(clients, batch, channels[0], *size, generator=draw).requires_grad_()
-    w = torch.randn(clients, channels[1], channels[0], *window, generator=draw).requires_grad_()
-    bias = torch.randn(clients, channels[1], generator=draw).requires_grad_()
-    expected = library(x.double(), w.double(), bias.double(), pad, pooled)
-    y, where = kernels().conv(x.detach(), w.detach(), bias.detach(), pad, pooled=pooled)
-    torch.testing.assert_close(y, expected.float(), rtol=1e-4, atol=1e-4)
-    g = torch.randn(y.shape, generator=draw)
-    expected.backward(g.double())
-    found = kernels().conv_backward(x.detach(), w.detach(), g, where, pad, wants_x=True)
-    for mine, theirs in zip(found, (x.grad, w.grad, bias.grad), strict=True):
-        assert mine is not None and theirs is not None
-        # Two windows' numbers may be so near that the rounding decides: then one number moves its gradient.
-        assert float((mine - theirs).norm()) <= 1e-4 * float(theirs.norm()) + 1e-3
+    height, width = (max(s, k - 2 * p + least - 1) for s, k, p in zip(size, window, pad, strict=True))
+    shape = (channels[0], (height, width), channels[1], window, pad, pooled)
+    x, w, bias, draw = drawn(shape, clients, batch, seed)
+    check(x, w, bias, pad, pooled, draw)
 
 
-def test_bias_and_the_input_s_gradient_can_be_left_out() -> None:
-    x, w = torch.randn(2, 3, 2, 9, 9), torch.randn(2, 5, 2, 3, 3)
+@pytest.mark.parametrize("batch", [1, 2, 7, 8, 10, 15, 16, 17, 23, 32, 48])
+@pytest.mark.parametrize("name", SHAPES)
+def test_batches_of_every_size_agree_with_torch(name: str, batch: int) -> None:
+    x, w, bias, draw = drawn(SHAPES[name], 2, batch, batch)
+    check(x, w, bias, *SHAPES[name][4:], draw)
+
+
+def test_no_images_give_no_results_and_no_gradients() -> None:
+    x, w = torch.randn(2, 0, 3, 8, 8), torch.randn(2, 5, 3, 3, 3)
+    y, where = kernels().conv(x, w, None, [1, 1], pooled=True)
+    assert y.shape == (2, 0, 5, 4, 4)
+    gx, gw, gb = kernels().conv_backward(x, w, y, where, [1, 1], wants_x=True)
+    assert gx is not None and gx.shape == x.shape
+    assert not gw.any() and not gb.any()
+
+
+@pytest.mark.parametrize("batch", [3, 16])
+def test_bias_and_the_input_s_gradient_can_be_left_out(batch: int) -> None:
+    x, w = torch.randn(2, batch, 2, 9, 9), torch.randn(2, 5, 2, 3, 3)
     y, where = kernels().conv(x, w, None, [1, 1], pooled=False)
     torch.testing.assert_close(y, library(x, w, None, [1, 1], False), rtol=1e-4, atol=1e-5)
     gx, gw, gb = kernels().conv_backward(x, w, torch.ones_like(y), where, [1, 1], wants_x=False)
     assert gx is None
-    torch.testing.assert_close(gb, torch.full((2, 5), 3 * 81.0))
+    # Every output of every image is counted once: batch * 9 * 9.
+    torch.testing.assert_close(gb, torch.full((2, 5), batch * 81.0))
     alone = kernels().conv_backward(x, w, torch.ones_like(y), where, [1, 1], wants_x=True)
-    torch.testing.assert_close(gw, alone[1])
+    assert torch.equal(gw, alone[1])
+
+
+@pytest.mark.parametrize("batch", [1, 10, 16, 23])
+@pytest.mark.parametrize("name", ["lenet2", "odd image", "residual"])
+def test_a_client_s_bits_depend_neither_on_its_neighbours_nor_on_what_was_computed_before(
+    name: str, batch: int
+) -> None:
+    padding, pooled = SHAPES[name][4:]
+    x, w, bias, draw = drawn(SHAPES[name], 5, batch, 0)
+    y, where = kernels().conv(x, w, bias, padding, pooled=pooled)
+    g = torch.randn(y.shape, generator=draw)
+    together = kernels().conv_backward(x, w, g, where, padding, wants_x=True)
+    # Another layer in between leaves other numbers in the kernels' memory.
+    other = drawn(SHAPES["d2d"], 1, 16, 1)[:3]
+    for k in range(5):
+        kernels().conv(*(torch.full_like(t, torch.nan) for t in other), [0, 0], pooled=True)
+        one = slice(k, k + 1)
+        again, at = kernels().conv(x[one], w[one], bias[one], padding, pooled=pooled)
+        assert torch.equal(again, y[one])
+        alone = kernels().conv_backward(x[one], w[one], g[one], at, padding, wants_x=True)
+        for mine, all_of_them in zip(alone, together, strict=True):
+            assert mine is not None and all_of_them is not None
+            assert torch.equal(mine, all_of_them[one])
+
+
+@pytest.mark.parametrize("batch", [1, 7, 16, 23])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_what_is_not_a_number_stays_with_its_client_and_image(batch: int, pooled: bool) -> None:
+    x, w = torch.randn(3, batch, 2, 8, 9), torch.randn(3, 4, 2, 3, 3)
+    x[1, batch // 2, 0, 3, 4] = torch.nan
+    y, where = kernels().conv(x, w, None, [1, 1], pooled=pooled)
+    expected = library(x, w, None, [1, 1], pooled)
+    assert torch.equal(y.isnan(), expected.isnan()) and y[1, batch // 2].isnan().any()
+    g = torch.randn_like(y)
+    g[2, batch - 1, 3] = torch.nan
+    gx, gw, gb = kernels().conv_backward(x, w, g, where, [1, 1], wants_x=True)
+    assert gx is not None and not gx[:2].isnan().any() and not gx[2, : batch - 1].isnan().any()
+    assert gx[2, batch - 1].isnan().any()
+    assert not gw[0].isnan().any() and gw[1].isnan().any()
+    assert gb[2].isnan().tolist() == [False, False, False, True] and not gb[:2].isnan().any()
 
 
 @pytest.mark.parametrize("height", [2, 3, 7, 16])
@@ -100,26 +184,24 @@ def test_the_first_of_equals_wins_and_nothing_flows_where_nothing_is_above_zero(
     assert back.tolist() == [[[7.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]]]
 
 
+@pytest.mark.parametrize("batch", [1, 5, 16])
+def test_the_same_holds_where_pooling_follows_a_convolution(batch: int) -> None:
+    x = torch.tensor([[2.0, 2.0, -1.0, 0.0], [2.0, 1.0, -3.0, -2.0]]).expand(1, batch, 1, 2, 4).contiguous()
+    one = torch.ones(1, 1, 1, 1, 1)
+    y, where = kernels().conv(x, one, None, [0, 0], pooled=True)
+    assert y.tolist() == [[[[[2.0, 0.0]]]] * batch]
+    g = torch.tensor([7.0, torch.inf]).expand(y.shape).contiguous()
+    gx, gw, gb = kernels().conv_backward(x, one, g, where, [0, 0], wants_x=True)
+    assert gx is not None and gx.tolist() == [[[[[7.0, 0.0, 0.0, 0.0], [0.0] * 4]]] * batch]
+    # Each image gives 7 to the bias and 2 * 7 to the weight.
+    assert gb.tolist() == [[7.0 * batch]] and gw.flatten().tolist() == [14.0 * batch]
+
+
 def test_what_is_not_a_number_stays_visible() -> None:
     for place in range(4):
         x = torch.ones(4)
         x[place] = torch.nan
         assert kernels().pool(x.view(1, 2, 2))[0].isnan().all()
-
-
-def test_a_client_s_bits_do_not_depend_on_its_place() -> None:
-    x, w = torch.randn(5, 3, 3, 11, 13), torch.randn(5, 7, 3, 5, 5)
-    y, where = kernels().conv(x, w, None, [2, 2], pooled=True)
-    g = torch.randn_like(y)
-    together = kernels().conv_backward(x, w, g, where, [2, 2], wants_x=True)
-    for k in range(5):
-        one = slice(k, k + 1)
-        again, at = kernels().conv(x[one], w[one], None, [2, 2], pooled=True)
-        assert torch.equal(again, y[one])
-        alone = kernels().conv_backward(x[one], w[one], g[one], at, [2, 2], wants_x=True)
-        assert all(
-            torch.equal(a, b[one]) for a, b in zip(alone, together, strict=True) if a is not None and b is not None
-        )
 
 
 def test_they_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

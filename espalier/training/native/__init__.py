@@ -46,7 +46,8 @@ class Kernels:
             pooled: ReLU and 2×2 max-pooling follow.
 
         Returns:
-            ``[K, B, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled).
+            ``[K, B, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled), in
+            the kernels' own order.
         """
         height, width = (x.shape[i] + 2 * padding[i - 3] - weight.shape[i] + 1 for i in (3, 4))
         size = (*x.shape[:2], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))

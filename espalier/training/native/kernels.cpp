@@ -3,402 +3,291 @@
 //
 // Plain C functions over float32 arrays, called through ctypes: no Python, no torch, no threads.
 //
-// How it computes. An image is copied into rows of width Wp with its padding, so that a whole plane is one flat
-// line of numbers: the output at flat place p is the sum over (channel, i, j) of w * x[p + i * Wp + j]. Vectors of
-// neighbouring places are then plain loads, whatever the image's width; the last kw - 1 places of every row are
-// waste and are not copied out. A tile of outputs by vectors stays in registers over the whole sum.
-//  - The gradient of the input is the same sum over the gradient's planes with the kernel turned round. Planes
-//    have kw - 1 zeros at the end of each row, which are the padding of this row's right and the next row's left.
-//  - The gradient of the weights is a sum along the line, a tile of outputs by a row of the kernel at a time.
+// How it computes. A batch is cut into blocks of at most LANES images, and a block's images are laid side by side:
+// [channel][row][column][image]. A row is then one line of numbers in which the next column lies `deep` numbers
+// further, `deep` being the images of a block. Vectors run along this line whether a column ends inside them or not:
+// only the line's end is waste, and in a full block every vector is one column and every load aligned.
+//  - Forward, a tile of outputs by vectors of a line stays in registers over the sum over (channel, i, j).
+//  - The gradient of the weights is a sum over all places: a tile of outputs by kernel rows stays in registers, and
+//    so do the rows of the image while a vector goes down it, so that each is loaded once for all kernel rows.
+//  - The gradient of the input: a few rows of the gradient, each times all rows of the kernel, are added into rows
+//    of registers; columns of the kernel that would meet only what lies beside the image are left out.
 // Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <new>
-#include <utility>
-
-#if defined(__AVX512F__)
-constexpr int LANES = 16, OUTS = 8, REGISTERS = 24;
-#elif defined(__AVX__)
-constexpr int LANES = 8, OUTS = 4, REGISTERS = 12;
-#else
-constexpr int LANES = 4, OUTS = 4, REGISTERS = 12;
-#endif
-
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t Mask __attribute__((vector_size(LANES * sizeof(int32_t))));
-typedef uint8_t Bytes __attribute__((vector_size(LANES)));
-typedef int64_t Int;
+#include "layout.h"
+#include "pooling.h"
+#include "vectors.h"
 
 namespace {
 
-struct Shape {
-  Int clients, batch, in, height, width, out, kh, kw, ph, pw;
-  Int rows() const { return height + 2 * ph - kh + 1; }    // of the output
-  Int columns() const { return width + 2 * pw - kw + 1; }  // of the output
-  Int line() const { return width + 2 * pw; }              // numbers from one row to the next, everywhere
-};
-
-inline Vector load(const float* from) {
-  Vector v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-
-inline void store(float* to, Vector v) { std::memcpy(to, &v, sizeof v); }
-
-inline Vector spread(float value) { return value - Vector{}; }
-
-inline float sum(Vector v) {
-  float part[LANES];
-  std::memcpy(part, &v, sizeof v);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; ++i) part[i] += part[i + half];
-  return part[0];
-}
-
-// The first `count` lanes of a mask are set.
-inline Mask first(Int count) {
-  static const int32_t lanes[2 * LANES] = {-1, -1, -1, -1
-#if defined(__AVX__)
-                                           , -1, -1, -1, -1
-#endif
-#if defined(__AVX512F__)
-                                           , -1, -1, -1, -1, -1, -1, -1, -1
-#endif
-  };
-  Mask m;
-  std::memcpy(&m, lanes + LANES - count, sizeof m);
-  return m;
-}
-
-inline Vector keep(Vector v, Int count) { return count < LANES ? (Vector)((Mask)v & first(count)) : v; }
-
-// Vectors are read and written whole as long as they stay before `end`; what lies behind a row is another row's.
-template <class V, class T>
-inline V read(const T* from, const T* end) {
-  V v = {};
-  if (from + LANES <= end)
-    std::memcpy(&v, from, sizeof v);
-  else if (from < end)
-    std::memcpy(&v, from, (end - from) * sizeof(T));
-  return v;
-}
-
-template <class V, class T>
-inline void write(T* to, const T* end, V v) {
-  if (to + LANES <= end)
-    std::memcpy(to, &v, sizeof v);
-  else if (to < end)
-    std::memcpy(to, &v, (end - to) * sizeof(T));
-}
-
-// A row into wider rows: zeros are written behind it, over what is written next.
-inline void widen(const float* from, const float* end, float* to, Int count) {
-  for (Int at = 0; at < count; at += LANES) store(to + at, keep(read<Vector>(from + at, end), count - at));
-}
-
-inline Int up(Int value, Int step) { return (value + step - 1) / step * step; }
-
-// Memory that a thread keeps from call to call.
-class Scratch {
- public:
-  float* get(Int count) {
-    if (count > size_) {
-      std::free(data_);
-      size_ = up(count, 1024);
-      data_ = static_cast<float*>(std::aligned_alloc(64, size_ * sizeof(float)));
-      if (!data_) {
-        size_ = 0;
-        throw std::bad_alloc();
-      }
-    }
-    return data_;
-  }
-  ~Scratch() { std::free(data_); }
-
- private:
-  float* data_ = nullptr;
-  Int size_ = 0;
-};
-
 thread_local Scratch images_, gradients_, flat_, packed_;
 
-// ---- sums over (channel, i, j), a tile of OT outputs by VT vectors
+// ---- forward: OT outputs by VT vectors, summed over channels, kernel rows from `low` to `high` and columns
 
 template <int OT, int VT>
-void tile(const float* source, Int plane, Int line, const float* kernel, const float* start, float* to, Int pitch,
-          Int channels, Int kh, Int kw) {
+void tile(const float* x, const float* kernel, const float* start, float* to, Int pitch, Int low, Int high,
+          const Shape& s) {
   Vector total[OT][VT];
-  for (int o = 0; o < OT; ++o)
+  UNROLLED
+  for (int o = 0; o < OT; ++o) {
+    UNROLLED
     for (int v = 0; v < VT; ++v) total[o][v] = spread(start[o]);
-  for (Int c = 0; c < channels; ++c)
-    for (Int i = 0; i < kh; ++i) {
-      const float* row = source + c * plane + i * line;
-      for (Int j = 0; j < kw; ++j, ++row, kernel += OT) {
-        Vector x[VT];
-        for (int v = 0; v < VT; ++v) x[v] = load(row + v * LANES);
+  }
+  for (Int c = 0; c < s.in; ++c)
+    for (Int i = low; i < high; ++i) {
+      const float *row = x + c * s.plane + i * s.line, *w = kernel + (c * s.kh + i) * s.kw * OT;
+      for (Int j = 0; j < s.kw; ++j, row += s.deep, w += OT) {
+        Vector at[VT];
+        UNROLLED
+        for (int v = 0; v < VT; ++v) at[v] = load(row + v * LANES);
+        UNROLLED
         for (int o = 0; o < OT; ++o) {
-          const Vector w = spread(kernel[o]);
-          for (int v = 0; v < VT; ++v) total[o][v] += w * x[v];
+          const Vector one = spread(w[o]);
+          UNROLLED
+          for (int v = 0; v < VT; ++v) total[o][v] += one * at[v];
         }
       }
     }
-  for (int o = 0; o < OT; ++o)
+  UNROLLED
+  for (int o = 0; o < OT; ++o) {
+    UNROLLED
     for (int v = 0; v < VT; ++v) store(to + o * pitch + v * LANES, total[o][v]);
+  }
 }
 
-constexpr int WIDE = 4;  // vectors of a tile at most
-typedef void (*Tile)(const float*, Int, Int, const float*, const float*, float*, Int, Int, Int, Int);
-
-template <int OT, int... V>
-constexpr Tile tiles_of(int vectors, std::integer_sequence<int, V...>) {
-  constexpr Tile table[] = {&tile<OT, V + 1>...};
-  return table[vectors - 1];
+// Row r of `size` outputs, which are `pitch` apart in `to`; kernel: [channel][i][j][output].
+void tiles(const float* images, const float* kernel, const float* start, float* to, Int pitch, Int size, Int r,
+           const Shape& s) {
+  const Int low = std::max<Int>(0, s.ph - r), high = std::min(s.kh, s.ph + s.height - r);
+  const Cut wide(s.vectors, std::min<Int>(WIDE, REGISTERS / size));
+  for (Int u = 0; u < wide.parts; ++u)
+    choose<OUTS, WIDE>(
+        [](auto outs, auto vectors) { return &tile<outs, outs * vectors <= REGISTERS ? vectors : 1>; }, size,
+        wide.size(u))(images + r * s.line + wide.begin(u) * LANES, kernel, start, to + wide.begin(u) * LANES, pitch,
+                      low, high, s);
 }
 
-template <int... O>
-Tile tile_for(int outs, int vectors, std::integer_sequence<int, O...>) {
-  typedef Tile (*Row)(int);
-  constexpr Row rows[] = {+[](int v) { return tiles_of<O + 1>(v, std::make_integer_sequence<int, WIDE>()); }...};
-  return rows[outs - 1](vectors);
+// ---- the gradients
+
+// OT outputs by IT neighbouring rows of one column of the kernel, summed over a block and added to `to`.
+template <int OT, int IT>
+void along(const float* g, const float* x, float* to, const Shape& s) {
+  constexpr int COUNT = (OT * IT + LANES - 1) / LANES * LANES;
+  Vector total[COUNT] = {};
+  for (Int v = 0; v < s.vectors; ++v, g += LANES, x += LANES) {
+    const float *from = x, *at = g;
+    Vector near[IT];
+    UNROLLED
+    for (int i = 1; i < IT; ++i, from += s.line) near[i] = load(from);
+    for (Int r = 0; r < s.rows; ++r, from += s.line, at += s.g_line) {
+      UNROLLED
+      for (int i = 1; i < IT; ++i) near[i - 1] = near[i];
+      near[IT - 1] = load(from);
+      UNROLLED
+      for (int o = 0; o < OT; ++o) {
+        const Vector one = load(at + o * s.g_plane);
+        UNROLLED
+        for (int i = 0; i < IT; ++i) total[o * IT + i] += one * near[i];
+      }
+    }
+  }
+  float part[COUNT];
+  UNROLLED
+  for (int n = 0; n < COUNT; n += LANES) store(part + n, sums(total + n));
+  for (int o = 0; o < OT; ++o)
+    for (int i = 0; i < IT; ++i) to[o * s.in * s.window + i * s.kw] += part[o * IT + i];
 }
 
-// How `count` outputs are cut into tiles of nearly one size.
-struct Cut {
-  explicit Cut(Int count, Int most) : count(count), tiles((count + most - 1) / most) {}
-  Int count, tiles;
-  Int begin(Int t) const { return t * count / tiles; }
-  Int size(Int t) const { return begin(t + 1) - begin(t); }
-};
+// All weights of one client, from one block.
+void weights(const float* gradient, const float* images, float* gw, const Shape& s) {
+  const Cut high(s.kh, LONG), cut(s.out, std::min<Int>(OUTS, REGISTERS / high.size(high.parts - 1)));
+  for (Int t = 0; t < cut.parts; ++t)
+    for (Int c = 0; c < s.in; ++c)
+      for (Int u = 0; u < high.parts; ++u)
+        for (Int j = 0; j < s.kw; ++j)
+          choose<OUTS, LONG>([](auto outs, auto rows) { return &along<outs * rows <= REGISTERS ? outs : 1, rows>; },
+                             cut.size(t), high.size(u))(
+              gradient + cut.begin(t) * s.g_plane, images + c * s.plane + high.begin(u) * s.line + j * s.deep,
+              gw + (cut.begin(t) * s.in + c) * s.window + high.begin(u) * s.kw + j, s);
+}
 
-// All outputs of one image: planes of `to` are `pitch` apart and hold the flat places 0 ... places - 1 (and some waste).
-void correlate(const float* source, Int plane, Int line, const float* kernel, const float* start, float* to, Int pitch,
-               Int places, Int channels, Int outs, Int kh, Int kw) {
-  const Cut cut(outs, OUTS);
-  for (Int t = 0; t < cut.tiles; ++t) {
-    const Int first = cut.begin(t), size = cut.size(t);
-    const Int wide = std::min<Int>(WIDE, REGISTERS / size);
-    for (Int p = 0; p < places; p += wide * LANES) {
-      const Int vectors = std::min(wide, (places - p + LANES - 1) / LANES);
-      tile_for(size, vectors, std::make_integer_sequence<int, OUTS>())(
-          source + p, plane, line, kernel + first * channels * kh * kw, start + first, to + first * pitch + p, pitch,
-          channels, kh, kw);
+// RT rows of the gradient by IT rows of the kernel, its columns `from` to `till`, for CT channels: a vector of each of
+// RT + IT - 1 rows of the input's gradient, from row `top` on, summed over the outputs and added to `to`.
+template <int CT, int RT, int IT>
+void back(const float* g, const float* kernel, Int from, Int till, float* to, Int top, const Shape& s) {
+  Vector total[CT][RT + IT - 1] = {};
+  for (Int o = 0; o < s.out; ++o)
+    for (Int j = from; j < till; ++j) {
+      const float *at = g + o * s.g_plane - j * s.deep, *w = kernel + (o * s.kw + j) * IT;
+      Vector near[CT][IT];
+      UNROLLED
+      for (int c = 0; c < CT; ++c) {
+        UNROLLED
+        for (int i = 0; i < IT; ++i) near[c][i] = spread(w[c * s.out * s.window + i]);
+      }
+      UNROLLED
+      for (int r = 0; r < RT; ++r) {
+        const Vector one = load(at + r * s.g_line);
+        UNROLLED
+        for (int c = 0; c < CT; ++c) {
+          UNROLLED
+          for (int i = 0; i < IT; ++i) total[c][r + i] += one * near[c][i];
+        }
+      }
+    }
+  UNROLLED
+  for (int c = 0; c < CT; ++c) {
+    UNROLLED
+    for (int r = 0; r < RT + IT - 1; ++r) {
+      float* row = to + c * s.d_plane + (top + r) * s.d_line;
+      if (0 <= top + r && top + r < s.height) store(row, load(row) + total[c][r]);
     }
   }
 }
+
+// Weights [out, in, kh, kw] in the order in which `back` reads them: [channel][part of the rows][output][j][i].
+void pack_back(const float* w, float* to, const Shape& s) {
+  const Cut high(s.kh, HIGH);
+  for (Int c = 0; c < s.in; ++c)
+    for (Int u = 0; u < high.parts; ++u)
+      for (Int o = 0; o < s.out; ++o)
+        for (Int j = 0; j < s.kw; ++j)
+          for (Int i = high.begin(u); i < high.begin(u + 1); ++i) *to++ = w[(o * s.in + c) * s.window + i * s.kw + j];
+}
+
+// The gradient of a block's images, [channel][row][column][image].
+void inputs(const float* gradient, const float* kernel, float* to, const Shape& s) {
+  constexpr int LOW = TALL * 2 / 3;  // rows for which registers suffice if channels come in pairs
+  const Cut high(s.kh, HIGH);
+  const bool paired = high.size(high.parts - 1) <= PAIRED && s.in > 1;
+  const Cut tall(s.rows, paired ? LOW : TALL);
+  std::memset(to, 0, s.in * s.d_plane * sizeof(float));
+  for (Int at = 0; at < s.width * s.deep; at += LANES) {
+    // Column j of the kernel meets the numbers from p - j * deep on: some of them must be of the row.
+    const Int p = at + s.pw * s.deep, over = p - s.columns * s.deep;
+    const Int from = over < 0 ? 0 : over / s.deep + 1, till = std::min(s.kw, (p + LANES - 1) / s.deep + 1);
+    for (Int q = 0; q < tall.parts; ++q)
+      for (Int c = 0, pair; c < s.in; c += pair) {
+        pair = paired && c + 1 < s.in ? 2 : 1;
+        for (Int u = 0; u < high.parts; ++u) {
+          const Int size = tall.size(q), part = high.size(u);
+          const auto one = [](auto rows, auto part) { return &back<1, rows, part>; };
+          const auto two = [](auto rows, auto part) {
+            return &back<2, rows <= LOW ? rows : 1, part <= PAIRED ? part : 1>;
+          };
+          (pair == 2 ? choose<TALL, HIGH>(two, size, part) : choose<TALL, HIGH>(one, size, part))(
+              gradient + tall.begin(q) * s.g_line + p, kernel + (c * s.window + high.begin(u) * s.kw) * s.out, from,
+              till, to + c * s.d_plane + at, tall.begin(q) + high.begin(u) - s.ph, s);
+        }
+      }
+  }
+}
+
+// ---- whole batches
 
 // Weights [out, in, kh, kw] in the order in which tiles read them: [tile][channel][i][j][output of the tile].
-// Turned: outputs and channels change places, and the kernel is read backwards.
-void pack(const float* w, float* to, const Shape& s, bool turned) {
-  const Int window = s.kh * s.kw, outs = turned ? s.in : s.out, channels = turned ? s.out : s.in;
-  const Cut cut(outs, OUTS);
-  for (Int t = 0; t < cut.tiles; ++t)
-    for (Int c = 0; c < channels; ++c)
-      for (Int at = 0; at < window; ++at)
-        for (Int o = cut.begin(t); o < cut.begin(t + 1); ++o)
-          *to++ = turned ? w[(c * s.in + o) * window + window - 1 - at] : w[(o * s.in + c) * window + at];
+void pack(const float* w, float* to, const Shape& s) {
+  const Cut cut(s.out, OUTS);
+  for (Int t = 0; t < cut.parts; ++t)
+    for (Int c = 0; c < s.in; ++c)
+      for (Int at = 0; at < s.window; ++at)
+        for (Int o = cut.begin(t); o < cut.begin(t + 1); ++o) *to++ = w[(o * s.in + c) * s.window + at];
 }
-
-// One image into planes with padding, which hold zeros there already.
-void pad(const float* x, const float* end, float* to, Int plane, const Shape& s) {
-  const Int line = s.line();
-  for (Int c = 0; c < s.in; ++c, to += plane) {
-    float* row = to + s.ph * line + s.pw;
-    for (Int y = 0; y < s.height; ++y, row += line, x += s.width) widen(x, end, row, s.width);
-  }
-}
-
-// ---- pooling: `where` says which of the four was the largest, 4 that none is above zero
-
-template <int... L>
-inline Vector evens(Vector a, Vector b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (2 * L)...);
-}
-
-template <int... L>
-inline Vector odds(Vector a, Vector b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (2 * L + 1)...);
-}
-
-// Lanes a0 b0 a1 b1 ... from lane `from` on.
-template <int from, int... L>
-inline Vector zipped(Vector a, Vector b, std::integer_sequence<int, L...>) {
-  return __builtin_shufflevector(a, b, (from + L / 2 + L % 2 * LANES)...);
-}
-
-typedef std::make_integer_sequence<int, LANES> Lanes;
-
-void pool(const float* flat, const float* flat_end, Int line, float* y, const float* y_end, uint8_t* where, const uint8_t* where_end,
-          Int rows, Int columns) {
-  for (Int r = 0; r < rows; ++r, y += columns, where += columns) {
-    const float *a = flat + 2 * r * line, *b = a + line;
-    for (Int c = 0; c < columns; c += LANES) {
-      const Vector a0 = read<Vector>(a + 2 * c, flat_end), a1 = read<Vector>(a + 2 * c + LANES, flat_end);
-      const Vector b0 = read<Vector>(b + 2 * c, flat_end), b1 = read<Vector>(b + 2 * c + LANES, flat_end);
-      Vector most = evens(a0, a1, Lanes());
-      Mask at = {};
-      // A number that is not one wins, as it does in torch: a failed training must not look sound.
-      auto against = [&](Vector other, int index) {
-        const Mask more = ~(other <= most) & (most == most);
-        most = more ? other : most;
-        at = more ? index - Mask{} : at;
-      };
-      against(odds(a0, a1, Lanes()), 1);
-      against(evens(b0, b1, Lanes()), 2);
-      against(odds(b0, b1, Lanes()), 3);
-      const Mask dead = most <= Vector{};
-      write(y + c, y_end, dead ? Vector{} : most);
-      write(where + c, where_end, __builtin_convertvector(dead ? 4 - Mask{} : at, Bytes));
-    }
-  }
-}
-
-void unpool(const float* g, const float* g_end, const uint8_t* where, const uint8_t* where_end, float* flat,
-            const float* flat_end, Int line, Int rows, Int columns) {
-  for (Int r = 0; r < rows; ++r, g += columns, where += columns) {
-    float* row = flat + 2 * r * line;
-    for (int half = 0; half < 2; ++half, row += line)
-      for (Int c = 0; c < columns; c += LANES) {
-        const Vector at = keep(read<Vector>(g + c, g_end), columns - c);
-        const Mask which = __builtin_convertvector(read<Bytes>(where + c, where_end), Mask);
-        const Vector even = which == 2 * half - Mask{} ? at : Vector{};
-        const Vector odd = which == 2 * half + 1 - Mask{} ? at : Vector{};
-        write(row + 2 * c, flat_end, zipped<0>(even, odd, Lanes()));
-        write(row + 2 * c + LANES, flat_end, zipped<LANES / 2>(even, odd, Lanes()));
-      }
-  }
-}
-
-// ---- the weights' gradient: OT outputs by JT neighbouring places of the kernel, summed over a client's images
-
-template <int OT, int JT>
-void along(const float* g, Int g_plane, Int g_image, const float* x, Int x_image, Int vectors, Int batch, float* to,
-           Int pitch) {
-  Vector total[OT][JT] = {};
-  for (Int b = 0; b < batch; ++b, g += g_image, x += x_image)
-    for (Int v = 0; v < vectors; ++v) {
-      Vector near[OT];
-      for (int o = 0; o < OT; ++o) near[o] = load(g + o * g_plane + v * LANES);
-      for (int j = 0; j < JT; ++j) {
-        const Vector at = load(x + v * LANES + j);
-        for (int o = 0; o < OT; ++o) total[o][j] += near[o] * at;
-      }
-    }
-  for (int o = 0; o < OT; ++o)
-    for (int j = 0; j < JT; ++j) to[o * pitch + j] = sum(total[o][j]);
-}
-
-constexpr int LONG = 5;  // neighbouring places at most
-typedef void (*Along)(const float*, Int, Int, const float*, Int, Int, Int, float*, Int);
-
-template <int OT, int... J>
-constexpr Along alongs_of(int places, std::integer_sequence<int, J...>) {
-  constexpr Along table[] = {&along<OT, J + 1>...};
-  return table[places - 1];
-}
-
-template <int... O>
-Along along_for(int outs, int places, std::integer_sequence<int, O...>) {
-  typedef Along (*Row)(int);
-  constexpr Row rows[] = {+[](int j) { return alongs_of<O + 1>(j, std::make_integer_sequence<int, LONG>()); }...};
-  return rows[outs - 1](places);
-}
-
-Shape shape_of(const Int* n) { return {n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]}; }
 
 void forward(const float* x, const float* w, const float* bias, float* y, uint8_t* where, const Shape& s) {
-  const Int line = s.line(), plane = (s.height + 2 * s.ph) * line, rows = s.rows(), columns = s.columns();
-  const Int places = (rows - 1) * line + columns, pitch = up(places, LANES) + (WIDE + 2) * LANES;
-  const Int image = s.in * plane, window = s.kh * s.kw, slack = (WIDE + 2) * LANES + s.kw;
-  const Int pixels = where ? (rows / 2) * (columns / 2) : rows * columns, images = s.clients * s.batch;
-  const float *x_end = x + images * s.in * s.height * s.width, *y_end = y + images * s.out * pixels;
-  const uint8_t* where_end = where + images * s.out * pixels;
-  float* padded = images_.get(image + slack);
-  float* flat = flat_.get(s.out * pitch);
-  float* kernel = packed_.get(s.out * s.in * window + s.out);
-  float* start = kernel + s.out * s.in * window;
-  std::memset(padded, 0, (image + slack) * sizeof(float));
-  std::memset(start, 0, s.out * sizeof(float));
+  const Int pixels = s.pixels(where), half = s.columns / 2, x_image = s.in * s.height * s.width;
+  const Int y_image = s.out * pixels, y_plane = pixels * s.deep + SLACK, pitch = s.vectors * LANES;
+  const float* x_end = x + s.clients * s.batch * x_image;
+  float* images = images_.zeros(s.in * s.plane + SLACK);
+  float* result = gradients_.get(s.out * y_plane);     // [output][row][column][image], pooled if asked for
+  float* lines = flat_.get(2 * OUTS * pitch + LANES);  // two rows of a tile's outputs before pooling
+  float* start = packed_.zeros(s.out + s.out * s.in * s.window);
+  float* kernel = start + s.out;
+  const Cut cut(s.out, OUTS);
   for (Int k = 0; k < s.clients; ++k) {
-    pack(w + k * s.out * s.in * window, kernel, s, false);
+    pack(w + k * s.out * s.in * s.window, kernel, s);
     if (bias) std::memcpy(start, bias + k * s.out, s.out * sizeof(float));
-    for (Int b = 0; b < s.batch; ++b, x += s.in * s.height * s.width) {
-      pad(x, x_end, padded, plane, s);
-      correlate(padded, plane, line, kernel, start, flat, pitch, places, s.in, s.out, s.kh, s.kw);
-      for (Int o = 0; o < s.out; ++o, y += pixels) {
-        if (where) {
-          pool(flat + o * pitch, flat + s.out * pitch, line, y, y_end, where, where_end, rows / 2, columns / 2);
-          where += pixels;
-        } else {
-          for (Int r = 0; r < rows; ++r)
-            for (Int c = 0; c < columns; c += LANES)
-              write(y + r * columns + c, y_end, load(flat + o * pitch + r * line + c));
+    for (Int b = 0, count; b < s.batch; b += count, x += count * x_image, y += count * y_image) {
+      count = std::min(s.deep, s.batch - b);
+      lay(x, x_end, count, images, s);
+      for (Int r = 0; r < (where ? s.rows / 2 : s.rows); ++r)
+        for (Int t = 0; t < cut.parts; ++t) {
+          const Int first = cut.begin(t), size = cut.size(t);
+          const float* own = kernel + first * s.in * s.window;
+          if (!where) {
+            tiles(images, own, start + first, result + first * y_plane + r * s.columns * s.deep, y_plane, size, r, s);
+            continue;
+          }
+          tiles(images, own, start + first, lines, 2 * pitch, size, 2 * r, s);
+          tiles(images, own, start + first, lines + pitch, 2 * pitch, size, 2 * r + 1, s);
+          for (Int o = 0; o < size; ++o) {
+            const float* line = lines + 2 * o * pitch;
+            float* to = result + (first + o) * y_plane + r * half * s.deep;
+            uint8_t *plane = where + (first + o) * pixels * count, *at = plane + r * half * count;
+            if (s.deep == 1)
+              pool(line, line + 2 * pitch, pitch, to, to + half, at, at + half, 1, half);
+            else
+              pool_lines(line, line + pitch, to, at, plane + pixels * count, half, s.deep, count);
+          }
         }
-      }
+      for (Int o = 0; o < s.out; ++o)
+        scatter(result + o * y_plane, s.deep, pixels, y + o * pixels, y_image - o * pixels, y_image, count);
+      if (where) where += count * y_image;
     }
   }
+}
+
+// The gradient of one output of a block into its lines; returns the sum of its numbers.
+Vector lay_gradient(const float* g, const float* end, const float* pooled, const uint8_t* where,
+                    const uint8_t* where_end, Int apart, Int images, float* to, const Shape& s) {
+  Vector total = {};
+  const Int half = s.columns / 2;
+  if (where && s.deep > 1) {
+    for (Int r = 0; r < s.rows / 2; ++r, where += half * images, pooled += half * s.deep, to += 2 * s.g_line)
+      total += unpool_lines(pooled, where, where_end, to, to + s.g_line, half, s.deep, images);
+    return total;
+  }
+  if (where)
+    unpool(g, end, where, where_end, to, to + s.g_plane, s.g_line, s.rows / 2, half);
+  else
+    for (Int r = 0; r < s.rows; ++r)
+      gather(g + r * s.columns, end, apart, images, s.columns, to + r * s.g_line, s.deep);
+  for (Int r = 0; r < s.rows; ++r)
+    for (Int v = 0; v < s.vectors; ++v) total += load(to + r * s.g_line + v * LANES);
+  return total;
 }
 
 void backward(const float* x, const float* w, const float* g, const uint8_t* where, float* gx, float* gw, float* gb,
               const Shape& s) {
-  const Int line = s.line(), plane = (s.height + 2 * s.ph) * line, rows = s.rows(), columns = s.columns();
-  const Int window = s.kh * s.kw, image = s.in * plane, images = s.clients * s.batch;
-  const Int pixels = where ? (rows / 2) * (columns / 2) : rows * columns;
-  const float *x_end = x + images * s.in * s.height * s.width, *g_end = g + images * s.out * pixels;
-  const uint8_t* where_end = where + images * s.out * pixels;
-  const float* gx_end = gx + images * s.in * s.height * s.width;
-  // Planes of the gradient: zeros above and below only if the input's gradient is wanted.
-  const Int above = gx ? s.kh - 1 - s.ph : 0, left = s.kw - 1 - s.pw, margin = up(left, LANES);
-  const Int span = up(rows * line, LANES), g_plane = up((rows + 2 * above) * line, LANES), g_image = s.out * g_plane;
-  const Int slack = (WIDE + 2) * LANES + s.kh * line + s.kw;
-  float* padded = images_.get(s.batch * image + slack);
-  float* gradient = gradients_.get(margin + s.batch * g_image + slack) + margin;
-  const Int pitch = up(s.height * line, LANES) + (WIDE + 2) * LANES;
-  float* flat = flat_.get(s.in * pitch);
-  float* kernel = packed_.get(s.out * s.in * window + s.in);
-  float* start = kernel + s.out * s.in * window;
-  std::memset(start, 0, s.in * sizeof(float));
-  std::memset(padded, 0, (s.batch * image + slack) * sizeof(float));
-  std::memset(gradient - margin, 0, (margin + s.batch * g_image + slack) * sizeof(float));
-  const Cut across(s.kw, LONG);
-  const Cut cut(s.out, std::min<Int>(OUTS, std::max<Int>(1, (REGISTERS + 1) / across.size(across.tiles - 1))));
-  for (Int k = 0; k < s.clients; ++k, w += s.out * s.in * window, gw += s.out * s.in * window) {
-    for (Int b = 0; b < s.batch; ++b, x += s.in * s.height * s.width) pad(x, x_end, padded + b * image, plane, s);
-    for (Int at = 0; at < s.batch * s.out; ++at, g += pixels) {
-      float* to = gradient + at * g_plane + above * line;
-      if (where) {
-        unpool(g, g_end, where, where_end, to, gradient + s.batch * g_image + slack, line, rows / 2, columns / 2);
-        where += pixels;
-      } else {
-        for (Int r = 0; r < rows; ++r) widen(g + r * columns, g_end, to + r * line, columns);
-      }
-    }
-    if (gb)
+  const Int pixels = s.pixels(where), x_image = s.in * s.height * s.width, y_image = s.out * pixels;
+  const Int filters = s.out * s.in * s.window, total = s.clients * s.batch;
+  const float *x_end = x + total * x_image, *g_end = g + total * y_image;
+  const uint8_t* where_end = where ? where + total * y_image : where;
+  float* images = images_.zeros(s.in * s.plane + SLACK);
+  float* gradient = gradients_.zeros(LANES + s.out * s.g_plane + SLACK) + LANES;
+  float* flat = flat_.get(std::max(y_image * s.deep, s.in * s.d_plane) + SLACK);  // the one is used up before the other
+  float* kernel = packed_.get(filters);
+  std::memset(gw, 0, s.clients * filters * sizeof(float));
+  if (gb) std::memset(gb, 0, s.clients * s.out * sizeof(float));
+  for (Int k = 0; k < s.clients; ++k, w += filters, gw += filters) {
+    if (gx) pack_back(w, kernel, s);
+    for (Int b = 0, count; b < s.batch; b += count, x += count * x_image, g += count * y_image) {
+      count = std::min(s.deep, s.batch - b);
+      lay(x, x_end, count, images, s);
+      if (where && s.deep > 1) gather(g, g_end, y_image, count, y_image, flat, s.deep);
       for (Int o = 0; o < s.out; ++o) {
-        Vector total = {};
-        for (Int b = 0; b < s.batch; ++b)
-          for (Int v = 0; v < span; v += LANES) total += load(gradient + b * g_image + o * g_plane + above * line + v);
-        *gb++ = sum(total);
+        const Vector sum_o = lay_gradient(g + o * pixels, g_end, flat + o * pixels * s.deep,
+                                          where ? where + o * pixels * count : where, where_end, y_image, count,
+                                          gradient + o * s.g_plane, s);
+        if (gb) gb[k * s.out + o] += sum(sum_o);
       }
-    for (Int t = 0; t < cut.tiles; ++t)
-      for (Int c = 0; c < s.in; ++c)
-        for (Int i = 0; i < s.kh; ++i)
-          for (Int u = 0; u < across.tiles; ++u)
-            along_for(cut.size(t), across.size(u), std::make_integer_sequence<int, OUTS>())(
-                gradient + cut.begin(t) * g_plane + above * line, g_plane, g_image,
-                padded + c * plane + i * line + across.begin(u), image, span / LANES, s.batch,
-                gw + (cut.begin(t) * s.in + c) * window + i * s.kw + across.begin(u), s.in * window);
-    if (!gx) continue;
-    pack(w, kernel, s, true);
-    for (Int b = 0; b < s.batch; ++b) {
-      correlate(gradient + b * g_image - left, g_plane, line, kernel, start, flat, pitch,
-                (s.height - 1) * line + s.width, s.out, s.in, s.kh, s.kw);
-      for (Int c = 0; c < s.in; ++c)
-        for (Int r = 0; r < s.height; ++r, gx += s.width)
-          for (Int at = 0; at < s.width; at += LANES) write(gx + at, gx_end, load(flat + c * pitch + r * line + at));
+      if (where) where += count * y_image;
+      weights(gradient, images, gw, s);
+      if (!gx) continue;
+      inputs(gradient, kernel, flat, s);
+      for (Int at = 0; at < s.in * s.height; ++at)
+        scatter(flat + at * s.d_line, s.deep, s.width, gx + at * s.width, x_image - at * s.width, x_image, count);
+      gx += count * x_image;
     }
   }
 }
@@ -457,7 +346,7 @@ void espalier_pool_backward(const float* g, const uint8_t* where, float* gx, int
 int espalier_conv_forward(const float* x, const float* w, const float* bias, float* y, uint8_t* where,
                           const int64_t* shape) {
   try {
-    forward(x, w, bias, y, where, shape_of(shape));
+    forward(x, w, bias, y, where, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
@@ -468,7 +357,7 @@ int espalier_conv_forward(const float* x, const float* w, const float* bias, flo
 int espalier_conv_backward(const float* x, const float* w, const float* g, const uint8_t* where, float* gx, float* gw,
                            float* gb, const int64_t* shape) {
   try {
-    backward(x, w, g, where, gx, gw, gb, shape_of(shape));
+    backward(x, w, g, where, gx, gw, gb, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

@@ -1,0 +1,276 @@
+"""How fast the native kernels are: layer by layer beside PyTorch's, and what they gain whole training steps.
+
+    python benchmarks/native.py                     # both, about a minute
+    python benchmarks/native.py --only layers       # useful arithmetic per second of every layer and batch size
+    python benchmarks/native.py --only models       # whole chunks of training with and without the kernels
+    python benchmarks/native.py --profile           # where the time of LeNet's chunk goes
+    python benchmarks/native.py --json FILE         # the figures for a program
+
+One thread. Both sides of a comparison take turns, and each counts its best time, so that other work on the machine
+takes no side. Useful arithmetic is two operations per weight and output place, for each of: the result, the weights'
+gradient, the input's gradient. The latter is the difference between a backward pass with it and one without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.core.seeds import key
+from espalier.training.host import keep_pages
+from espalier.training.models import build
+from espalier.training.native import Kernels, kernels
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job, Optimizer
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution of square images and kernels."""
+
+    inputs: int
+    side: int
+    outputs: int
+    kernel: int
+    padding: int
+    pooled: bool
+
+    @property
+    def places(self) -> int:
+        return (self.side + 2 * self.padding - self.kernel + 1) ** 2
+
+
+LAYERS = {
+    "LeNet 1: 1→6, 28×28, 5×5, pooled": Layer(1, 28, 6, 5, 2, True),
+    "LeNet 2: 6→16, 14×14, 5×5, pooled": Layer(6, 14, 16, 5, 0, True),
+    "D2D CNN 1: 3→6, 32×32, 5×5, pooled": Layer(3, 32, 6, 5, 0, True),
+    "FedAvg CNN 1: 1→32, 28×28, 5×5, pooled": Layer(1, 28, 32, 5, 2, True),
+    "FedAvg CNN 2: 32→64, 14×14, 5×5, pooled": Layer(32, 14, 64, 5, 2, True),
+    "ResNet-8: 16→16, 32×32, 3×3": Layer(16, 32, 16, 3, 1, False),
+    "ResNet-8: 32→32, 16×16, 3×3": Layer(32, 16, 32, 3, 1, False),
+    "LeNet 1 on digits: 1→6, 8×8, 5×5, pooled": Layer(1, 8, 6, 5, 2, True),
+}
+BATCHES = (10, 16, 32)
+#: model, batch, image, clients, steps of each
+MODELS: tuple[tuple[str, int, tuple[int, int, int], int, int], ...] = (
+    ("lenet", 10, (1, 28, 28), 20, 15),
+    ("lenet", 32, (1, 28, 28), 20, 8),
+    ("d2d_cnn", 16, (3, 32, 32), 20, 8),
+    ("fedavg_cnn", 10, (1, 28, 28), 8, 4),
+    ("resnet_small", 32, (3, 32, 32), 4, 2),
+)
+Passes = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
+
+
+def native_passes(found: Kernels, layer: Layer, x: Tensor, w: Tensor, bias: Tensor) -> Passes:
+    """Return forward, backward without and backward with the input's gradient."""
+    around = [layer.padding] * 2
+    y, where = found.conv(x, w, bias, around, pooled=layer.pooled)
+    g = torch.randn_like(y)
+    return (
+        lambda: found.conv(x, w, bias, around, pooled=layer.pooled),
+        lambda: found.conv_backward(x, w, g, where, around, wants_x=False),
+        lambda: found.conv_backward(x, w, g, where, around, wants_x=True),
+    )
+
+
+def library_passes(layer: Layer, x: Tensor, w: Tensor, bias: Tensor) -> Passes:
+    """Return the same from PyTorch's own operations, client by client."""
+    ops, around = torch.ops.aten, [layer.padding] * 2
+
+    def forward() -> list[tuple[Tensor, Tensor]]:
+        found = []
+        for one, weights, start in zip(x, w, bias, strict=True):
+            y = torch.conv2d(one, weights, start, padding=around)
+            found.append((y := F.relu(y), F.max_pool2d(y, 2, return_indices=True)[1]) if layer.pooled else (y, y))
+        return found
+
+    kept = forward()
+    gradients = [torch.randn(where.shape) for _, where in kept]
+
+    def backward(wants_x: bool) -> None:
+        for one, weights, (y, where), g in zip(x, w, kept, gradients, strict=True):
+            if layer.pooled:
+                g = ops.max_pool2d_with_indices_backward(g, y, [2, 2], [2, 2], [0, 0], [1, 1], False, where)
+                g = ops.threshold_backward(g, y, 0)
+            mask = [wants_x, True, True]
+            ops.convolution_backward(g, one, weights, [layer.outputs], [1, 1], around, [1, 1], False, [0, 0], 1, mask)
+
+    return forward, lambda: backward(False), lambda: backward(True)
+
+
+def best(calls: list[Callable[[], Any]], turns: int = 5, at_least: float = 0.006) -> list[float]:
+    """Return each call's least seconds; the calls take turns, each long enough to be measured."""
+    counts = []
+    for call in calls:
+        call()
+        start = time.perf_counter()
+        call()
+        counts.append(1 + int(at_least / (time.perf_counter() - start)))
+    found = [float("inf")] * len(calls)
+    for _ in range(turns):
+        for i, (call, count) in enumerate(zip(calls, counts, strict=True)):
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            found[i] = min(found[i], (time.perf_counter() - start) / count)
+    return found
+
+
+def layers(found: Kernels) -> list[dict[str, Any]]:
+    a = torch.rand(1024, 1024)
+    (product,) = best([lambda: a @ a])
+    print(f"Matrix products reach {2 * 1024**3 / product / 1e9:.0f} GF/s on one thread.\n")
+    print("| layer | batch | result | weights' gradient | input's gradient | all three | times as fast as PyTorch |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    rows = []
+    for name, layer in LAYERS.items():
+        for batch in BATCHES:
+            clients = max(3, 100 // batch)
+            draw = torch.Generator().manual_seed(0)
+            x = torch.randn(clients, batch, layer.inputs, layer.side, layer.side, generator=draw)
+            w = torch.randn(clients, layer.outputs, layer.inputs, layer.kernel, layer.kernel, generator=draw)
+            bias = torch.randn(clients, layer.outputs, generator=draw)
+            times = best([*native_passes(found, layer, x, w, bias), *library_passes(layer, x, w, bias)])
+            work = 2 * clients * batch * layer.places * w[0].numel() / 1e9
+            row: dict[str, Any] = {"layer": name, "batch": batch}
+            for side, (forward, weights, both) in (("native", times[:3]), ("library", times[3:])):
+                parts = (forward, weights, max(both - weights, 1e-9))
+                row[side] = {
+                    "forward": work / parts[0], "weights": work / parts[1], "inputs": work / parts[2],
+                    "all": 3 * work / sum(parts),
+                }  # fmt: skip
+            rows.append(row)
+            mine, theirs = row["native"], row["library"]
+            cells = " | ".join(f"{mine[part]:.0f} ({theirs[part]:.0f})" for part in mine)
+            print(f"| {name} | {batch} | {cells} | {mine['all'] / theirs['all']:.1f} |", flush=True)
+    print("\nGF/s, PyTorch's in brackets. Products with padding count but are partly left out: some pass the peak.\n")
+    return rows
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A pool of rows in memory."""
+
+    x: Tensor
+    y: Tensor
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.x[rows], self.y[rows]
+
+
+def chunk(name: str, batch: int, shape: tuple[int, ...], clients: int, steps: int) -> Callable[[], Any]:
+    """Return a training of one chunk, always the same."""
+    draw = torch.Generator().manual_seed(0)
+    rows = np.arange(clients * batch * steps).reshape(clients, -1)
+    x, y = torch.rand(rows.size, *shape, generator=draw), torch.randint(0, 10, (rows.size,), generator=draw)
+    trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", workers=1)
+    start, pool = trainer.initial(0), Memory(x, y)
+    jobs = [Job(start, pool, own, batch, Optimizer(lr=0.01), key(0, "bench", c)) for c, own in enumerate(rows)]
+    return lambda: list(trainer.run(jobs))
+
+
+def serve() -> None:
+    """Train the chunk of every number read, and answer with the seconds of this process."""
+    made: dict[int, Callable[[], Any]] = {}
+    for line in sys.stdin:
+        number = int(line)
+        if number not in made:
+            made = {number: chunk(*MODELS[number])}
+            made[number]()
+        start = time.process_time()
+        made[number]()
+        print(time.process_time() - start, flush=True)
+
+
+def models() -> list[dict[str, Any]]:
+    sides = {}
+    for switch in "01":
+        sides[switch] = subprocess.Popen(
+            [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "ESPALIER_NATIVE": switch, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+    print("| model | batch | images | ms per step and client, PyTorch alone | with the kernels | times as fast |")
+    print("| --- | ---: | --- | ---: | ---: | ---: |")
+    rows = []
+    for number, (name, batch, shape, clients, steps) in enumerate(MODELS):
+        times = dict.fromkeys(sides, float("inf"))
+        for _ in range(4):
+            for switch, side in sides.items():
+                assert side.stdin and side.stdout
+                print(number, file=side.stdin, flush=True)
+                times[switch] = min(times[switch], float(side.stdout.readline()))
+        plain, native = (1e3 * times[s] / clients / steps for s in "01")
+        rows.append({"model": name, "batch": batch, "plain_ms": plain, "native_ms": native, "ratio": plain / native})
+        size = "×".join(map(str, shape))
+        print(f"| {name} | {batch} | {size} | {plain:.2f} | {native:.2f} | {plain / native:.2f} |", flush=True)
+    for side in sides.values():
+        side.communicate()
+    print()
+    return rows
+
+
+def profile() -> dict[str, float]:
+    """Print and return the shares of one LeNet chunk's time."""
+    groups = {
+        "convolutions' backward": ("_NativeBackward",), "convolutions' forward": ("_Native",),
+        "linear layers' products": ("aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::mm", "aten::addmm"),
+        "gathering batches": ("aten::index", "aten::index_select"),
+    }  # fmt: skip
+    train = chunk(*MODELS[1])
+    train()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+        train()
+    spent = {event.key: event.self_cpu_time_total for event in watched.key_averages()}
+    whole = sum(spent.values())
+    shares = {group: sum(spent.get(name, 0.0) for name in names) / whole for group, names in groups.items()}
+    shares["rest"] = 1 - sum(shares.values())
+    print(f"| LeNet, batch {MODELS[1][1]} | share |")
+    print("| --- | ---: |")
+    for group, share in shares.items():
+        print(f"| {group} | {share:.1%} |")
+    return shares
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=["layers", "models"])
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_pages()
+    if args.serve:
+        serve()
+        return
+    found = kernels()
+    if found is None:
+        raise SystemExit("There are no native kernels here: `make install` builds them where there is a compiler.")
+    figures: dict[str, Any] = {}
+    if args.profile:
+        figures["profile"] = profile()
+    else:
+        if args.only != "models":
+            figures["layers"] = layers(found)
+        if args.only != "layers":
+            figures["models"] = models()
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
