@@ -41,6 +41,7 @@ from espalier.policies.cloud_clusters import (
     last_updates,
     samples_of,
 )
+from espalier.policies.likeness import note_similarity
 from espalier.policies.update_clustering import bipartition, gram, may_split, norms_of
 
 
@@ -87,7 +88,9 @@ class Bipartition(Regrouping, kind="bipartition"):
         weights = np.array([samples_of(view, d) if self.weighted else 1.0 for d in seen])
         mean, greatest = norms_of(products, weights)
         allowed = may_split(mean, greatest, *self.limits(view, greatest))
-        found = bipartition(cosines_of_gram(products), self.threshold) if allowed else None
+        cosines = cosines_of_gram(products)
+        note_similarity(view, seen, cosines, "cosine of updates")
+        found = bipartition(cosines, self.threshold) if allowed else None
         view.note("split", devices=len(seen), mean=mean, greatest=greatest, split=found is not None)
         if found is None:
             return None

@@ -28,6 +28,7 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace, Regrouping, blend, samples_of
 from espalier.policies.fdc import Linkage
+from espalier.policies.likeness import note_similarity
 from espalier.policies.update_clustering import Metric, distances, hierarchical
 
 
@@ -66,6 +67,7 @@ class Agglomeration(Regrouping, kind="agglomeration"):
         devices = list(ends)
         vectors = view.store.vectors([joint, *ends.values()])[:, : view.store.spec.n_params]
         apart = distances(vectors[1:] - vectors[0], self.metric)
+        note_similarity(view, devices, apart, f"{self.metric} distance of updates")
         found = hierarchical(apart, threshold=self.threshold, count=self.clusters, method=self.linkage)
         groups = {str(k): [devices[i] for i in places] for k, places in enumerate(found)}
         models = {g: blend(view.store, ((samples_of(view, d), ends[d]) for d in m)) for g, m in groups.items()}

@@ -44,6 +44,7 @@ from espalier.policies.cloud_clusters import (
     samples_of,
 )
 from espalier.policies.fdc import match
+from espalier.policies.likeness import note_similarity
 from espalier.policies.update_clustering import gram, incremental, reconcile
 
 
@@ -69,6 +70,7 @@ class Incremental(Regrouping, kind="incremental"):
         number = {name: i for i, name in enumerate(names)}
         products = gram(updates)
         connectivity, norms = cosines_of_gram(products), np.sqrt(np.diag(products))
+        note_similarity(view, seen, connectivity, "cosine of updates")
         peak = view.memory["peak"] = max(float(norms.mean()), view.memory.get("peak", 0.0))
         current = {i: number[assigned[d]] for i, d in enumerate(seen) if assigned.get(d) in number}
         joined = incremental(connectivity, current, self.threshold, self.most, self.margin)

@@ -22,6 +22,7 @@ from espalier.core.view import Arrival, View
 from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.bilevel import refined
 from espalier.policies.cloud_clusters import blend
+from espalier.policies.likeness import note_similarity
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,10 @@ class EdgeClusters(Structure, kind="edge_clusters"):
             settled = self._settled(view, place)
             moving = [d for d in known if place.get(d) not in settled]
             here = place or {d: p for d in known if (p := view.env.parent(d)) is not None}
+            affinities = rule.affinities(moving, histograms, sketches)
+            note_similarity(view, moving, affinities, "affinity")
             place |= rule.form(
-                moving, rule.affinities(moving, histograms, sketches), here, [e for e in edges if e not in settled],
+                moving, affinities, here, [e for e in edges if e not in settled],
                 most=self.most - len(settled), least=1 if before else self.initial,
             )  # fmt: skip
             why = "schedule" if before else "start"

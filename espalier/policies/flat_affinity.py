@@ -13,6 +13,7 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.affinity_clusters import AffinityRule, at_rest
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
+from espalier.policies.likeness import note_similarity
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,10 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
             peak = memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), memory.get("peak", 0.0))
             rest = at_rest(place, norms, self.restless * peak)
             moving = [d for d in known if place.get(d) not in rest]
+            affinities = rule.affinities(moving, memory["histogram"], ways)
+            note_similarity(view, moving, affinities, "affinity")
             place |= rule.form(
-                moving, rule.affinities(moving, memory["histogram"], ways), place, [n for n in names if n not in rest],
+                moving, affinities, place, [n for n in names if n not in rest],
                 least=1 if before else self.initial,
             )  # fmt: skip
         memory["place"] = place

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from espalier.core.address import Address
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.view import Arrival, View
+from espalier.policies.likeness import note_similarity
 from espalier.policies.subspace import Beta, Floats, Linkage, Measure, cluster, principal_angles, proximity
 
 
@@ -66,7 +67,9 @@ class OneShot(Structure, kind="subspace"):
             groups = self._nearest(view, list(stats), fresh)
             note: dict[str, Any] = {"newcomers": len(groups)}
         else:
-            cut = cluster(proximity(fresh, self.measure), self.beta, self.linkage, self.rescue)
+            angles = proximity(fresh, self.measure)
+            note_similarity(view, list(stats), angles, "principal angle (°)")
+            cut = cluster(angles, self.beta, self.linkage, self.rescue)
             groups = {d: f"c{k}" for d, k in zip(stats, cut.labels.tolist(), strict=True)}
             sizes = np.bincount(cut.labels).tolist()
             note = {"clusters": cut.count, "beta": cut.beta, "sizes": sizes, "why": cut.why}

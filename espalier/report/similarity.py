@@ -1,6 +1,6 @@
 """Similarity of devices as a method measured it. Devices are sorted by the cluster that they end in.
 
-Clusters show as squares along the diagonal. A method records ``Record("similarity", {"matrix": …, "devices": …})``.
+Clusters show as squares along the diagonal. Methods record it by `espalier.policies.likeness.note_similarity`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def similarity(run: Run) -> Figure | None:
     homes = dict(run.query("SELECT node, edge FROM devices"))
     groups = moments(run, 2)[-1].groups
     frames: list[dict[str, Any]] = []
+    what = "similarity<br>(method's unit)"
     for time, text in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
         facts = json.loads(text)
         matrix = np.array(facts["matrix"], dtype=float)
-        devices = facts.get("devices") or list(range(len(matrix)))
+        devices, what = facts.get("devices") or list(range(len(matrix))), facts.get("what", what)
         order = sorted(range(len(devices)), key=lambda i: (groups.get(devices[i], ""), homes.get(devices[i], 0), i))
         kept = [order[i] for i in thin(len(order), MOST_DEVICES).tolist()]
         names = [_name(devices[i], groups, homes) for i in kept]
@@ -43,7 +44,7 @@ def similarity(run: Run) -> Figure | None:
         frames.append({"name": f"{time:.6g} s", "caption": f"measured at {time:.6g} s", "data": [trace], "traces": [0]})
     first: dict[str, Any] = {
         "type": "heatmap", "colorscale": SCALE, "hovertemplate": "%{x} and %{y}: %{z}<extra></extra>",
-        "colorbar": {"title": {"text": "similarity<br>(method's unit)"}, "thickness": 12},
+        "colorbar": {"title": {"text": what}, "thickness": 12},
     }  # fmt: skip
     side = {
         "type": "category",

@@ -23,6 +23,7 @@ from espalier.policies.d2d.swap import Configuration, evaluate
 from espalier.policies.d2d.theory import gradient_mismatch, progress_weight
 from espalier.policies.d2d.timing import arrivals as arrival_times
 from espalier.policies.d2d.timing import intra_rounds
+from espalier.policies.likeness import note_similarity
 
 #: models looked at together: enough for the batched trainer, few enough for memory
 _TOGETHER = 64
@@ -180,6 +181,7 @@ class CoOptimisation(Structure, kind="d2d"):
             clusters, extra = Clusters.from_labels(kept[1]), {}
         else:
             clusters, extra = self.clustering.clusters(ground)
+            note_similarity(view, devices, ground.cosines, "cosine of features")
             view.memory["kept"] = (list(devices), clusters.labels.tolist()) if self.clustering.once else None
         configuration = evaluate(clusters, ground.alignment, times)
         t_g = self._duration(configuration.times)
