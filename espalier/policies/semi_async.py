@@ -141,9 +141,9 @@ class Discounted(Merge, kind="discounted"):
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models; a group that is new here falls back on everybody's."""
-        late = [a.staleness for a in arrivals if a.staleness]
-        if late:
-            view.note("late", round=view.round, reports=len(arrivals), rounds=late)
+        for arrival in arrivals:
+            if arrival.staleness:
+                view.note("late", child=arrival.report.sender, round=view.round, rounds=arrival.staleness)
         return {
             group: view.store.combine(terms, fallback=view.models.get(group, view.models.get(ALL)))
             for group, terms in self.weights(view, arrivals).items()

@@ -26,7 +26,6 @@ COLOURS = (WAITING[0], LIGHT[0], LIGHT[4], LIGHT[1], LIGHT[5], AWAY[0])
 MARKS = {
     "dropped": ("update dropped", "x"),
     "late": ("update late, kept", "triangle-right-open"),
-    "abandoned": ("given up", "x"),
     "unreachable": ("not reachable", "cross-open"),
     "gone": ("left", "triangle-down-open"),
     "came": ("came", "triangle-up-open"),

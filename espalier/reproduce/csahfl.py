@@ -50,8 +50,7 @@ def time_to(run: Run, which: int) -> float:
 
 def late_share(run: Run) -> float:
     """Return how many of the devices' trainings were merged late, in percent."""
-    late = sum(len(e["rounds"]) for e in run.events("late"))
-    return 100 * late / max(1.0, last(run, "jobs_ordered"))
+    return 100 * len(run.events("late")) / max(1.0, last(run, "jobs_ordered"))
 
 
 def clusters(run: Run) -> float:

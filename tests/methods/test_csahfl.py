@@ -168,7 +168,7 @@ def test_the_scripted_trace(tmp_path: Path, moves: bool) -> None:
     """Rounds close at 3, 6 and 9 s; device 3 arrives at 7.5 s: in round 2, at the edge where it is then."""
     run = scripted(tmp_path, moves)
     (late,) = run.events("late")
-    assert (late["node"], late["rounds"]) == (8 + int(moves), [2])
+    assert (late["node"], late["child"], late["rounds"]) == (8 + int(moves), 3, 2)
     assert late["time"] == pytest.approx(9.0)
     # Four others in time if it moved to an edge of four, else three: a third of its samples against theirs.
     others = 4 if moves else 3
