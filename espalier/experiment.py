@@ -32,7 +32,7 @@ from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
 from espalier.data.partitions import partition_spec
-from espalier.simulator.simulation import Limits, Schedule
+from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.task import Backend, Task, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World

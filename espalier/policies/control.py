@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from espalier.core.address import Address, host_of, level_of, role
-from espalier.core.aggregator import AggregatorState
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.messages import (
@@ -34,6 +33,7 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.policies import Local, Pace
+from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Environment
 from espalier.policies.dsf.central import Level

@@ -9,7 +9,6 @@ Time never depends on this machine. All state is plain data, so a run can be sav
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ from espalier.core.messages import (
 )
 from espalier.core.method import Node, Plan
 from espalier.core.policies import Rules
-from espalier.core.spec import Spec
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
@@ -50,6 +48,7 @@ from espalier.simulator.distil import Distiller
 from espalier.simulator.fleet import Fleet
 from espalier.simulator.gradients import gradients
 from espalier.simulator.ledger import Job, Ledger
+from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.measure import Meter
 from espalier.simulator.pretraining import Pretraining
@@ -64,37 +63,6 @@ from espalier.world.world import World
 
 #: run-time noise is drawn by the number of a job; questions have numbers of their own, from here on
 ASKED = 1 << 32
-
-
-@dataclass(frozen=True)
-class Limits(Spec, family="stop"):
-    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first.
-
-    Neither given: after 20 rounds.
-    """
-
-    rounds: int | None = None
-    seconds: float | None = None
-
-    def check(self) -> None:
-        """Refuse a run without an end."""
-        if self.rounds is None and self.seconds is None:
-            object.__setattr__(self, "rounds", 20)
-        self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
-
-
-@dataclass(frozen=True)
-class Schedule(Spec, family="evaluate"):
-    """When models are evaluated: every so many rounds, or every so many virtual seconds."""
-
-    every: int = 1
-    seconds: float | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
 
 
 class Simulation:

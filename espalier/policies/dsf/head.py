@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from espalier.core.address import host_of
-from espalier.core.aggregator import Aggregator, AggregatorState, Cohort
+from espalier.core.aggregator import Aggregator
 from espalier.core.messages import (
     ALL,
     Action,
@@ -18,6 +18,7 @@ from espalier.core.messages import (
     Serve,
     Word,
 )
+from espalier.core.rounds import AggregatorState, Cohort
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
 from espalier.policies.frequency import Timed
