@@ -44,6 +44,7 @@ from espalier.simulator.directory import differences, read_description
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here.")
+@click.option("--png", type=click.Path(path_type=Path), help="Draw the first measure beside the published one here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def reproduce(
@@ -56,6 +57,7 @@ def reproduce(
     data_dir: Path | None,
     markdown: Path | None,
     report_path: Path | None,
+    png: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -83,6 +85,12 @@ def reproduce(
         from espalier.report.page import write_report
 
         write_report([where], report_path, results)
+    if png is not None:
+        from espalier.report.pictures import draw
+        from espalier.report.slopes import slopes
+
+        png.parent.mkdir(parents=True, exist_ok=True)
+        png.write_bytes(draw({"slopes": slopes(results, next(iter(wanted.measures)))})["slopes"])
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:

@@ -25,6 +25,15 @@ def test_unknown_columns_and_seeds_are_refused() -> None:
     assert "not [7]" in said
 
 
+def test_a_picture_beside_the_published_figures(tmp_path: Path) -> None:
+    png = tmp_path / "figures" / "table5.png"
+    assert (
+        call("phefl/table5", COLUMN, "mnist D1 imbalanced", "-o", str(tmp_path / "runs"), "-q", "--png", str(png))[0]
+        == 0
+    )
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path: Path) -> None:
     out, page = tmp_path / "runs", tmp_path / "page.md"
     args = ("easf/table5", "--seed", "0", COLUMN, "12 devices", "-o", str(out), "-q")
