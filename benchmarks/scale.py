@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from parts import watched
 
 ASYNC = {"name": "hiflash", "kappa2": 1, "reach": "own"}
 
@@ -56,9 +57,7 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
     table = setting(devices, edges, sampled, rounds, samples, model, busy)
     runner = Runner(Experiment.build(table).only(Entry.build(json.loads(method)), 0), None, dataset=data, workers=2)
     ready = time.perf_counter()
-    spent = {"train": 0.0, "evaluate": 0.0}
-    _time(runner.task.trainer, "run", spent, "train")
-    _time(runner.task.evaluator, "run", spent, "evaluate")
+    clock = watched(runner)
     events = 0
 
     def progress(_: object) -> None:
@@ -66,44 +65,21 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
         events += 1
 
     runner.run(progress)
+    clock.leave()
     wall = time.perf_counter() - ready
-    engine = wall - spent["train"] - spent["evaluate"]
+    spent = clock.spent
+    engine = wall - spent["training"] - spent["evaluation"]
     print(
         json.dumps(
             {
-                "devices": devices, "setup_s": ready - begun, "wall_s": wall, "train_s": spent["train"],
-                "evaluate_s": spent["evaluate"], "engine_s": engine, "engine_share": engine / wall, "events": events,
-                "engine_us_per_event": 1e6 * engine / max(1, events),
-                "jobs": runner.simulation.ledger.computed, "rounds": runner.simulation.round,
+                "devices": devices, "setup_s": ready - begun, "wall_s": wall, "parts": spent, "engine_s": engine,
+                "engine_share": engine / wall, "events": events, "engine_us_per_event": 1e6 * engine / max(1, events),
+                "messages": runner.simulation.messages, "jobs": runner.simulation.ledger.computed,
+                "rounds": runner.simulation.round,
                 "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
             }
         )
     )  # fmt: skip
-
-
-def _time(owner: Any, name: str, spent: dict[str, float], key: str) -> None:
-    """Count the seconds inside a method that may return an iterator."""
-    inner = getattr(owner, name)
-
-    def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
-        found = inner(*args, **kwargs)
-        spent[key] += time.perf_counter() - start
-        return _timed(found, spent, key) if hasattr(found, "__next__") else found
-
-    setattr(owner, name, timed)
-
-
-def _timed(inner: Any, spent: dict[str, float], key: str) -> Any:
-    while True:
-        start = time.perf_counter()
-        try:
-            item = next(inner)
-        except StopIteration:
-            return
-        finally:
-            spent[key] += time.perf_counter() - start
-        yield item
 
 
 def run(*values: Any) -> dict[str, Any]:
@@ -123,10 +99,43 @@ def show(rows: list[dict[str, Any]]) -> None:
     for r in rows:
         per = 1e9 * (r["peak_gb"] - base) / r["devices"]
         print(
-            f"| {r['devices']:,} | {r['setup_s']:.1f} s | {r['wall_s']:.1f} s | {r['train_s']:.1f} s "
+            f"| {r['devices']:,} | {r['setup_s']:.1f} s | {r['wall_s']:.1f} s | {r['parts']['training']:.1f} s "
             f"| {r['engine_s']:.1f} s ({r['engine_share']:.1%}) | {r['engine_us_per_event']:.0f} | {r['events']:,} "
             f"| {r['jobs']:,} | {r['peak_gb']:.2f} GB | {per:.0f} |"
         )
+
+
+def show_parts(row: dict[str, Any]) -> None:
+    print("\n| part | seconds | share |\n| --- | ---: | ---: |")
+    for part, seconds in row["parts"].items():
+        print(f"| {part} | {seconds:.2f} | {seconds / row['wall_s']:.1%} |")
+
+
+def plot(rows: list[dict[str, Any]], path: str) -> None:
+    """Draw time and memory over the number of devices, both relative to the smallest fleet's."""
+    from espalier.report.figures import axis, figure
+    from espalier.report.palette import MUTED, colour, dash, symbol
+    from espalier.report.pictures import draw
+
+    n = [r["devices"] for r in rows]
+    lines = {
+        "wall time of the run": [r["wall_s"] / rows[0]["wall_s"] for r in rows],
+        "time per event": [r["engine_us_per_event"] / rows[0]["engine_us_per_event"] for r in rows],
+        "peak memory": [r["peak_gb"] / rows[0]["peak_gb"] for r in rows],
+    }
+    data: list[dict[str, Any]] = [
+        {"type": "scatter", "x": n, "y": values, "name": name, "mode": "lines+markers",
+         "line": {"color": colour(i), "dash": dash(i)}, "marker": {"color": colour(i), "symbol": symbol(i)}}
+        for i, (name, values) in enumerate(lines.items())
+    ]  # fmt: skip
+    data.append(
+        {"type": "scatter", "x": n, "y": [v / n[0] for v in n], "name": "linear", "mode": "lines",
+         "line": {"color": MUTED[0], "dash": "dot"}}
+    )  # fmt: skip
+    y = axis("relative to the smallest fleet", "times", type="log")
+    found = figure(data, axis("devices", "number", type="log"), y)
+    with open(path, "wb") as file:
+        file.write(draw({"growth": found})["growth"])
 
 
 def main() -> None:
@@ -135,6 +144,7 @@ def main() -> None:
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--json")
+    parser.add_argument("--png", help="with --growth: draw it here")
     args = parser.parse_args()
     if args.one:
         one(*json.loads(args.one))
@@ -148,6 +158,10 @@ def main() -> None:
     else:
         rows = [run(100_000, 100, 1000, 5, 20, "lenet", False, method)]
     show(rows)
+    if len(rows) == 1:
+        show_parts(rows[0])
+    if args.png:
+        plot(rows, args.png)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)
