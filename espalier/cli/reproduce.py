@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,11 +150,18 @@ def _run_cells(
     if not todo:
         return
 
+    begun, ended = time.monotonic(), 0
+
     def tell(news: News) -> None:
-        if not quiet and news.state != "running":
-            click.echo(
-                f"{todo[news.number].title}: {news.state} {news.text.splitlines()[-1] if news.text else ''}", err=True
-            )
+        nonlocal ended
+        if news.state == "running":
+            return
+        ended += news.final
+        if not quiet:
+            left = (time.monotonic() - begun) / max(1, ended) * (len(todo) - ended)
+            why = f" ({' '.join(news.text.splitlines()[-1].split())})" if news.text else ""
+            rest = f", about {left / 60:.0f} min to go" if 0 < ended < len(todo) else ""
+            click.echo(f"[{ended}/{len(todo)}{rest}] {todo[news.number].title}: {news.state}{why}", err=True)
 
     ends = run_all(todo, jobs, tell)
     if any(e.state == "stopped" for e in ends):
