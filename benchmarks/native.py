@@ -1,9 +1,10 @@
 """How fast the native kernels are: layer by layer beside PyTorch's, and what they gain whole training steps.
 
-    python benchmarks/native.py                     # both, about a minute
-    python benchmarks/native.py --only layers       # useful arithmetic per second of every layer and batch size
+    python benchmarks/native.py                     # all of it, about two minutes
+    python benchmarks/native.py --only layers       # useful arithmetic per second of every convolution and batch size
+    python benchmarks/native.py --only linear       # the same of linear layers
     python benchmarks/native.py --only models       # whole chunks of training with and without the kernels
-    python benchmarks/native.py --profile           # where the time of LeNet's chunk goes
+    python benchmarks/native.py --profile           # where the time of LeNet's and the MLP's chunks goes
     python benchmarks/native.py --json FILE         # the figures for a program
 
 One thread. Both sides of a comparison take turns, and each counts its best time, so that other work on the machine
@@ -63,9 +64,25 @@ LAYERS = {
     "ResNet-8: 32→32, 16×16, 3×3": Layer(32, 16, 32, 3, 1, False),
     "LeNet 1 on digits: 1→6, 8×8, 5×5, pooled": Layer(1, 8, 6, 5, 2, True),
 }
+#: inputs, outputs, clients of a chunk
+LINEAR = {
+    "MLP 1: 784→200": (784, 200, 10),
+    "MLP 2: 200→200": (200, 200, 10),
+    "MLP 3: 200→10": (200, 10, 10),
+    "EASF MLP 1: 784→512": (784, 512, 3),
+    "LeNet 3: 400→120": (400, 120, 20),
+    "LeNet 4: 120→84": (120, 84, 20),
+    "LeNet 5: 84→10": (84, 10, 20),
+    "FedAvg CNN 3: 3136→512": (3136, 512, 2),
+    "D2D MLP: 2048→2048": (2048, 2048, 2),
+}
 BATCHES = (10, 16, 32)
-#: model, batch, image, clients, steps of each
-MODELS: tuple[tuple[str, int, tuple[int, int, int], int, int], ...] = (
+#: model, batch, sample, clients, steps of each
+MODELS: tuple[tuple[str, int, tuple[int, ...], int, int], ...] = (
+    ("mlp", 10, (1, 28, 28), 20, 15),
+    ("mlp", 32, (1, 28, 28), 20, 8),
+    ("mlp_easf", 10, (1, 28, 28), 12, 8),
+    ("mlp_d2d", 32, (48,), 4, 3),
     ("lenet", 10, (1, 28, 28), 20, 15),
     ("lenet", 32, (1, 28, 28), 20, 8),
     ("d2d_cnn", 16, (3, 32, 32), 20, 8),
@@ -112,30 +129,69 @@ def library_passes(layer: Layer, x: Tensor, w: Tensor, bias: Tensor) -> Passes:
     return forward, lambda: backward(False), lambda: backward(True)
 
 
+def linear_passes(found: Kernels, x: Tensor, w: Tensor, bias: Tensor, g: Tensor) -> tuple[Passes, Passes]:
+    """Return the passes of a linear layer in plain SGD, the kernels' and the library's: backward is the step."""
+    own, theirs = (w.clone(), bias.clone()), (w.clone(), bias.clone())
+
+    def native(wants_x: bool) -> None:
+        found.linear_backward(x, own[0], g, *own, add=(True, True), wants_x=wants_x)
+
+    def library(wants_x: bool) -> None:
+        if wants_x:
+            torch.bmm(g, theirs[0])
+        theirs[0].baddbmm_(g.mT, x)
+        theirs[1].add_(g.sum(1))
+
+    return (
+        (lambda: found.linear(x, w, bias), lambda: native(False), lambda: native(True)),
+        (lambda: torch.baddbmm(bias.unsqueeze(1), x, w.mT), lambda: library(False), lambda: library(True)),
+    )
+
+
 def best(calls: list[Callable[[], Any]], turns: int = 5, at_least: float = 0.006) -> list[float]:
     """Return each call's least seconds; the calls take turns, each long enough to be measured."""
     counts = []
     for call in calls:
         call()
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        counts.append(1 + int(at_least / (time.perf_counter() - start)))
+        counts.append(1 + int(at_least / (time.process_time() - start)))
     found = [float("inf")] * len(calls)
     for _ in range(turns):
         for i, (call, count) in enumerate(zip(calls, counts, strict=True)):
-            start = time.perf_counter()
+            start = time.process_time()
             for _ in range(count):
                 call()
-            found[i] = min(found[i], (time.perf_counter() - start) / count)
+            found[i] = min(found[i], (time.process_time() - start) / count)
     return found
 
 
-def layers(found: Kernels) -> list[dict[str, Any]]:
+def head() -> None:
     a = torch.rand(1024, 1024)
     (product,) = best([lambda: a @ a])
     print(f"Matrix products reach {2 * 1024**3 / product / 1e9:.0f} GF/s on one thread.\n")
     print("| layer | batch | result | weights' gradient | input's gradient | all three | times as fast as PyTorch |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+
+
+def compared(name: str, batch: int, work: float, native: Passes, library: Passes) -> dict[str, Any]:
+    """Measure one layer, of ``work`` GF in each of the three products; print and return its rates."""
+    times = best([*native, *library])
+    row: dict[str, Any] = {"layer": name, "batch": batch}
+    for side, (forward, weights, both) in (("native", times[:3]), ("library", times[3:])):
+        parts = (forward, weights, max(both - weights, 1e-9))
+        row[side] = {
+            "forward": work / parts[0], "weights": work / parts[1], "inputs": work / parts[2],
+            "all": 3 * work / sum(parts),
+        }  # fmt: skip
+    mine, theirs = row["native"], row["library"]
+    cells = " | ".join(f"{mine[part]:.0f} ({theirs[part]:.0f})" for part in mine)
+    print(f"| {name} | {batch} | {cells} | {mine['all'] / theirs['all']:.1f} |", flush=True)
+    return row
+
+
+def layers(found: Kernels) -> list[dict[str, Any]]:
+    head()
     rows = []
     for name, layer in LAYERS.items():
         for batch in BATCHES:
@@ -144,20 +200,25 @@ def layers(found: Kernels) -> list[dict[str, Any]]:
             x = torch.randn(clients, batch, layer.inputs, layer.side, layer.side, generator=draw)
             w = torch.randn(clients, layer.outputs, layer.inputs, layer.kernel, layer.kernel, generator=draw)
             bias = torch.randn(clients, layer.outputs, generator=draw)
-            times = best([*native_passes(found, layer, x, w, bias), *library_passes(layer, x, w, bias)])
             work = 2 * clients * batch * layer.places * w[0].numel() / 1e9
-            row: dict[str, Any] = {"layer": name, "batch": batch}
-            for side, (forward, weights, both) in (("native", times[:3]), ("library", times[3:])):
-                parts = (forward, weights, max(both - weights, 1e-9))
-                row[side] = {
-                    "forward": work / parts[0], "weights": work / parts[1], "inputs": work / parts[2],
-                    "all": 3 * work / sum(parts),
-                }  # fmt: skip
-            rows.append(row)
-            mine, theirs = row["native"], row["library"]
-            cells = " | ".join(f"{mine[part]:.0f} ({theirs[part]:.0f})" for part in mine)
-            print(f"| {name} | {batch} | {cells} | {mine['all'] / theirs['all']:.1f} |", flush=True)
+            passes = native_passes(found, layer, x, w, bias), library_passes(layer, x, w, bias)
+            rows.append(compared(name, batch, work, *passes))
     print("\nGF/s, PyTorch's in brackets. Products with padding count but are partly left out: some pass the peak.\n")
+    return rows
+
+
+def linear(found: Kernels) -> list[dict[str, Any]]:
+    head()
+    rows = []
+    for name, (inputs, outputs, clients) in LINEAR.items():
+        for batch in BATCHES:
+            draw = torch.Generator().manual_seed(0)
+            shapes = (clients, batch, inputs), (clients, outputs, inputs), (clients, outputs), (clients, batch, outputs)
+            # Small, so that weights that take the same step again and again stay numbers.
+            tensors = [1e-3 * torch.randn(shape, generator=draw) for shape in shapes]
+            work = 2 * clients * batch * inputs * outputs / 1e9
+            rows.append(compared(name, batch, work, *linear_passes(found, *tensors)))
+    print("\nGF/s, PyTorch's in brackets. The weights' gradient includes their step, and the bias's.\n")
     return rows
 
 
@@ -203,7 +264,7 @@ def models() -> list[dict[str, Any]]:
             [sys.executable, __file__, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "ESPALIER_NATIVE": switch, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
-    print("| model | batch | images | ms per step and client, PyTorch alone | with the kernels | times as fast |")
+    print("| model | batch | samples | ms per step and client, PyTorch alone | with the kernels | times as fast |")
     print("| --- | ---: | --- | ---: | ---: | ---: |")
     rows = []
     for number, (name, batch, shape, clients, steps) in enumerate(MODELS):
@@ -223,31 +284,37 @@ def models() -> list[dict[str, Any]]:
     return rows
 
 
-def profile() -> dict[str, float]:
-    """Print and return the shares of one LeNet chunk's time."""
+def profile() -> dict[str, dict[str, float]]:
+    """Print and return the shares of one chunk's time, for LeNet and the MLP."""
     groups = {
-        "convolutions' backward": ("_NativeBackward",), "convolutions' forward": ("_Native",),
-        "linear layers' products": ("aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::mm", "aten::addmm"),
+        "native layers, backward": ("_NativeBackward",), "native layers, forward": ("_Native",),
+        "the library's products": ("aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::mm", "aten::addmm"),
         "gathering batches": ("aten::index", "aten::index_select"),
     }  # fmt: skip
-    train = chunk(*MODELS[1])
-    train()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+    found = {}
+    for model in MODELS:
+        if model[:2] not in (("lenet", 32), ("mlp", 10)):
+            continue
+        train = chunk(*model)
         train()
-    spent = {event.key: event.self_cpu_time_total for event in watched.key_averages()}
-    whole = sum(spent.values())
-    shares = {group: sum(spent.get(name, 0.0) for name in names) / whole for group, names in groups.items()}
-    shares["rest"] = 1 - sum(shares.values())
-    print(f"| LeNet, batch {MODELS[1][1]} | share |")
-    print("| --- | ---: |")
-    for group, share in shares.items():
-        print(f"| {group} | {share:.1%} |")
-    return shares
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+            train()
+        spent = {event.key: event.self_cpu_time_total for event in watched.key_averages()}
+        whole = sum(spent.values())
+        shares = {group: sum(spent.get(name, 0.0) for name in names) / whole for group, names in groups.items()}
+        shares["rest"] = 1 - sum(shares.values())
+        found[model[0]] = shares
+        print(f"| {model[0]}, batch {model[1]} | share |")
+        print("| --- | ---: |")
+        for group, share in shares.items():
+            print(f"| {group} | {share:.1%} |")
+        print()
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["layers", "models"])
+    parser.add_argument("--only", choices=["layers", "linear", "models"])
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -264,9 +331,11 @@ def main() -> None:
     if args.profile:
         figures["profile"] = profile()
     else:
-        if args.only != "models":
+        if args.only in (None, "layers"):
             figures["layers"] = layers(found)
-        if args.only != "layers":
+        if args.only in (None, "linear"):
+            figures["linear"] = linear(found)
+        if args.only in (None, "models"):
             figures["models"] = models()
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")

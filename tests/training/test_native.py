@@ -204,6 +204,136 @@ def test_what_is_not_a_number_stays_visible() -> None:
         assert kernels().pool(x.view(1, 2, 2))[0].isnan().all()
 
 
+# ---- linear layers
+
+#: inputs and outputs: the models' layers, and sizes on the edge of a vector, a tile or a block
+SIZES = [(784, 200), (200, 10), (84, 10), (1, 1), (3, 2), (15, 5), (16, 4), (17, 6), (33, 7), (64, 13), (130, 3)]
+
+
+def layer(clients: int, batch: int, ins: int, outs: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs, weights, biases and the result's gradient."""
+    draw = torch.Generator().manual_seed(seed)
+    shapes = (clients, batch, ins), (clients, outs, ins), (clients, outs), (clients, batch, outs)
+    x, w, bias, g = (torch.randn(shape, generator=draw) for shape in shapes)
+    return x, w, bias, g
+
+
+def check_linear(x: Tensor, w: Tensor, bias: Tensor, g: Tensor) -> None:
+    """Result and gradients against the library's in double precision, in every way they can be asked for."""
+    x2, w2, g2 = x.double(), w.double(), g.double()
+    y, gx, gw, gb = torch.bmm(x2, w2.mT) + bias.unsqueeze(1), torch.bmm(g2, w2), torch.bmm(g2.mT, x2), g2.sum(1)
+
+    def near(found: Tensor | None, expected: Tensor) -> None:
+        assert found is not None
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=2e-4)
+
+    near(kernels().linear(x, w, bias), y)
+    to_w, to_b = torch.full_like(w, torch.nan), torch.full_like(bias, torch.nan)
+    near(kernels().linear_backward(x, w, g, to_w, to_b, wants_x=True), gx)
+    near(to_w, gw)
+    near(to_b, gb)
+    near(kernels().linear_backward(x, w, g, to_w, to_b, add=(True, True), wants_x=True), gx)
+    near(to_w, 2 * gw)
+    near(to_b, 2 * gb)
+    # Plain SGD: the gradient goes to the weights themselves, and the input's gradient is by the old ones.
+    step_w, step_b = w.clone(), bias.clone()
+    near(kernels().linear_backward(x, step_w, g, step_w, step_b, add=(True, True), wants_x=True), gx)
+    near(step_w, w2 + gw)
+    near(step_b, bias + gb)
+
+
+@settings(max_examples=80)
+@given(
+    clients=st.integers(1, 3),
+    batch=st.integers(1, 70),
+    ins=st.integers(1, 150),
+    outs=st.integers(1, 20),
+    seed=st.integers(0, 999),
+)
+def test_linear_layers_agree_with_torch(clients: int, batch: int, ins: int, outs: int, seed: int) -> None:
+    check_linear(*layer(clients, batch, ins, outs, seed))
+
+
+@pytest.mark.parametrize("batch", [1, 5, 6, 7, 10, 16, 32, 65])
+@pytest.mark.parametrize(("ins", "outs"), SIZES)
+def test_linear_layers_of_every_size_agree_with_torch(ins: int, outs: int, batch: int) -> None:
+    check_linear(*layer(2, batch, ins, outs))
+
+
+def test_a_linear_layer_worked_by_hand() -> None:
+    x, w, bias = torch.tensor([[[1.0, 2.0], [3.0, -1.0]]]), torch.tensor([[[2.0, 1.0]]]), torch.tensor([[0.5]])
+    # 1 * 2 + 2 * 1 + 0.5 = 4.5 and 3 * 2 - 1 * 1 + 0.5 = 5.5
+    assert kernels().linear(x, w, bias).tolist() == [[[4.5], [5.5]]]
+    g = torch.tensor([[[10.0], [1.0]]])
+    gx = kernels().linear_backward(x, w, g, w, bias, add=(True, True), wants_x=True)
+    # gx: each row's g times the weights as they were, (2, 1).
+    assert gx is not None and gx.tolist() == [[[20.0, 10.0], [2.0, 1.0]]]
+    # w: 2 + 10 * 1 + 1 * 3 = 15 and 1 + 10 * 2 - 1 * 1 = 20; bias: 0.5 + 10 + 1
+    assert w.tolist() == [[[15.0, 20.0]]] and bias.tolist() == [[11.5]]
+
+
+def test_weight_decay_that_lies_in_the_sink_is_kept() -> None:
+    x, w, bias, g = layer(3, 10, 45, 9)
+    decay = 0.1
+    to_w, to_b = w * decay, torch.full_like(bias, torch.nan)
+    kernels().linear_backward(x, w, g, to_w, to_b, add=(True, False), wants_x=False)
+    torch.testing.assert_close(to_w, w * decay + g.mT @ x, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(to_b, g.sum(1), rtol=1e-4, atol=1e-4)
+
+
+def test_parts_of_a_linear_layer_can_be_left_out_and_change_nothing_else() -> None:
+    x, w, bias, g = layer(2, 7, 37, 11)
+    torch.testing.assert_close(kernels().linear(x, w, None), torch.bmm(x, w.mT), rtol=1e-4, atol=1e-4)
+    both, alone, gb = torch.empty_like(w), torch.empty_like(w), torch.empty_like(bias)
+    gx = kernels().linear_backward(x, w, g, both, gb, wants_x=True)
+    assert kernels().linear_backward(x, w, g, alone, None, wants_x=False) is None
+    assert torch.equal(both, alone)
+    frozen = kernels().linear_backward(x, w, g, None, None, wants_x=True)
+    assert gx is not None and frozen is not None and torch.equal(gx, frozen)
+
+
+def test_no_rows_give_no_result_and_gradients_of_zero() -> None:
+    x, w, bias, g = layer(2, 0, 20, 5)
+    assert kernels().linear(x, w, bias).shape == (2, 0, 5)
+    gw, gb, kept = torch.full_like(w, torch.nan), torch.full_like(bias, torch.nan), w.clone()
+    kernels().linear_backward(x, w, g, gw, gb, wants_x=True)
+    assert not gw.any() and not gb.any()
+    kernels().linear_backward(x, w, g, w, None, add=(True, False), wants_x=False)
+    assert torch.equal(w, kept)
+
+
+@pytest.mark.parametrize("batch", [1, 10, 33])
+@pytest.mark.parametrize(("ins", "outs"), [(200, 10), (33, 7), (3, 2)])
+def test_a_client_s_linear_layer_depends_on_no_other_s(ins: int, outs: int, batch: int) -> None:
+    x, w, bias, g = layer(5, batch, ins, outs)
+    y, stepped, gb = kernels().linear(x, w, bias), w.clone(), torch.zeros_like(bias)
+    gx = kernels().linear_backward(x, stepped, g, stepped, gb, add=(True, True), wants_x=True)
+    assert gx is not None
+    for k in range(5):
+        # Alone at another address, which is off every boundary, and again among neighbours that have failed.
+        one = [torch.empty(t[k].numel() + 1)[1:].view(1, *t.shape[1:]).copy_(t[k]) for t in (x, w, bias, g)]
+        many = [torch.full_like(t, torch.nan) for t in (x, w, bias, g)]
+        for t, own in zip(many, one, strict=True):
+            t[k] = own[0]
+        for (x_k, w_k, bias_k, g_k), at in ((one, 0), (many, k)):
+            assert torch.equal(kernels().linear(x_k, w_k, bias_k)[at], y[k])
+            to_b = torch.zeros_like(bias_k)
+            back = kernels().linear_backward(x_k, w_k, g_k, w_k, to_b, add=(True, True), wants_x=True)
+            assert back is not None and torch.equal(back[at], gx[k])
+            assert torch.equal(w_k[at], stepped[k]) and torch.equal(to_b[at], gb[k])
+
+
+def test_what_is_not_a_number_stays_with_its_row_and_its_output() -> None:
+    x, w, bias, g = layer(3, 9, 21, 6)
+    x[1, 4, 20], g[2, 8, 5] = torch.nan, torch.nan
+    y, gw, gb = kernels().linear(x, w, bias), torch.empty_like(w), torch.empty_like(bias)
+    assert torch.equal(y.isnan(), torch.bmm(x, w.mT).isnan()) and y[1, 4].isnan().all()
+    gx = kernels().linear_backward(x, w, g, gw, gb, wants_x=True)
+    assert gx is not None and torch.equal(gx.isnan(), torch.bmm(g, w).isnan()) and gx[2, 8].isnan().all()
+    assert torch.equal(gw.isnan(), torch.bmm(g.mT, x).isnan())
+    assert gb.isnan().sum() == 1 and gb[2, 5].isnan()
+
+
 def test_they_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ESPALIER_NATIVE", "0")
     assert native.kernels.__wrapped__() is None

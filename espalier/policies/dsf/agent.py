@@ -71,7 +71,9 @@ class Agent:
     # -- taking ------------------------------------------------------------------------------------------
 
     def hear(self, word: Word) -> None:
-        """Take a word of another agent."""
+        """Take a word of another agent, unless it was to this one before it was away: it knows nothing of that."""
+        if word.sent < self.state.born:
+            return
         since = self.state.lost.get(word.sender)
         if since is not None and word.sent >= since:
             del self.state.lost[word.sender]

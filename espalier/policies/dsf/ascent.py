@@ -21,6 +21,11 @@ VOTES = 5
 # -- finding a parent ----------------------------------------------------------------------------------------
 
 
+@on_timer("headless")
+def _still_headless(agent: Agent, _: int) -> None:
+    headless(agent)
+
+
 def headless(agent: Agent) -> None:
     """See that every cluster this device leads has a parent, or somebody who was asked for one."""
     state = agent.state
@@ -63,6 +68,7 @@ def _look_around(agent: Agent) -> None:
     state = agent.state
     state.top = None
     state.borders.clear()
+    state.seats[0].tree = NONE
     wait(agent)
     for member in sorted(state.courts[0].members):
         if member != agent.me:
@@ -72,6 +78,9 @@ def _look_around(agent: Agent) -> None:
 
 @on_word("scout")
 def _scout(agent: Agent, word: Word) -> None:
+    seat = agent.state.seats.get(0)
+    if seat is not None and seat.centre == word.sender:
+        seat.tree = NONE  # others of the tree that it was in are to tell where it is
     trees.show_badge(agent, again=True)
 
 
@@ -116,7 +125,9 @@ def _follow(agent: Agent, word: Word) -> None:
     seat = state.seats.get(level)
     led = NONE if seat is None else seat.centre
     organiser, _ = state.polled.get(level, (NONE, 0))
-    if word.sender not in (led, state.wooing.get(level), organiser) or (seat is not None and centre == agent.me):
+    orphan = seat is not None and seat.vacant and word.sender in seat.roster and not agent.gone(centre)
+    known = orphan or word.sender in (led, state.wooing.get(level), organiser)
+    if not known or (seat is not None and centre == agent.me):
         return  # not of its cluster; or it is to lead, and will be told how
     state.seats.pop(level, None)
     if centre != agent.me and not agent.gone(centre):
@@ -127,7 +138,7 @@ def _follow(agent: Agent, word: Word) -> None:
 
 @on_timer("join")
 def _unanswered(agent: Agent, level: int) -> None:
-    if level not in agent.state.seats:
+    if level in agent.state.wooing and level not in agent.state.seats:
         unseat(agent, level)
 
 
@@ -137,6 +148,7 @@ def unseat(agent: Agent, level: int) -> None:
     state.seats.pop(level, None)
     state.wooing.pop(level, None)
     state.welcomed.discard(level)
+    agent.stop("join", level)
     if level == 0:
         court = state.courts.pop(0, None)
         if court is not None and court.formed:

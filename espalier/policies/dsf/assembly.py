@@ -41,8 +41,8 @@ def convene(
     counted(agent, level)
 
 
-def _delays(agent: Agent, roster: list[int]) -> list[float]:
-    return [min(agent.delay(host), FAR) for host in roster]
+def _delays(agent: Agent, roster: list[int]) -> dict[int, float]:
+    return {host: min(agent.delay(host), FAR) for host in roster}
 
 
 @on_word("poll")
@@ -51,6 +51,8 @@ def _poll(agent: Agent, word: Word) -> None:
     cluster, term = word.data["cluster"], word.data["term"]
     seat, ballot = state.seats.get(level), state.ballots.get(level)
     if seat is not None and seat.cluster == cluster and term <= seat.term:
+        if organiser != seat.organiser:
+            seats.correct(agent, level, organiser)  # it does not know that the vote is over
         return
     elsewhere = seat.cluster != cluster if seat is not None else state.wooing.get(level, organiser) != organiser
     if elsewhere:
@@ -58,7 +60,11 @@ def _poll(agent: Agent, word: Word) -> None:
         return
     if ballot is not None:
         if (ballot.term, -agent.me) > (term, -organiser):
-            return  # this device's own vote comes first, and the other will hear of it
+            if organiser not in ballot.members:
+                ballot.members[organiser] = Member(0)
+                ballot.roster = [*ballot.roster, organiser]
+                agent.send("poll", organiser, level=level, cluster=cluster, term=ballot.term, roster=ballot.roster)
+            return  # this device's own vote comes first, and the other hears of it
         del state.ballots[level]
     state.polled[level] = (organiser, term)
     agent.send(
@@ -96,8 +102,8 @@ def _decide(agent: Agent, level: int) -> None:
         return
     agent.stop("poll", level)
     voters = sorted(m for m in ballot.members if m in ballot.delays)
-    rows = [ballot.roster.index(m) for m in voters]
-    delays = np.array([ballot.delays[m] for m in voters])[:, rows]
+    # An answer may be to an earlier vote of this device on the same term, with other members.
+    delays = np.array([[ballot.delays[m].get(other, FAR) for other in voters] for m in voters])
     if ballot.top and len(voters) > agent.bounds.width:
         _stack(agent, ballot, voters, delays)
         return

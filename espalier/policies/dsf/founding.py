@@ -28,6 +28,7 @@ def start(agent: Agent) -> None:
     for level in state.courts:
         agent.tell_head(level + 1, "retire")
     fresh = AgentState(state.accuracy, state.clock, state.model, state.sent)
+    fresh.born = agent.now
     fresh.timers = {key: number + 1 for key, number in state.timers.items()}
     for field in AgentState.__slots__:
         setattr(state, field, getattr(fresh, field))
@@ -119,8 +120,9 @@ def _greet_over(agent: Agent, _: int) -> None:
     elif state.attempt == 0:
         _elect(agent)
     else:
-        # The nearest cluster may be some neighbours away: it gets nearer with every greeting.
-        greet(agent, state.attempt + 1 if state.attempt <= 2 * agent.bounds.hops else 0)
+        # The nearest cluster may be some neighbours away: it gets nearer with every greeting. Past the hop limit there
+        # may be none at all: elect anew.
+        greet(agent, state.attempt + 1 if state.attempt < agent.bounds.hops else 0)
 
 
 # -- the election --------------------------------------------------------------------------------------------
@@ -162,7 +164,7 @@ def _elect_over(agent: Agent, _: int) -> None:
     state = agent.state
     if state.phase != "elect":
         return
-    rivals = {n: value for n, value in state.rivals.items() if not math.isnan(value)}
+    rivals = {n: value for n, value in state.rivals.items() if not math.isnan(value) and agent.answers(n)}
     if agent.able and leads(agent.me, state.thp, rivals):
         state.phase = "gather"
         state.courts[0] = Court(agent.name(), {agent.me: Member(1, agent.accuracy)})

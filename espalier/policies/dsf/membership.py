@@ -73,6 +73,20 @@ def admit(agent: Agent, level: int, host: int, data: dict[str, Any]) -> None:
             agent.send("circle", host, **description(agent, level, refresh(agent, level)))
 
 
+def enrol(agent: Agent, level: int, host: int, data: dict[str, Any]) -> bool:
+    """Take in a host that takes this device for its central node, or for the next in line; False if it is neither."""
+    state = agent.state
+    led, seat = state.courts.get(level) or state.ballots.get(level), state.seats.get(level)
+    if led is not None:
+        if host not in led.members:
+            admit(agent, level, host, data)
+    elif seat is not None and seat.vacant:
+        state.pending.setdefault(level, {})[host] = member_of(agent, host, data)
+    else:
+        return host in state.pending.get(level, {})
+    return True
+
+
 @on_word("join")
 def _join(agent: Agent, word: Word) -> None:
     state, level, host = agent.state, word.data["level"], word.sender

@@ -42,10 +42,6 @@ def _beat(agent: Agent, _: int) -> None:
 @on_word("present")
 def _present(agent: Agent, word: Word) -> None:
     """Somebody takes this device for its central node."""
-    state, level, host = agent.state, word.data["level"], word.sender
-    court = state.courts.get(level)
-    waits = host in state.pending.get(level, {}) or level in state.ballots
-    if court is not None and host not in court.members:
-        membership.admit(agent, level, host, word.data["member"])
-    elif court is None and not waits:
+    level, host = word.data["level"], word.sender
+    if not membership.enrol(agent, level, host, word.data["member"]):
         agent.send("follow", host, level=level, centre=membership.leader(agent, level))

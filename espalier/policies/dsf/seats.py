@@ -28,10 +28,14 @@ def take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     state, level, centre = agent.state, data["level"], data["centre"]
     old, ballot = state.seats.get(level), state.ballots.get(level)
     wooed, (organiser, due) = state.wooing.get(level), state.polled.get(level, (NONE, 0))
+    if centre == agent.me and "members" not in data and level not in state.courts:
+        return  # it is to lead: whoever held the vote tells it how, and this word of another has overtaken that
     if old is not None and old.cluster == data["cluster"]:
-        if (data["term"], -data["organiser"], data["version"]) <= (old.term, -old.organiser, old.version):
-            if centre not in (old.centre, agent.me):
-                correct(agent, level, centre)
+        new, known = (data["term"], -data["organiser"]), (old.term, -old.organiser)
+        if (*new, data["version"]) <= (*known, old.version):
+            for host in sorted({centre, sender}) if new < known else [centre]:
+                if host not in (old.centre, agent.me):
+                    correct(agent, level, host)
             return
     elif sender not in (agent.me, wooed, organiser) and centre != wooed and not (old is None and wooed is None):
         if centre != agent.me:
@@ -40,7 +44,7 @@ def take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
     roster = [h for h in data["roster"] if not agent.gone(h)]
     state.seats[level] = Seat(
         data["cluster"], data["term"], data["organiser"], data["version"], centre, roster, data["up"],
-        dict(data["will"]), data["top"], data["tree"],
+        dict(data["will"]), data["top"], data["tree"], _still_vacant(old, data),
     )  # fmt: skip
     state.mean = data["mean"]
     state.wooing.pop(level, None)
@@ -82,8 +86,16 @@ def take_seat(agent: Agent, sender: int, data: dict[str, Any]) -> None:
         trees.leave(agent, level, host)
 
 
+def _still_vacant(old: Seat | None, data: dict[str, Any]) -> bool:
+    """Tell whether a description is the last word of a central node that is known to be gone."""
+    if old is None or not old.vacant:
+        return False
+    new = (data["cluster"], data["term"], data["organiser"], data["centre"])
+    return new == (old.cluster, old.term, old.organiser, old.centre)
+
+
 def correct(agent: Agent, level: int, rival: int) -> None:
-    """Tell a host that leads this device's cluster by another vote who does by the one that counts."""
+    """Tell a host that goes by another vote who leads this device's cluster by the one that counts."""
     seat = agent.state.seats[level]
     if not seat.vacant:
         agent.send("circle", rival, **membership.description(agent, level, seat))
@@ -96,8 +108,9 @@ def _follow(agent: Agent, level: int, centre: int, changed: bool) -> None:
         step_down(agent, level, court, centre)
     if changed:
         agent.attach(level, centre)
-    if not agent.answers(centre):
-        state.lost[centre] = agent.now
+    if centre not in state.lost and not agent.answers(centre):
+        absence.lost(agent, centre)
+    elif state.seats[level].vacant or agent.gone(centre):
         absence.succeed(agent, level)
     elif agent.me not in state.seats[level].roster:
         agent.send("present", centre, level=level, member=membership.about_me(agent, level))
@@ -116,8 +129,11 @@ def _lead(agent: Agent, level: int, old: Seat | None, data: dict[str, Any]) -> N
     if seat.top:
         ascent.reign(agent, level, data["fresh"])
         return
-    if level + 1 in state.seats or seat.up == agent.me:
-        return  # it has a place above, or is to lead there, too, and will be told how
+    if level + 1 in state.seats:
+        return
+    if seat.up == agent.me and level:
+        agent.timer("headless", 2)  # it is to lead there, too, and will be told how; or led there before it was away
+        return
     if old is None and seat.up == NONE:
         ascent.wait(agent)
         return

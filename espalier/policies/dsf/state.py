@@ -106,7 +106,7 @@ class Ballot:
     tree: int
     members: dict[int, Member]
     roster: list[int]
-    delays: dict[int, list[float]] = field(default_factory=dict)
+    delays: dict[int, dict[int, float]] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
 
 
@@ -152,6 +152,7 @@ class AgentState:
             ``badged``: which central node neighbours were told of.
         trades: The exchange of nodes with the clusters nearby.
         beat: How many pulses there were.
+        born: When it began (again): words sent before are to one who has forgotten what they are about.
         lost: Hosts known to be gone, and since when.
         timers: The number of the latest timer by key; older ones are void.
     """
@@ -188,5 +189,6 @@ class AgentState:
     badged: dict[int, int] = field(default_factory=dict)
     trades: Trades = field(default_factory=Trades)
     beat: int = 0
+    born: float = 0.0
     lost: dict[int, float] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)

@@ -158,11 +158,14 @@ def _who(agent: Agent, word: Word) -> None:
 
 
 def reconsider(agent: Agent) -> None:
-    """Being in a tree while an older one is known: the root of this one must learn it, and dissolves it."""
+    """Being in a tree while another is known: a younger one's must learn of this, and dissolve; or this one's root."""
     state = agent.state
-    if state.top is None or agent.gone(state.top[1]) or state.top[0] >= state.seats[1].tree:
+    if state.top is None or agent.gone(state.top[1]) or state.top[0] == state.seats[1].tree:
         return
     (tree, centre), state.top = state.top, None
+    if tree > state.seats[1].tree:
+        _tell_top(agent, centre)
+        return
     highest = max(state.seats)
     if highest in state.courts:
         dissolve(agent, highest, centre)

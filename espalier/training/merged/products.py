@@ -3,7 +3,8 @@
 The library's product of small matrices rounds differently where a matrix begins off a 16-byte boundary
 (measured: MKL, sizes such as 9×6). In a stack ``[K, a, b]`` of odd sizes that is so for some clients and
 not for others. Here every matrix begins on a boundary: inputs are copied where needed, and results of odd
-sizes are computed client by client.
+sizes are computed client by client. So are products with a single column, which the library sums in another
+order when there is only one of them (measured: 12×34 by 34×1).
 """
 
 from __future__ import annotations
@@ -51,4 +52,4 @@ def _fits(stack: Tensor) -> bool:
 
 
 def _even(left: Tensor, right: Tensor) -> bool:
-    return left.shape[1] * right.shape[2] * left.element_size() % _BOUNDARY == 0
+    return right.shape[2] > 1 and left.shape[1] * right.shape[2] * left.element_size() % _BOUNDARY == 0

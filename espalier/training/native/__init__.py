@@ -1,4 +1,4 @@
-"""Native kernels for small convolutions, ReLU and pooling: optional, built where there is a compiler.
+"""Native kernels for linear layers, small convolutions, ReLU and pooling: optional, built where there is a compiler.
 
 `setup.py` compiles ``kernels.cpp`` into a shared library beside this file when the package is installed. Without it
 (no compiler, another processor, ``ESPALIER_NATIVE=0``) everything runs in plain PyTorch, with the same results up
@@ -18,12 +18,16 @@ from torch import Tensor
 
 from espalier.core.errors import TrainingError
 
-_VERSION = 1
+_VERSION = 2
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 
 class Kernels:
-    """The library's functions, for contiguous float32 tensors on the CPU."""
+    """The library's functions, for contiguous float32 tensors on the CPU.
+
+    Attributes:
+        linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
+    """
 
     def __init__(self, library: ctypes.CDLL) -> None:
         for name in ("espalier_pool_forward", "espalier_pool_backward"):
@@ -31,7 +35,49 @@ class Kernels:
             getattr(library, name).restype = None
         library.espalier_conv_forward.argtypes = [ctypes.c_void_p] * 6
         library.espalier_conv_backward.argtypes = [ctypes.c_void_p] * 8
+        sizes = [ctypes.c_int64] * 4
+        library.espalier_linear_forward.argtypes = [*[ctypes.c_void_p] * 4, *sizes]
+        library.espalier_linear_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int] * 2, *sizes]
+        for name in ("espalier_linear_forward", "espalier_linear_backward"):
+            getattr(library, name).restype = None
+        self.linear_rows: int = library.espalier_linear_rows()
         self._library = library
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """``x [K, B, in]`` times ``weight [K, out, in]`` transposed, plus ``bias [K, out]``: ``[K, B, out]``."""
+        y = x.new_empty(*x.shape[:2], weight.shape[1])
+        self._library.espalier_linear_forward(*map(_at, (x, weight, bias, y)), *x.shape, weight.shape[1])
+        return y
+
+    def linear_backward(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        g: Tensor,
+        gw: Tensor | None,
+        gb: Tensor | None,
+        *,
+        add: tuple[bool, bool] = (False, False),
+        wants_x: bool,
+    ) -> Tensor | None:
+        """Put the gradients of a linear layer where they belong.
+
+        Args:
+            x: Inputs ``[K, B, in]``.
+            weight: Weights ``[K, out, in]``.
+            g: The result's gradient ``[K, B, out]``.
+            gw: Where the weights' gradient goes; the weights themselves are accepted.
+            gb: Where the biases' gradient goes, ``[K, out]``.
+            add: Whether the weights' and the biases' gradients are added to what is there.
+            wants_x: Whether the input's gradient is wanted.
+
+        Returns:
+            The input's gradient ``[K, B, in]``, by the weights as they were given.
+        """
+        gx = torch.empty_like(x) if wants_x else None
+        tensors = (x, weight, g, gx, gw, gb)
+        self._library.espalier_linear_backward(*map(_at, tensors), *add, *x.shape, weight.shape[1])
+        return gx
 
     def conv(
         self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], *, pooled: bool

@@ -1,5 +1,5 @@
 // Small convolutions of many clients, each with its own images and weights, forward and backward,
-// with ReLU and 2x2 max-pooling taken along where the caller asks for it.
+// with ReLU and 2x2 max-pooling taken along where the caller asks for it; linear layers are in linear.h.
 //
 // Plain C functions over float32 arrays, called through ctypes: no Python, no torch, no threads.
 //
@@ -15,6 +15,7 @@
 // Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
 
 #include "layout.h"
+#include "linear.h"
 #include "pooling.h"
 #include "vectors.h"
 
@@ -297,7 +298,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 1; }
+int espalier_version() { return 2; }
 
 // Whether this processor has what the library was compiled for.
 int espalier_runs_here() {
@@ -362,6 +363,22 @@ int espalier_conv_backward(const float* x, const float* w, const float* g, const
   } catch (const std::bad_alloc&) {
     return 1;
   }
+}
+
+// The rows of a batch up to which linear layers should come here.
+int espalier_linear_rows() { return MOST_ROWS; }
+
+// x [K, B, in], w [K, out, in], bias [K, out] or null -> y [K, B, out].
+void espalier_linear_forward(const float* x, const float* w, const float* bias, float* y, int64_t clients,
+                             int64_t batch, int64_t in, int64_t out) {
+  linear(x, w, bias, y, Layer{clients, batch, in, out});
+}
+
+// g is y's gradient; gx (or null) is overwritten with that of x. Those of w and bias overwrite gw and gb (or null),
+// or are added to them; gw may be w itself: gx is then by the weights as they were.
+void espalier_linear_backward(const float* x, const float* w, const float* g, float* gx, float* gw, float* gb,
+                              int add_w, int add_b, int64_t clients, int64_t batch, int64_t in, int64_t out) {
+  linear_back(x, w, g, Sinks{gx, gw, gb, add_w != 0, add_b != 0}, Layer{clients, batch, in, out});
 }
 
 }  // extern "C"

@@ -40,6 +40,12 @@ class Script:
         return sim
 
 
+def told(*events: str) -> list[dict[str, Any]]:
+    """Return the events of a script told as "time host event"."""
+    parts = [event.split() for event in events]
+    return [{"time": float(time), "host": int(host), "event": what} for time, host, what in parts]
+
+
 @st.composite
 def scripts(draw: st.DrawFn, most: int = 8, span: float = 20.0) -> Script:
     """Devices that leave, die, come back or come late, at any moment, also while the first tree is built."""
@@ -67,13 +73,30 @@ def somebody_may_lead(sim: Simulation) -> bool:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts())
-@example(Script(2, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the only other one, just elected
-@example(Script(3, 0, [{"time": 0.25, "host": 0, "event": "leave"}], width=2))  # the same, and two are left
-@example(  # the root goes; who is elected below it gives the cluster up before all have heard that it leads it
-    Script(
-        26, 60184, [{"time": 6.16, "host": 1, "event": "join"}, {"time": 19.2, "host": 20, "event": "leave"}], width=2
-    )
+@example(Script(2, 0, told("0.25 0 leave"), width=2))  # the only other one, just elected
+@example(Script(3, 0, told("0.25 0 leave"), width=2))  # the same, and two are left
+# the root goes; who is elected below it gives the cluster up before all have heard that it leads it
+@example(Script(26, 60184, told("6.16 1 join", "19.2 20 leave"), width=2))
+# the central node goes before the next in line has heard of the latest member
+@example(Script(14, 2, told("14.24 10 join", "14.38 11 leave"), width=2))
+# who would have been elected goes before the election is over
+@example(Script(6, 0, told("0.01 0 leave", "0.01 4 join"), width=4))
+# nobody is left who has a cluster: elect anew, and soon
+@example(Script(5, 1414, told("2 0 leave", "12 4 die", "15 2 die", "16 3 leave", "16.6 3 join"), able=0.6, width=2))
+# the gone central node's last word comes while its succession is voted on: two votes on one term, other members
+@example(Script(27, 833857, told("0.9 5 leave", "0.937 5 join", "1.077 9 leave", "2 1 join"), able=0.6))
+# the latest member is next in line, and the second, who has not heard of it, holds a vote too
+@example(
+    Script(11, 895471, told("1 5 join", "2 2 join", "2 1 leave", "3 7 join", "3.66 10 join", "3.7 3 die"), able=0.6)
 )
+# who was away gets words, sent to it before, about a cluster whose central node has died meanwhile
+@example(Script(18, 388753, told("12 12 leave", "12.4 11 die", "13 12 join")))
+# a tree without its root and two of its clusters: what a central node hears of trees before it has a place again
+@example(Script(29, 813509, told("5 1 join", "8 28 leave", "8 25 leave"), width=4))
+# whom one has asked is gone, one is elected oneself, and the question's time runs out
+@example(Script(8, 445382, told("0.1 2 die", "0.2 3 leave", "0.6 2 join", "1 3 join"), able=0.6, width=4))
+# the former root, back, leads a cluster that still takes it for its parent
+@example(Script(5, 200608, told("5 3 leave", "5.4 3 join", "5.46 0 leave", "5.5 1 leave", "5.5 2 join")))
 def test_a_tree_heals(script: Script) -> None:
     sim = script.play()
     run(sim, script.end + NOTICE + HEALS)
@@ -87,6 +110,20 @@ def test_a_tree_heals(script: Script) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts(most=4))
+@example(  # a correction by another member overtakes the word to the elected that says how to lead
+    Script(
+        28,
+        40860,
+        told(
+            "0.08185138139709322 16 leave",
+            "4.870380132044494 13 die",
+            "10.554206411779177 17 leave",
+            "13.164936745370486 19 leave",
+        ),
+        able=0.6,
+        width=4,
+    )
+)
 def test_a_tree_heals_also_when_messages_are_late_by_far(script: Script) -> None:
     sim = script.play(faults={"kind": "random", "dev_dev": ODDS})
     run(sim, script.end + 60.0)
