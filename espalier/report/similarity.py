@@ -22,14 +22,14 @@ MOST_MATRICES, MOST_DEVICES = 6, 250
 def similarity(run: Run) -> Figure | None:
     """Draw the matrices that the run recorded (events ``similarity``); None if it has none."""
     rows = run.query("SELECT time, data FROM events WHERE kind = 'similarity' ORDER BY rowid")
+    rows = [(time, facts) for time, text in rows if len((facts := json.loads(text))["matrix"])]
     if not rows:
         return None
     homes = dict(run.query("SELECT node, edge FROM devices"))
     groups = moments(run, 2)[-1].groups
     frames: list[dict[str, Any]] = []
     what = "similarity<br>(method's unit)"
-    for time, text in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
-        facts = json.loads(text)
+    for time, facts in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
         matrix = np.array(facts["matrix"], dtype=float)
         devices, what = facts.get("devices") or list(range(len(matrix))), facts.get("what", what)
         order = sorted(range(len(devices)), key=lambda i: (groups.get(devices[i], ""), homes.get(devices[i], 0), i))

@@ -136,6 +136,27 @@ def test_resume_of_finished_runs_says_so(small: Path, tmp_path: Path) -> None:
     assert "is finished" in done.output
 
 
+def test_the_demo_runs_every_method_to_its_report(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    args = [
+        "run",
+        "demo",
+        "--seed",
+        "0",
+        "--jobs",
+        "1",
+        "--out",
+        str(tmp_path / "runs"),
+        "--report",
+        str(page),
+        "--quiet",
+    ]
+    done = call(*args)
+    assert done.exit_code == 0, done.output
+    assert page.stat().st_size > 1_000_000
+    assert len(list((tmp_path / "runs").glob("*/seed-0/run.sqlite"))) == 7
+
+
 def test_the_package_can_be_run_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "espalier", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("espalier, version")

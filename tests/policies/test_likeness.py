@@ -39,6 +39,13 @@ def test_what_devices_were_clustered_by_can_be_looked_at(method: dict[str, Any],
     assert run.plot_similarity().data[0].type == "heatmap"
 
 
+def test_nothing_is_recorded_of_nobody() -> None:
+    view = View(0.0, 0, 0, 0, "", {}, None, {}, None)  # type: ignore[arg-type]
+    note_similarity(view, [], np.empty((0, 0)), "affinity")
+    note_similarity(view, [3], np.ones((1, 1)), "affinity")
+    assert view.notes == []
+
+
 def test_of_many_devices_some_are_recorded() -> None:
     view = View(0.0, 0, 0, 0, "", {}, None, {}, None)  # type: ignore[arg-type]
     n = 1000
