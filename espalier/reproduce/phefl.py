@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from espalier.experiment import Experiment
 from espalier.record.phefl import acc_n, curve, drop_m
 from espalier.record.run import Run
@@ -120,6 +122,21 @@ def read_fall(run: Run) -> float:
     return drop_m(curve(run), 0) or 0.0
 
 
+def alphas(results: Results) -> list[str]:
+    """Say how much of their own model edges kept under PHE-FL, at three times of the (first) run."""
+    out = []
+    for name in results.columns:
+        kept: dict[int, list[float]] = {}
+        for event in results.runs["PHE-FL", name][0].events("alpha"):
+            kept.setdefault(event["round"], []).append(event["values"]["alpha"])
+        rounds = sorted(kept)
+        if rounds:
+            shown = (rounds[0], rounds[len(rounds) // 2], rounds[-1])
+            said = ", ".join(f"{np.mean(kept[r]):.2f} in round {r}" for r in shown)
+            out.append(f"{name}: alpha, mean over edges: {said}.")
+    return out
+
+
 def never_last(results: Results) -> list[str]:
     """Answer the paper's main claims from our own runs."""
     lasts: list[str] = []
@@ -138,6 +155,7 @@ def never_last(results: Results) -> list[str]:
         f"PHE-FL {verdict} ({total} columns; the paper: never).",
         f"PHE-FL's drop is the smallest or second smallest in {sum(placed)} of the {len(placed)} columns where it "
         "reached M (the paper: all).",
+        *alphas(results),
     ]
 
 

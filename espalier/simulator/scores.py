@@ -62,6 +62,7 @@ class Scores:
         """Evaluate the models that devices (by place and group), edges and all together use."""
         sim = self.sim
         first: dict[tuple[float, float, float], int] = {}
+        self._same_features = {}
         for number in np.unique(sim.weather.looks()).tolist():
             self._same_features[number] = first.setdefault(sim.views.features(number), number)
         needs = self._needs(devices, edges, common)
