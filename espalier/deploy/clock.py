@@ -18,6 +18,10 @@ class FleetClock:
         """Count from a moment (seconds since 1970), which a restart remembers."""
         self._offset = time.time() - epoch - time.monotonic()
 
+    def resume(self, last: float) -> None:
+        """Go on from the last moment of an earlier life, until a parent (or `begin`) says how late it really is."""
+        self._offset, self._last = last - time.monotonic(), last
+
     def heard(self, now: float, sent: float) -> float:
         """Set the clock by what a parent's clock said; ``sent`` is when it was asked (`monotonic`). Return the trip."""
         arrived = time.monotonic()

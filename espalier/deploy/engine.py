@@ -332,6 +332,7 @@ class Engine:
         self.store.keep_only(self.held())
         self.desk.save()
         self.works.save()
+        journal.put("now", self.now())
         journal.put("directory", self.directory.save())
         journal.put(
             "engine",

@@ -157,6 +157,8 @@ class Host:
         """Go on from an earlier life, or (at the cloud) begin."""
         kept = await self._driver.at_once(lambda: self._journal.get("host"))
         self._self = kept or {"life": secrets.randbits(63), "stamp": 0}
+        # Children may report before a parent tells the time: what took them so long must not become negative.
+        self.clock.resume(await self._driver.at_once(lambda: self._journal.get("now")) or 0.0)
         self.names = await self._driver.at_once(lambda: self._journal.get("names")) or {}
         if self.settings.charter is not None:
             await self._begin_run(self.settings.charter)
