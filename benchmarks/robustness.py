@@ -125,8 +125,8 @@ def table(found: dict[str, float], datasets: list[str], seeds: int) -> str:
     lines = [
         "# Robustness: what hostile devices do to the global model",
         "",
-        "`python benchmarks/robustness.py` made these tables. 50 devices at 5 edges, Dirichlet(1) labels, 20 rounds, an",
-        f"MLP; of Fashion-MNIST the first {IMAGES:,} training images;",
+        "`python benchmarks/robustness.py` made these tables. 50 devices at 5 edges, Dirichlet(1) labels, 20 rounds,",
+        f"an MLP; of Fashion-MNIST the first {IMAGES:,} training images;",
         "accuracy of the cloud's model on the whole test set at the end,"
         f" mean over {seeds} seed(s){' ± standard deviation' if seeds > 1 else ''}.",
         "Attackers are drawn at random from all devices, so an edge may have more of them than the share says.",

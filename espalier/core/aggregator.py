@@ -60,6 +60,7 @@ class Aggregator:
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
+        self._notes = []  # of an event that was not taken to its end
         actions = self._take(event, now)
         notes, self._notes = self._notes, []
         return [*notes, *actions]
@@ -156,7 +157,10 @@ class Aggregator:
         groups = self.rules.pace.cohorts(self._view("", now))
         for key in [k for k in self.state.cohorts if k not in groups and k != SURVEY]:
             del self.state.cohorts[key]
-        cohorts = {key: self.state.cohorts.setdefault(key, Cohort(self.state.progress)) for key in groups}
+        for key in groups:
+            if key not in self.state.cohorts:
+                self.state.cohorts[key] = Cohort(self.state.progress)
+        cohorts = {key: self.state.cohorts[key] for key in groups}
         meet = self.rules.pace.meet
         stage = min((c.round for c in cohorts.values()), default=0) // meet if meet is not None else 0
         for key, cohort in cohorts.items():
@@ -445,7 +449,7 @@ class Aggregator:
         view = View(now, self.me, rounds, self._clock(), key, state.models, state.order, state.memory, self.env)
         view.notes = self._notes
         if key and key != SURVEY:
-            view.children = list(self.rules.pace.cohorts(view).get(key, ()))
+            view.children = list(self.rules.pace.members(view, key))
         return view
 
     def _refuse(self, report: Report, why: str) -> Record:

@@ -8,7 +8,7 @@ never hold what another process cannot read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -114,17 +114,16 @@ _WITHOUT_REFS = frozenset([int, float, str, bool, bytes, type(None), np.ndarray]
 
 def refs_in(value: Any, found: set[int]) -> None:
     """Collect every :class:`Ref` inside plain data."""
-    kind = type(value)
-    if kind is Ref:
+    if type(value) is Ref:
         found.add(int(value))
-    elif kind in _WITHOUT_REFS:
         return
-    elif isinstance(value, list | tuple | set | frozenset):
-        for v in value:
-            refs_in(v, found)
+    parts: Iterable[Any] = ()
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = value
     elif isinstance(value, dict | MappingProxyType):
-        for v in value.values():
-            refs_in(v, found)
+        parts = value.values()
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for name in _names(type(value)):
-            refs_in(getattr(value, name), found)
+        parts = [getattr(value, name) for name in _names(type(value))]
+    for part in parts:
+        if type(part) not in _WITHOUT_REFS:  # most are numbers: no call for each of them
+            refs_in(part, found)

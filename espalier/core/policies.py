@@ -99,6 +99,10 @@ class Pace(Spec, family="pace", kind="barrier"):
         """Split the children into cohorts whose rounds run side by side (default: one cohort)."""
         return {"": view.children}
 
+    def members(self, view: View, cohort: str) -> Sequence[Address]:
+        """Return the children of one cohort (none if it is gone)."""
+        return self.cohorts(view).get(cohort, ())
+
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return each chosen child's work."""
         work = Assignment(self.updates)
@@ -274,6 +278,9 @@ class Arrangement:
 @dataclass(frozen=True)
 class Structure(Spec, family="structure", kind="given"):
     """The given tree: every device reports to the edge it is at (or, ``flat``, to the root)."""
+
+    #: whether devices lead clusters of other devices, which must be able to reach them
+    peers: ClassVar[bool] = False
 
     flat: bool = False
     #: what becomes of a dead edge's devices: the nearest live edge takes them over, or they wait for their own

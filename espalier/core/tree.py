@@ -71,7 +71,8 @@ class Tree:
                     f"Node {node} cannot report to device {parent} itself: a device aggregates through "
                     "an aggregator role, see espalier.core.address.role."
                 )
-            if parent == node or node in set(self.path(parent)):
+            # Nobody reports to a device, so only an aggregator can come to stand above itself.
+            if node >= self.n_devices and node in self.path(parent):
                 raise ProtocolError(f"Node {node} cannot report to {parent}: that would close a cycle.")
         weight = self.registered(node)
         if old is not None:
@@ -135,8 +136,10 @@ class Tree:
         return sorted(found)
 
     def _add(self, node: Address, weight: int) -> None:
-        for at in self.path(node):
+        at: Address | None = node
+        while at is not None:
             self._sums[at] = self._sums.get(at, 0) + weight
+            at = self.aggregator_parent.get(at)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the tree as plain data."""
