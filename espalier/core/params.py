@@ -2,7 +2,8 @@
 
 Layout of the vector: ``[parameters | floating buffers | integer buffers]``. The first two parts are
 averaged when models merge; integer buffers (BatchNorm's counters) are carried as whole numbers and
-copied from the largest contributor. ``model_bytes`` is what one model costs on a link.
+copied from the largest contributor. A tensor that has two names (tied weights) is there once, under its first.
+``model_bytes`` is what one model costs on a link.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ class ParamSpec:
     def of(module: nn.Module) -> ParamSpec:
         """Describe a module: its parameters first, then floating buffers, then integer buffers."""
         params = [(n, p.detach()) for n, p in module.named_parameters()]
-        seen = {n for n, _ in params}
-        buffers = [(n, t) for n, t in module.state_dict().items() if n not in seen]
+        known = {n for n, _ in params}
+        state = module.state_dict(keep_vars=True)
+        buffers = [(n, state[n]) for n in dict.fromkeys(first_names(module).values()) if n not in known]
         floats = [(n, t) for n, t in buffers if t.is_floating_point()]
         ints = [(n, t) for n, t in buffers if not t.is_floating_point()]
         entries, at = [], 0
@@ -80,11 +82,12 @@ class ParamSpec:
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Name views into a flat vector ``[size]`` (or a stack ``[K, size]``); nothing is copied."""
         lead = vector.shape[:-1]
-        return {e.name: vector[..., e.start : e.stop].reshape(*lead, *e.shape) for e in self.entries}
+        return {e.name: vector[..., e.start : e.stop].reshape((*lead, *e.shape)) for e in self.entries}
 
     def load(self, module: nn.Module, vector: Tensor) -> None:
         """Write a flat vector into a module."""
-        state = {e.name: vector[e.start : e.stop].reshape(e.shape).to(getattr(torch, e.dtype)) for e in self.entries}
+        views = self.views(vector)
+        state = {name: views[first] for name, first in first_names(module).items()}
         module.load_state_dict(state)
 
     def slice_of(self, *names: str) -> list[slice]:
@@ -98,6 +101,12 @@ class ParamSpec:
             "entries": [[e.name, list(e.shape), e.dtype] for e in self.entries],
             "n_params": self.n_params,
         }
+
+
+def first_names(module: nn.Module) -> dict[str, str]:
+    """Return the first name of every tensor of a module's state dict: its own, but for tied weights."""
+    first = {id(p): n for n, p in module.named_parameters()}
+    return {n: first.setdefault(id(t), n) for n, t in module.state_dict(keep_vars=True).items()}
 
 
 def numel(shape: tuple[int, ...]) -> int:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from espalier.core.errors import RunError
+from espalier.core.params import ParamSpec
 from espalier.record.database import FORMAT, connect
 from espalier.record.measures import lower_is_better
 from espalier.report.plots import Plots
@@ -143,7 +144,8 @@ class Run(Plots):
         table.pop("about", None)
         experiment = Experiment.build(table)
         module = experiment.module(experiment.dataset())
-        module.load_state_dict(load_file(path))
+        spec = ParamSpec.of(module)
+        spec.load(module, spec.flatten(load_file(path)))
         return module
 
 

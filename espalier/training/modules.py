@@ -10,20 +10,18 @@ from torch import Tensor, nn
 from espalier.core.params import Entry, ParamSpec
 
 
-def tensors(module: nn.Module, spec: ParamSpec) -> Iterator[tuple[Entry, Tensor, bool]]:
-    """Yield entries, the module's tensors, and whether an entry names a parameter a second time (tied weights)."""
+def tensors(module: nn.Module, spec: ParamSpec) -> Iterator[tuple[Entry, Tensor]]:
+    """Yield entries and the module's tensors."""
     state = module.state_dict(keep_vars=True)
     for entry in spec.entries:
-        tensor = state[entry.name]
-        yield entry, tensor, isinstance(tensor, nn.Parameter) and entry.stop > spec.n_params
+        yield entry, state[entry.name]
 
 
 def put(module: nn.Module, spec: ParamSpec, vector: Tensor) -> None:
     """Copy a flat vector ``[spec.size]`` into a module of the same floating type."""
     with torch.no_grad():
-        for entry, tensor, again in tensors(module, spec):
-            if not again:
-                tensor.copy_(vector[entry.start : entry.stop].view(entry.shape))
+        for entry, tensor in tensors(module, spec):
+            tensor.copy_(vector[entry.start : entry.stop].view(entry.shape))
 
 
 def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -106,11 +106,11 @@ class Sequential:
         """Let the module's parameters be views of the vector, and copy its buffers."""
         if next((p.dtype for p in self._module.parameters()), vector.dtype) != vector.dtype:
             self._module.to(vector.dtype)
-        for entry, tensor, again in tensors(self._module, self._spec):
+        for entry, tensor in tensors(self._module, self._spec):
             piece = vector[entry.start : entry.stop].view(entry.shape)
             if entry.stop <= self._spec.n_params:
                 tensor.data, tensor.grad = piece, None
-            elif not again:
+            else:
                 tensor.copy_(piece)
 
     def _update(self, job: Job, vector: Tensor) -> Update:
@@ -136,7 +136,7 @@ class Sequential:
 
     def _detach(self, vector: Tensor) -> None:
         """Copy the buffers back into the vector and let go of it."""
-        for entry, tensor, _ in tensors(self._module, self._spec):
+        for entry, tensor in tensors(self._module, self._spec):
             if entry.stop > self._spec.n_params:
                 vector[entry.start : entry.stop] = tensor.detach().reshape(-1)
         for parameter in self._module.parameters():

@@ -107,8 +107,7 @@ class _Task:
             with torch.no_grad():
                 replica.forward(cast(self.x[:rows], dtype), 1)
             seen.append(replica.merge.seen)
-        owners = zip(replica.slots, self.spec.entries, strict=True)
-        uses = [slot.uses if slot.entry is entry else 0 for slot, entry in owners]
+        uses = [slot.uses for slot in replica.slots]
         used = frozenset(i for i, n in enumerate(uses) if n)
         return Plan(compare(*seen), used, all(n <= 1 for n in uses))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, first_names
 from espalier.training.merged.mode import Merge
 from espalier.training.merged.plan import Call
 from espalier.training.merged.slots import Slot
@@ -40,28 +40,23 @@ class Replica:
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):
                 raise Unsupported(f"{type(part).__name__} takes statistics over the batch")
         tensors = self._module.state_dict(keep_vars=True)
-        by_tensor: dict[int, Slot] = {}
-        self.slots: list[Slot] = []
-        self.trained: list[int] = []
-        places = [(_place(self._module, e.name), tensors[e.name], e) for e in spec.entries]
-        for index, ((owner, name), tensor, entry) in enumerate(places):
-            slot = by_tensor.setdefault(id(tensor), Slot(entry, tensor.detach().unsqueeze(0), None))
-            if slot.entry is entry and isinstance(tensor, nn.Parameter) and tensor.requires_grad:
-                self.trained.append(index)
-            self.slots.append(slot)
+        self.slots = [Slot(e, tensors[e.name].detach().unsqueeze(0), None) for e in spec.entries]
+        self.trained = [i for i, e in enumerate(spec.entries) if tensors[e.name].requires_grad]
+        slots = {e.name: slot for e, slot in zip(spec.entries, self.slots, strict=True)}
+        for path, first in first_names(module).items():
+            owner, name = _place(self._module, path)
             holder = owner._parameters if name in owner._parameters else owner._buffers
-            holder[name] = Stacked(self.merge, slot=slot)  # type: ignore[assignment]
+            holder[name] = Stacked(self.merge, slot=slots[first])  # type: ignore[assignment]
         for part in self._module.modules():
             if isinstance(part, nn.RNNBase):
                 part._flat_weights = [part._parameters[n] for n in part._flat_weights_names]
 
     def bind(self, values: Sequence[Tensor], sinks: dict[int, Tensor]) -> None:
         """Put K clients' tensors ``[K, *shape]`` behind the stand-ins; ``sinks`` by entry index."""
-        for index, (slot, entry) in enumerate(zip(self.slots, self.spec.entries, strict=True)):
-            if slot.entry is entry:
-                slot.data = values[index]
-                sink = sinks.get(index)
-                slot.sink = None if sink is None else sink.view(values[index].shape)
+        for index, (slot, value) in enumerate(zip(self.slots, values, strict=True)):
+            slot.data = value
+            sink = sinks.get(index)
+            slot.sink = None if sink is None else sink.view(value.shape)
 
     def forward(self, x: Tensor, clients: int) -> Tensor:
         """Run merged inputs ``[K·B, ...]`` through the module."""
