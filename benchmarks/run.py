@@ -3,7 +3,7 @@
     python benchmarks/run.py [--models mlp lenet fedavg_cnn] [--batches 10 32] [--clients 20 100] [--json FILE]
 
 Peers live in environments of their own under benchmarks/.envs, made on first use: the naive per-client loop (plain
-torch), Flower's simulation engine, Apple's pfl, FedLab. Every peer trains the same clients on the same data for the
+torch), Flower's simulation engine, Apple's pfl, FedLab, FLGo. Every peer trains the same clients on the same data for the
 same steps. Our arithmetic per second is also given as a fraction of what this machine's matrix product reaches.
 Exit code 1 says that a floor was missed.
 """
@@ -36,6 +36,12 @@ PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
     "pfl": ("pfl_loop.py", ["pfl[pytorch]==0.6.0"], []),
     # FedLab asks for torchvision, which its simulation does not use.
     "fedlab": ("fedlab_loop.py", ["numpy", "munch", "pynvml", "tqdm", "pandas", "scikit-learn"], ["fedlab==1.3.0"]),
+    # FLGo too.
+    "flgo": (
+        "flgo_loop.py",
+        ["tqdm", "scipy", "matplotlib", "prettytable", "ujson", "pynvml", "pyyaml", "networkx", "requests", "toolz"],
+        ["flgo==0.4.4"],
+    ),
 }
 #: times faster than the naive loop: without the native kernels, with them
 FLOORS = {

@@ -106,6 +106,8 @@ def do(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) ->
         tell(News(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
 
     runner.run(progress)
+    if runner.simulation.stalled:
+        tell(News(number, 1.0, f"it ended early. {runner.simulation.stalled}", "note"))
     tell(News(number, 1.0, f"round {runner.simulation.round}  {runner.simulation.now:,.0f} s", "finished"))
 
 

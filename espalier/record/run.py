@@ -71,7 +71,7 @@ class Run(Plots):
 
     @property
     def status(self) -> dict[str, Any]:
-        """``{"state": "running" | "finished", …}``."""
+        """``{"state": "running" | "finished", …}``; ``stalled``, if it is there, says why the run ended early."""
         return self.meta("status") or {"state": "unknown"}
 
     @property

@@ -32,6 +32,8 @@ class Reading:
         state: Whether it goes on, has finished, or is dead.
         stamp: Changes when the record does.
         frame: One row per evaluation (:meth:`espalier.record.run.Run.frame`); empty before the first.
+        privacy: What it has spent of its devices' privacy (``meta.privacy``); None if nothing in it is private.
+        stalled: Why it ended before it had reached its limits, if it has.
     """
 
     key: str
@@ -43,6 +45,8 @@ class Reading:
     state: State
     stamp: str
     frame: pd.DataFrame = field(repr=False)
+    privacy: dict[str, Any] | None = None
+    stalled: str = ""
 
     @property
     def title(self) -> str:
@@ -97,7 +101,7 @@ def read(run: Run, before: Reading | None = None) -> Reading | None:
     frame = run.frame() if evaluated else pd.DataFrame({"time": [], "round": []})
     return Reading(
         key_of(run.directory), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
-        state, stamp, frame,
+        state, stamp, frame, run.meta("privacy"), run.status.get("stalled", ""),
     )  # fmt: skip
 
 

@@ -61,18 +61,29 @@ def _limits(groups: list[Group]) -> str:
     return "<p>These runs ended by different rules (their own <code>run.toml</code> has each one's).</p>"
 
 
+def _spent(privacy: dict[str, Any] | None) -> str:
+    """Return what a run has spent of its devices' privacy in words."""
+    if privacy is None:
+        return "–"
+    parts = [(name, privacy[name]["epsilon"]) for name in ("reports", "statistics", "merges") if name in privacy]
+    said = [f"{name} ε = {'∞' if epsilon is None else format(epsilon, '.3g')}" for name, epsilon in parts]
+    return f"{', '.join(said)} at δ = {privacy['delta']:.2g}" if said else "nothing yet"
+
+
 def _runs(comparison: Comparison) -> str:
     rows = []
+    private = any(reading.privacy is not None for reading in comparison.readings)
     for group in comparison.groups:
         for reading in group.readings:
             facts = about(reading)
             versions = ", ".join(f"{k} {v}" for k, v in facts.get("versions", {}).items())
             cells = (
                 group.label, str(reading.seed), reading.state, str(reading.directory or "in memory"), versions,
-                str(facts.get("command", "")),
+                str(facts.get("command", "")), *([_spent(reading.privacy)] if private else []),
             )  # fmt: skip
             rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    heads = "".join(f"<th>{h}</th>" for h in ("method", "seed", "state", "directory", "versions", "command"))
+    names = ("method", "seed", "state", "directory", "versions", "command", *(["privacy"] if private else []))
+    heads = "".join(f"<th>{name}</th>" for name in names)
     return (
         f'<h3>Runs</h3><div class="wide"><table class="text"><thead><tr>{heads}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"

@@ -212,5 +212,6 @@ def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
             + "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
             + "."
         )
+    lines += [f"{r.title} ended early. {r.stalled}" for r in comparison.readings if r.stalled]
     lines += [f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction]
     return [*lines, *comparison.notes]

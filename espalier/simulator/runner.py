@@ -262,7 +262,8 @@ class Runner:
         if private is not None:
             self.recorder.meta("privacy", private)
         self.recorder.commit()
-        self.recorder.meta("status", {"state": "finished"})
+        why = self.simulation.stalled
+        self.recorder.meta("status", {"state": "finished", **({"stalled": why} if why else {})})
         self.recorder.seal()
 
     def _note_end(self, error: BaseException) -> None:

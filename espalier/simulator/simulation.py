@@ -109,6 +109,8 @@ class Simulation:
         self.now = 0.0
         self.round = 0
         self.finished = False
+        #: why the run ended before it had reached its limits ("": it has not)
+        self.stalled = ""
         self.nodes: dict[Address, Node] = {}
         self.served: dict[Address, dict[str, Ref]] = {}
         self.closed: dict[Address, int] = {}
@@ -160,8 +162,7 @@ class Simulation:
             self._finish()
             return False
         if not len(self.queue):
-            self.recorder.event(self.now, "stalled", None, {"why": "nothing is going to happen any more"})
-            self._finish()
+            self.stall("Nothing is going to happen any more.")
             return False
         self.now, self._event = self.queue.pop()
         self.ledger.young.clear()
@@ -219,6 +220,12 @@ class Simulation:
         while self.step():
             if progress is not None:
                 progress(self)
+
+    def stall(self, why: str) -> None:
+        """End the run before it has reached its limits."""
+        self.stalled = why
+        self.recorder.event(self.now, "stalled", None, {"why": why})
+        self._finish()
 
     def _finish(self) -> None:
         if not self.finished:
@@ -339,9 +346,9 @@ class Simulation:
                 return
             done = progress
         elif self.plan.clock == "edge":
-            if self.fleet.is_device(address) or address == tree.root:
-                return
-            active = [a for a in tree.aggregators() if a != tree.root and tree.has_children(a)]
+            if not self.fleet.shape.is_edge(address):
+                return  # servers between edges and cloud may have nothing to do
+            active = [a for a in tree.aggregators() if self.fleet.shape.is_edge(a) and tree.has_children(a)]
             done = min((self.closed.get(a, 0) for a in active), default=0)
         else:
             if not self.fleet.is_device(address):
@@ -410,6 +417,7 @@ class Simulation:
             "now": self.now,
             "round": self.round,
             "finished": self.finished,
+            "stalled": self.stalled,
             "messages": self.messages,
             "jobs": self.jobs.copy(),
             "asked": self.asked.copy(),
@@ -436,6 +444,7 @@ class Simulation:
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become the simulation that :meth:`save` described."""
         self.now, self.round, self.finished = plain["now"], plain["round"], plain["finished"]
+        self.stalled = plain.get("stalled", "")
         self.messages = plain["messages"]
         self.jobs[:], self.asked[:], self.revealed[:] = plain["jobs"], plain["asked"], plain["revealed"]
         fleet = self.fleet

@@ -1,4 +1,4 @@
-"""What a run has spent of its devices' privacy, written into its record when it ends.
+"""What a run, simulated or real, has spent of its devices' privacy: for its record.
 
 Two views of models: of whoever gets a device's reports (noise at the device), and of whoever sees merged models
 only (noise at an aggregator). Each is the worst child's ε: its releases are composed, whichever aggregators it was
@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from espalier.core.method import Plan
@@ -38,27 +40,45 @@ def spent(simulation: Simulation) -> dict[str, Any] | None:
     """Return what a simulation has spent so far, or None if nothing in it is private."""
     if not is_private(simulation.plan):
         return None
-    delta = delta_for(simulation.fleet.n_devices)
+    simulation.recorder.commit()
+    return spending(
+        simulation.plan, simulation.fleet.n_devices, simulation.jobs.tolist(), simulation.revealed.tolist(),
+        simulation.recorder.connection,
+    )  # fmt: skip
+
+
+def spending(
+    plan: Plan, devices: int, jobs: Iterable[int], revealed: Iterable[int], record: sqlite3.Connection
+) -> dict[str, Any]:
+    """Return what a run has spent so far.
+
+    Args:
+        plan: Its policies.
+        devices: How many devices there are.
+        jobs: How often each has trained.
+        revealed: How many statistics each has told.
+        record: The run's record, with what private merges have noted (committed).
+    """
+    delta = delta_for(devices)
     found: dict[str, Any] = {"delta": delta, "neighbours": "one replaced"}
-    local = simulation.plan.local
+    local = plan.local
     if isinstance(local, PrivateLocal) and local.clip is not None:
-        releases = [Counter({Release(local.noise / 2): int(n)}) for n in set(simulation.jobs.tolist())]
+        releases = [Counter({Release(local.noise / 2): int(n)}) for n in set(jobs)]
         found["reports"] = {"unit": "device", "clip": local.clip, "noise": local.noise, **_worst(releases, delta)}
     if isinstance(local, PrivateLocal) and local.statistics is not None:
         # A histogram and second moments may go out together: two releases, each of sensitivity √2.
         release = Release(local.statistics / math.sqrt(2))
-        releases = [Counter({release: 2 * int(n)}) for n in set(simulation.revealed.tolist())]
+        releases = [Counter({release: 2 * int(n)}) for n in set(revealed)]
         found["statistics"] = {"unit": "sample", "noise": local.statistics, **_worst(releases, delta)}
-    merged = _merges(simulation)
+    merged = _merges(record)
     if merged:
         found["merges"] = {"unit": "child", **_worst(list(merged.values()), delta)}
     return found
 
 
-def _merges(simulation: Simulation) -> dict[int, Counter[Release]]:
+def _merges(record: sqlite3.Connection) -> dict[int, Counter[Release]]:
     """Return the releases of private merges that each child may have been in."""
-    simulation.recorder.commit()
-    rows = simulation.recorder.connection.execute("SELECT data FROM events WHERE kind = 'privacy'")
+    rows = record.execute("SELECT data FROM events WHERE kind = 'privacy'")
     found: dict[int, Counter[Release]] = {}
     for (text,) in rows:
         merge = json.loads(text)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: seconds of churn, moves and drift that are looked up at once
 WINDOW = 50.0
+#: how often devices must have gone, on average, without any round being closed, until it is clear that none will be
+VAIN = 1000
 #: windows without a single event at a node after which nothing will ever happen again
 QUIET = 2000
 
@@ -39,6 +41,8 @@ class Weather:
         self._homes: dict[Address, Address] = {}
         self._since: dict[int, int] = {}
         self._quiet = 0
+        #: how many devices have gone since a round was closed
+        self._vain = 0
         self._epoch = 0
         self._links: BoundLinks | None = None
         self._compute: BoundCompute | None = None
@@ -106,7 +110,8 @@ class Weather:
             self._drift()
 
     def round_closed(self, node: Address) -> None:
-        """An edge has closed a round: its devices may move on."""
+        """A node has closed a round: if it is an edge, its devices may move on."""
+        self._vain = 0
         sim = self.sim
         host = host_of(node)
         n = sim.fleet.n_devices
@@ -225,6 +230,13 @@ class Weather:
         if host < sim.fleet.n_devices:
             sim.fleet.alive[host] = False
             sim.fleet.working[host] = False
+            self._vain += 1
+            if self._vain > VAIN * max(5, sim.fleet.n_devices):
+                sim.stall(
+                    f"Devices have gone {self._vain:,} times since a round was closed: none of them stays for as "
+                    "long as its work takes. Let them stay longer (world.churn), or give them less to do."
+                )
+                return
         sim.died(host, forgets)
         sim.recorder.event(sim.now, "gone", host, {"silent": silent})
         if silent:
@@ -342,6 +354,7 @@ class Weather:
             "homes": dict(self._homes),
             "since": dict(self._since),
             "quiet": self._quiet,
+            "vain": self._vain,
             "epoch": self._epoch,
             "looks": self._looks.copy(),
         }
@@ -351,5 +364,6 @@ class Weather:
         self._lives, self._dead = dict(plain["lives"]), set(plain["dead"])
         self._unnoticed, self._since = set(plain["unnoticed"]), dict(plain["since"])
         self._homes, self._quiet, self._epoch = dict(plain["homes"]), plain["quiet"], plain["epoch"]
+        self._vain = plain.get("vain", 0)
         self._looks = plain["looks"]
         self._links = self._compute = None

@@ -68,3 +68,11 @@ def test_standalone_with_one_device_is_plain_training() -> None:
     assert torch.equal(own, final("fedavg", **changes))
     traffic = runner.recorder.connection.execute("SELECT sum(bytes) FROM traffic").fetchone()[0]
     assert not traffic
+
+
+def test_servers_that_have_nothing_to_do_hold_up_no_round() -> None:
+    # OnlyEdge's rounds are the edges': servers between them and the cloud never close one.
+    fleet = {"devices": 12, "edges": 4}
+    assert torch.equal(
+        final("only_edge", "edge-1", fleet={**fleet, "tiers": [2]}), final("only_edge", "edge-1", fleet=fleet)
+    )

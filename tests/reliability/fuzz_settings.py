@@ -161,8 +161,8 @@ def splitting(case: tuple[str, dict[str, Any], int, int, int]) -> None:
 
 
 TARGETS = (
-    Target("configuration", st.lists(CHANGE, min_size=1, max_size=3), configuration, share=220),
+    Target("configuration", st.lists(CHANGE, min_size=1, max_size=3), configuration, share=200),
     Target("configuration text", DAMAGE, configuration_text, (ConfigError,), share=80),
     Target("command", st.tuples(st.lists(SETTING, max_size=2), st.lists(CHANGE, max_size=2)), command, share=40),
-    Target("partition", partitions(), splitting, share=200),
+    Target("partition", partitions(), splitting, share=160),
 )

@@ -170,6 +170,16 @@ def test_cloud_that_never_returns_ends_the_run() -> None:
     assert one.simulation.finished
 
 
+def test_devices_that_never_stay_long_enough_end_the_run() -> None:
+    # A batch takes twenty seconds; they stay for three on average.
+    churn = {"kind": "two_state", "working": 0.7, "mean_stay": 3.0}
+    one = run("fedavg", world={"compute": {"kind": "constant", "seconds": 20.0}, "churn": churn})
+    assert one.simulation.finished and one.simulation.round == 0
+    assert "none of them stays for as long as its work takes" in one.simulation.stalled
+    assert one.recorder.read_meta("status")["stalled"] == one.simulation.stalled
+    assert len(events(one, "stalled")) == 1
+
+
 # -- messages and links --------------------------------------------------------------------------------
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.reliability import fuzz_files, fuzz_settings
+from tests.reliability import fuzz_files, fuzz_settings, fuzz_worlds
 from tests.reliability.fuzzing import run
 
-TARGETS = {target.name: target for target in (*fuzz_settings.TARGETS, *fuzz_files.TARGETS)}
+TARGETS = {target.name: target for target in (*fuzz_settings.TARGETS, *fuzz_files.TARGETS, *fuzz_worlds.TARGETS)}
 
 
 def test_shares() -> None:

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from espalier.core.errors import RunError
 from espalier.experiment import Experiment
+from espalier.record.database import Recorder
 from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
 from espalier.report.reading import read_all
@@ -108,3 +110,16 @@ def test_published_figures_beside_ours(tmp_path: Path) -> None:
     # pairs AB reversed, AC and BC kept: τ = (2 − 1)/3
     assert ["order, Kendall τ", "+0.33"] in texts
     assert "smaller" in table and "C is best, as in the paper" in table
+
+
+def test_what_a_run_has_spent_of_its_devices_privacy_is_shown(tmp_path: Path) -> None:
+    write_run(tmp_path / "plain", label="plain")
+    assert "privacy" not in to_html(compare(read_all([tmp_path])))
+    write_run(tmp_path / "private", label="private")
+    with closing(Recorder(tmp_path / "private" / "run.sqlite", {})) as recorder:
+        spent = {"delta": 1e-5, "reports": {"epsilon": 3.14159}, "merges": {"epsilon": None}}
+        recorder.meta("privacy", spent)
+    found = to_html(compare(read_all([tmp_path])))
+    assert "<th>privacy</th>" in found
+    assert "<td>reports ε = 3.14, merges ε = ∞ at δ = 1e-05</td>" in found
+    assert "<td>–</td>" in found
