@@ -3,8 +3,8 @@
     python benchmarks/run.py [--models mlp lenet fedavg_cnn] [--batches 10 32] [--clients 20 100] [--json FILE]
 
 Peers live in environments of their own under benchmarks/.envs, made on first use: the naive per-client loop (plain
-torch), Flower's simulation engine, Apple's pfl, FedLab, FLGo. Every peer trains the same clients on the same data for the
-same steps. Our arithmetic per second is also given as a fraction of what this machine's matrix product reaches.
+torch), Flower's simulation engine, Apple's pfl, FedLab, FLGo. Every peer trains the same clients on the same data for
+the same steps. Our arithmetic per second is also given as a fraction of what this machine's matrix product reaches.
 Exit code 1 says that a floor was missed.
 """
 

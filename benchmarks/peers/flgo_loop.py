@@ -29,7 +29,8 @@ from torch.utils.data import TensorDataset  # noqa: E402
 NAME, BATCH, CLIENTS, ROUNDS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 OPTION: dict[str, Any] = {
     **default_option_dict, "task": "bench", "scene": "horizontal", "sample": "full", "proportion": 1.0,
-    "num_rounds": ROUNDS + 1, "num_epochs": 1, "num_steps": work.STEPS, "batch_size": BATCH, "learning_rate": work.LR, "no_tqdm": True,
+    "num_rounds": ROUNDS + 1, "num_epochs": 1, "num_steps": work.STEPS, "batch_size": BATCH, "learning_rate": work.LR,
+    "no_tqdm": True,
 }  # fmt: skip
 
 

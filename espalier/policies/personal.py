@@ -161,8 +161,10 @@ class Personal(HandDown, kind="personal"):
         if outside is not None:
             alpha, samples, beyond = outside
             inside = sum(n for n, _ in reports.values()) - reports.get(child, (0, mean))[0]
-            part = alpha if self.tiers == "all" else inside / (inside + samples)
-            terms = [(part * c, ref) for c, ref in terms] + [(1.0 - part if terms else 1.0, beyond)]
+            part = 0.0  # nobody else is here
+            if terms:
+                part = alpha if self.tiers == "all" else inside / (inside + samples)
+            terms = [*((part * c, ref) for c, ref in terms), (1.0 - part, beyond)]
         if not terms:
             return reports[child][1]  # nobody else is there
         return view.store.combine(terms, fallback=mean)

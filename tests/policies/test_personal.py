@@ -219,6 +219,16 @@ def test_an_only_edge_of_a_server_gets_what_comes_from_outside() -> None:
     assert fleet.store.numbers[down.send(view, 10)[ALL]] == pytest.approx(100.0)
 
 
+def test_the_only_edge_of_the_only_server_gets_what_comes_from_outside() -> None:
+    # Nobody else has samples, here or elsewhere: there is nothing to share them out by.
+    fleet = SmallFleet({0: 10, 10: 15, 15: CLOUD})
+    own, outside = fleet.store.number(10.0), fleet.store.number(100.0)
+    memory = {"reports": {ALL: {10: (1, own)}}, "mean": {ALL: own}}
+    view, down = view_of(fleet, 15, own, memory), Personal()
+    down.receive(view, Order(2, CLOUD, 15, {ALL: outside}, 1, 3, 3, 0.0))
+    assert fleet.store.numbers[down.send(view, 10)[ALL]] == pytest.approx(100.0)
+
+
 def test_an_only_edge_gets_its_own_model_back() -> None:
     fleet = SmallFleet({0: EDGE, EDGE: CLOUD})
     own = fleet.store.number(5.0)
