@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.guard import Guard
 from espalier.core.method import Plan, Setting
-from espalier.core.params import Entry, ParamSpec, numel
+from espalier.core.params import Entry, ParamSpec, first_names, numel
+from espalier.core.policies import Structure
 from espalier.deploy.encoding import Compress
 from espalier.deploy.limits import Limits
 from espalier.experiment import Experiment
@@ -100,7 +102,7 @@ class Charter:
 
     def plan(self) -> Plan:
         """Return the policies of every node."""
-        return plan_of(self.experiment, self.card.n_classes)
+        return plan_of(self.experiment, self.card.n_classes, self.compress)
 
     def to_bytes(self) -> bytes:
         """Write it down."""
@@ -152,7 +154,8 @@ def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int
     return Card(
         experiment.task.model, options, tuple(input_shape), n_classes, int(known.get("n_cells") or n_classes),
         str(known.get("kind") or "classification"), experiment.task.loss,
-        tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params, tuple(module.state_dict()),
+        tuple((e.name, e.shape, e.dtype) for e in spec.entries), spec.n_params,
+        tuple(first_names(module).values()),
     )  # fmt: skip
 
 
@@ -161,16 +164,44 @@ def rounds_reports(experiment: Experiment, n_classes: int) -> bool:
     return isinstance(_whole_plan(experiment, n_classes).local, Quantised)
 
 
-def plan_of(experiment: Experiment, n_classes: int) -> Plan:
+def plan_of(experiment: Experiment, n_classes: int, compress: Compress = "none") -> Plan:
     """Return the policies of an experiment's (only) method; 8-bit reports are left to whoever sends them."""
     plan = _whole_plan(experiment, n_classes)
-    if any(isinstance(rules.merge, SecureMerge) for rules in (plan.root, plan.edge, plan.middle)):
-        raise ConfigError(
-            "merge.kind = 'secure': a simulation runs the protocol between its nodes, a real fleet does not yet: the "
-            "edge would see every model. Use local = { kind = 'private', ... } to hide them, or another merge."
-        )
+    _can_be_hidden(plan, compress)
     local = plan.local
     return replace(plan, local=local.inner) if isinstance(local, Quantised) else plan
+
+
+def _can_be_hidden(plan: Plan, compress: Compress) -> None:
+    """Refuse what would have to look at single models that a secure merge hides, or could not be in its sums."""
+    tiers = {"root": plan.root, "edge": plan.edge, "middle": plan.middle}
+    secure = {name: rules for name, rules in tiers.items() if isinstance(rules.merge, SecureMerge)}
+    if not secure:
+        return
+    for name, rules in secure.items():
+        guard, pace, structure = rules.guard, rules.pace, plan.root.structure
+        wrong = {
+            f"{name}.guard.kind = {guard.kind!r} looks at single models": type(guard).sift is not Guard.sift,
+            f"{name}.pace.late = 'keep': a late model is in no sum": pace.late == "keep",
+            f"{name}.pace.readmit = 'now': who comes late is in no sum": pace.readmit == "now",
+            f"{name}.pace.admits = true: who comes late is in no sum": pace.admits,
+            f"structure.kind = {structure.kind!r} looks at single models": (
+                name == "root" and type(structure).observe is not Structure.observe
+            ),
+        }
+        for why, holds in wrong.items():
+            if holds:
+                raise ConfigError(f"{name}.merge.kind = 'secure': {why}. Change one of the two.")
+    name = next(iter(secure))
+    if plan.root.structure.peers or plan.node is not None:
+        raise ConfigError(
+            f"{name}.merge.kind = 'secure': the devices of this method send each other single models. Use another "
+            "merge, or a method whose devices report to servers."
+        )
+    if isinstance(plan.local, Quantised) or compress == "q8":
+        raise ConfigError(
+            f"{name}.merge.kind = 'secure': 8-bit differences (q8) cannot be masked. Use one of the two, or zstd."
+        )
 
 
 def _whole_plan(experiment: Experiment, n_classes: int) -> Plan:

@@ -23,6 +23,7 @@ from espalier.deploy.items import Score, Work
 from espalier.deploy.members import Member
 from espalier.deploy.registry import Registry
 from espalier.record.database import Recorder
+from espalier.simulator.spending import is_private, spending
 
 #: seconds that the cloud waits at the end for what others still have to tell
 ACCOUNT = 30.0
@@ -55,6 +56,8 @@ class Conductor:
         self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
         self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
+        #: what devices say they have trained and told: (host, life) -> (trainings, statistics)
+        self._spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
         self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.traffic: dict[tuple[str, str, str], int] = {}
@@ -120,7 +123,8 @@ class Conductor:
         if clock == "root":
             done = progress if node == tree.root else self.round
         elif clock == "edge":
-            active = [a for a in tree.aggregators() if a != tree.root and tree.has_children(a)]
+            first, last = directory.n_devices, directory.n_devices + directory.n_edges
+            active = [a for a in tree.aggregators() if first <= a < last and tree.has_children(a)]
             done = min((self._closed.get(a, 0) for a in active), default=0)
         else:
             done = min((self._closed.get(a, 0) for a in directory.devices()), default=0)
@@ -192,6 +196,8 @@ class Conductor:
                 if any(host_of(n) != origin for n in parents) or data["groups"]:
                     raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
                 self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
+            case "spent" if self.engine.directory.is_device(origin):
+                self._spent[origin, int(data["life"])] = (int(data["jobs"]), int(data["revealed"]))
             case "notes":
                 self._noted(origin, data)
             case _:
@@ -241,11 +247,24 @@ class Conductor:
         for (tier, direction, kind), count in sorted(totals.items()):
             recorder.traffic(time, round, tier, direction, kind, count)
         self.last = row
+        self._account_for_privacy()
         if last:
             for kind in ("train", "measure"):
                 seconds = [self._seconds.get((d, kind), 0.0) for d in range(directory.n_devices)]
                 recorder.array(time, round, f"seconds_{kind}", np.array(seconds))
             self._finish()
+
+    def _account_for_privacy(self) -> None:
+        """Write what the run has spent of its devices' privacy, if anything in it is private."""
+        plan, devices = self.engine.plan, self.engine.directory.n_devices
+        if not is_private(plan):
+            return
+        jobs, revealed = [0] * devices, [0] * devices
+        for (host, _), (trained, told) in self._spent.items():
+            jobs[host] += trained
+            revealed[host] += told
+        self.recorder.commit()
+        self.recorder.meta("privacy", spending(plan, devices, jobs, revealed, self.recorder.connection))
 
     def _spread(self, time: float, round: int, scope: str, first: int, size: int) -> dict[str, float]:
         """Write what hosts said of themselves: a number each, mean, spread and the worst tenth."""
@@ -281,6 +300,7 @@ class Conductor:
     def close(self) -> None:
         """Close the record."""
         if not self.finished:
+            self._account_for_privacy()
             self.recorder.meta("status", {"state": "stopped"})
         self.recorder.close()
 
@@ -294,7 +314,8 @@ class Conductor:
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
                 "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
-                "tree": self.tree.to_plain(), "last": self.last, "rows": self.recorder.watermarks(),
+                "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
+                "rows": self.recorder.watermarks(),
             },
         )  # fmt: skip
         self.engine.journal.put("registry", self.registry.known)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from espalier.core.messages import Part as ModelPart
 from espalier.core.store import Ref
 from espalier.deploy import wire
 from espalier.deploy.encoding import Encoder, Encoding, decode
+from espalier.deploy.hiding import SUM, SUMMAND
 from espalier.deploy.letters import Arrival, Letter, Part
 from espalier.deploy.mail import Mailbox
 from espalier.deploy.protocol import espalier_pb2 as pb
@@ -80,11 +83,19 @@ class Desk:
         if arrival.content.WhichOneof("kind") == "control":
             kind, data = wire.unpack_control(arrival.content)
             try:
-                engine.steward.control(arrival.origin, kind, data)
+                if kind == SUM:
+                    engine.hiding.control(arrival.origin, data)
+                elif kind == SUMMAND:
+                    engine.sums.control(arrival.origin, data)
+                else:
+                    engine.steward.control(arrival.origin, kind, data)
             except (KeyError, ValueError, TypeError, AttributeError) as error:
                 raise ProtocolError(f"{kind!r} of host {arrival.origin} is malformed: {error!r}.") from error
             return
-        refs = [engine.store.put(self._decoded(part, arrival.origin)) for part in arrival.parts]
+        to = arrival.content.report.to
+        hidden = arrival.content.WhichOneof("kind") == "report" and engine.sums.concerns(to)
+        keep = partial(self._sealed, node=to) if hidden else self._kept
+        refs = [keep(part, arrival.origin) for part in arrival.parts]
         message = self._clocked(wire.unpack(arrival.content, refs, self._restored))
         if host_of(message.sender) != arrival.origin or host_of(message.to) != engine.me:
             raise ProtocolError(
@@ -96,6 +107,8 @@ class Desk:
             return
         if isinstance(message, Report):
             self._reported(message)
+            if hidden:
+                engine.sums.arrived(message)
         elif isinstance(message, Order) and engine.directory.is_device(message.to):
             if self._q8 and message.models:
                 self._given[message.to] = (message.sender, message.id, next(iter(message.models.values())))
@@ -130,6 +143,18 @@ class Desk:
             raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
         return quantise.decode(part.data, self._engine.store.vector(base), spec)
 
+    def _kept(self, part: Part, origin: int) -> Ref:
+        return self._engine.store.put(self._decoded(part, origin))
+
+    def _sealed(self, part: Part, origin: int, node: int) -> Ref:
+        """Keep a masked model; one that is not masked is not even looked at."""
+        size = 8 * (self._engine.store.spec.size + 1)
+        if part.encoding == Encoding.MASKED and len(part.data) in (0, size):
+            return self._engine.store.seal(np.frombuffer(part.data, dtype="<u8").astype(np.uint64))
+        self._engine.sums.strike(node, origin)
+        what = f"{len(part.data)} bytes" if part.encoding == Encoding.MASKED else "a model that is not masked"
+        raise ProtocolError(f"Host {origin} sends {what} to a secure sum of masked models of {size} bytes.")
+
     def _reported(self, report: Report) -> None:
         """Learn from a report how fast its sender and the way to it are."""
         engine, sender = self._engine, report.sender
@@ -155,6 +180,10 @@ class Desk:
         if dest == engine.me:
             engine.begin(message.to, Arrived(message))
             return
+        if isinstance(message, Report) and message.models and engine.sums.concerns(message.to):
+            engine.hiding.send(message)
+            return
+        engine.hiding.inspect(message)
         if isinstance(message, Order) and device and self._q8 and message.models:
             kept = self._handed.setdefault(message.to, {})
             kept[message.id] = next(iter(message.models.values()))
@@ -166,6 +195,11 @@ class Desk:
         if isinstance(message, Report) and self._q8:
             recipe = self._differences(message, recipe)
         self._post(dest, content, recipe)
+
+    def send_hidden(self, report: Report, words: bytes) -> None:
+        """Send a report whose model is masked."""
+        content = wire.pack(report, _Enclosed(self._engine.store))
+        self._post(host_of(report.to), content, [(int(Encoding.MASKED), 0, words)])
 
     def _differences(self, report: Report, recipe: list[Any]) -> list[Any]:
         """Put differences in place of a device's models, where the receiver has what they differ from."""
@@ -179,7 +213,7 @@ class Desk:
             before = None if error is None else store.vector(error)[: store.spec.n_float]
             found = quantise.code(store.vector(ref), store.vector(given[2]), before, store.spec)
             self._errors[report.sender] = store.put(_padded(found.error, store.spec.size))
-            coded.append((report.order, found.data))
+            coded.append((int(Encoding.Q8), report.order, found.data))
         return coded
 
     def say(self, dest: int, kind: str, **data: Any) -> int:
@@ -207,7 +241,7 @@ class Desk:
         return letter.number
 
     def _parts(self, recipe: Sequence[Any]) -> list[Part]:
-        return [self._encoder.part(int(r)) if isinstance(r, Ref) else Part.of(r[1], Encoding.Q8, r[0]) for r in recipe]
+        return [self._encoder.part(int(r)) if isinstance(r, Ref) else Part.of(r[2], r[0], r[1]) for r in recipe]
 
     def letters_to(self, dest: int) -> list[Letter]:
         """Return all letters to a destination that are not acknowledged."""

@@ -29,6 +29,8 @@ class Encoding(IntEnum):
     ZSTD_FLOAT32 = 2
     ZSTD_FLOAT64 = 3
     Q8 = 4
+    #: 64-bit words under masks (`espalier.secure`): no model, only a sum of them is one
+    MASKED = 5
 
 
 _LEVEL = 3
@@ -58,6 +60,8 @@ def decode(part: Part, size: int) -> Tensor:
         ) from None
     if encoding is Encoding.Q8:
         raise ProtocolError("A model is a difference from one that is not here.")
+    if encoding is Encoding.MASKED:
+        raise ProtocolError("A model is masked, and whoever gets it merges single models.")
     wide = encoding in (Encoding.FLOAT64, Encoding.ZSTD_FLOAT64)
     expected = size * (8 if wide else 4)
     data: bytes | memoryview = part.data

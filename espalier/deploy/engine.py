@@ -45,6 +45,7 @@ from espalier.core.store import Ref
 from espalier.deploy.charter import Charter
 from espalier.deploy.desk import Desk
 from espalier.deploy.directory import Directory, Told
+from espalier.deploy.hiding import Hiding
 from espalier.deploy.items import (
     Acknowledged,
     Call,
@@ -64,6 +65,7 @@ from espalier.deploy.learner import Learner
 from espalier.deploy.letters import Arrival
 from espalier.deploy.members import Member
 from espalier.deploy.store import EagerStore
+from espalier.deploy.sums import SILENT, Awaited, Sums
 from espalier.deploy.works import Works
 from espalier.simulator.checkpoint import atomic_write
 
@@ -97,6 +99,8 @@ class Engine:
         self.directory.tellers["pretraining_accuracy"] = self.works.pretrained
         self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
         self.desk = Desk(self)
+        self.sums, self.hiding = Sums(self), Hiding(self)
+        self.store.sums = self.sums.total
         self.steward: Steward
         self.nodes: dict[Address, Node] = {}
         self._queue: deque[tuple[Address, Event]] = deque()
@@ -104,6 +108,8 @@ class Engine:
         self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
         self._count: int = plain.get("count", 0)
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
+        #: nodes that wait for a secure sum: the event that wants it, and those after it
+        self._held: dict[Address, list[Event]] = plain.get("held", {})
         self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
         #: what nodes served when the last of the run's rounds that count was over for them
         self.final: dict[Address, dict[str, Ref]] = plain.get("final", {})
@@ -163,7 +169,9 @@ class Engine:
                 self.desk.renumber(dest, series, above=above)
             case Due(timer=number):
                 timer = self.timers.pop(number, None)
-                if timer is not None:
+                if timer is not None and timer.event.key.startswith(SILENT):
+                    self.sums.due(timer.event)
+                elif timer is not None:
                     self._queue.append((timer.node, timer.event))
             case Worked(work=number, result=result, seconds=seconds):
                 self.works.done(number, result, seconds)
@@ -176,23 +184,45 @@ class Engine:
             address, event = self._queue.popleft()
             if self.frozen:
                 continue
+            held = self._held.get(address)
+            if held is not None:
+                held.append(event)
+            if isinstance(event, ChildLeft):
+                self.sums.left(address, event.child)
+            if held is not None:
+                continue
             self._touched.add(address)
-            for action in self._asked_of(self.node(address), event):
+            actions = self._asked_of(self.node(address), event)
+            self.sums.opened(address, actions)
+            for action in actions:
                 self.act(address, action)
 
     def _asked_of(self, node: Node, event: Event) -> list[Action]:
-        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was."""
-        if not isinstance(event, Arrived):
+        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was.
+
+        So it is when a merge must wait for a secure sum: the event comes again with the sum.
+        """
+        if not isinstance(event, Arrived) and not self.sums.concerns(node.me):
             return node.on(event, self.now())
         before = pack(node.state)
         try:
             return node.on(event, self.now())
+        except Awaited:
+            node.state = unpack(before)
+            self._held[node.me] = [event]
+            return []
         except _SENSELESS as error:
+            if not isinstance(event, Arrived):
+                raise
             node.state = unpack(before)
             sender = event.message.sender
             why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {node.me}: {error!r}."
             self.effects.refused.append((host_of(sender), why))
             return []
+
+    def release(self, node: Address) -> None:
+        """Let a node take again what it could not."""
+        self._queue.extendleft((node, event) for event in reversed(self._held.pop(node, [])))
 
     def tell(self, told: Told) -> None:
         """Let nodes of this host know what has changed around them."""
@@ -243,11 +273,12 @@ class Engine:
             if made is None and directory.is_device(address):
                 made = plan.device(address, plan.local, plan.child, directory)
             elif made is None:
-                made = plan.aggregator(address, self._rules(address), directory)
+                made = plan.aggregator(address, self.rules(address), directory)
             self.nodes[address] = made
         return self.nodes[address]
 
-    def _rules(self, address: Address) -> Rules:
+    def rules(self, address: Address) -> Rules:
+        """Return the policies of an aggregator."""
         if address == self.directory.tree.root:
             return self.plan.root
         between = self.directory.n_devices + self.directory.n_edges <= address < self.directory.cloud
@@ -277,9 +308,13 @@ class Engine:
         if seconds <= 0 and not waits:
             self._queue.append((address, event))
             return
-        self._count += 1
         late = 0.0 if self.charter.script is None else self.charter.script.slack
-        timer = Timer(self._count, address, event, self.now() + (SETTLE if waits else seconds + late), waits)
+        self.remind(address, SETTLE if waits else seconds + late, event, waits)
+
+    def remind(self, address: Address, seconds: float, event: Deadline, waits: bool = False) -> None:
+        """Set a timer."""
+        self._count += 1
+        timer = Timer(self._count, address, event, self.now() + seconds, waits)
         self.timers[timer.id] = timer
         self.effects.timers.append(timer)
 
@@ -308,6 +343,14 @@ class Engine:
             if mine:
                 self._queue.append((address, ChildJoined(child)))
 
+    def offended(self, node: Address, child: Address) -> None:
+        """Count an offence of a child that its aggregator cannot see itself."""
+        aggregator = self.nodes.get(node)
+        if isinstance(aggregator, Aggregator):
+            offences = aggregator.state.offences
+            offences[child] = offences.get(child, 0) + 1
+            self.touch(node)
+
     def _rejected(self, ref: int) -> None:
         self.steward.recorded(None, "rejected", {"model": ref, "why": "it has numbers that are not finite"})
 
@@ -320,7 +363,8 @@ class Engine:
         for node in self.nodes.values():
             refs_in(node.state, found)
         self.works.held(found)
-        refs_in([self.served, self.final], found)
+        self.hiding.held(found)
+        refs_in([self.served, self.final, self._held], found)
         return found
 
     def _save(self) -> None:
@@ -332,13 +376,16 @@ class Engine:
         self.store.keep_only(self.held())
         self.desk.save()
         self.works.save()
+        self.sums.save()
+        self.hiding.save()
         journal.put("now", self.now())
         journal.put("directory", self.directory.save())
         journal.put(
             "engine",
             {
                 "timers": [t.to_plain() for t in self.timers.values()], "count": self._count,
-                "settling": self._settling, "served": self.served, "final": self.final,
+                "settling": self._settling, "held": self._held, "served": self.served,
+                "final": self.final,
             },
         )  # fmt: skip
 

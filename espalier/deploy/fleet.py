@@ -32,12 +32,13 @@ from espalier.deploy.charter import plan_of
 from espalier.deploy.launch import CloudOptions, Options, plug_in, run
 from espalier.deploy.ops import ask
 from espalier.experiment import Experiment
-from espalier.policies.d2d.structure import CoOptimisation
 from espalier.world.protocols import Shape
 
 LOCAL = "127.0.0.1"
 #: seconds that a node may take to start, or to stop
 SLOW = 60.0
+#: signals that nobody sends: the process itself went wrong
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PARENT_DEATH = 1
 
 
@@ -199,7 +200,7 @@ class LocalFleet:
 
     def _notice_failures(self) -> None:
         for name, process in self.processes.items():
-            if process.exitcode is not None and process.exitcode > 0:
+            if (process.exitcode or 0) > 0 or -(process.exitcode or 0) in CRASHES:
                 raise RunError(f"{name} ended with code {process.exitcode}; look at {self.directory}/{name}/node.log.")
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
@@ -255,8 +256,7 @@ class LocalFleet:
 
 def _heads(experiment: Experiment, n_classes: int, parted: Partition) -> set[int]:
     """Return the devices that may be heads of others, where the method has such: those that the world says."""
-    structure = plan_of(experiment, n_classes).root.structure
-    if structure.plants() and not isinstance(structure, CoOptimisation):
+    if not plan_of(experiment, n_classes).root.structure.peers:
         return set()
     shape = Shape(parted.n_devices, parted.n_edges, experiment.seeds[0], home=parted.edge)
     return {int(d) for d in np.flatnonzero(experiment.world.capability.mask(shape))}

@@ -28,7 +28,8 @@ CREATE TABLE models (name INTEGER PRIMARY KEY, dtype TEXT NOT NULL, data BLOB NO
 CREATE TABLE outbox (dest INTEGER NOT NULL, number INTEGER NOT NULL, content BLOB NOT NULL, parts BLOB NOT NULL,
                      PRIMARY KEY (dest, number));
 """
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+#: how vectors are written; whole numbers are models that their senders have masked
+_DTYPES = {"float32": "<f4", "float64": "<f8", "int64": "<i8"}
 
 
 class Journal:
@@ -88,7 +89,7 @@ class Journal:
         values: dict[int, Tensor] = {}
         memories: dict[int, Tensor] = {}
         for name, dtype, data in self._db.execute("SELECT name, dtype, data FROM models"):
-            array = np.frombuffer(data, dtype=f"<f{4 if dtype == 'float32' else 8}").copy()
+            array = np.frombuffer(data, dtype=_DTYPES[dtype]).copy()
             (values if name > 0 else memories)[abs(name)] = torch.from_numpy(array)
         return values, memories
 
@@ -96,7 +97,7 @@ class Journal:
         """Keep a model (or, under minus its name, an optimiser's state)."""
         dtype = str(vector.dtype).removeprefix("torch.")
         if dtype not in _DTYPES:
-            raise RunError(f"A model of {dtype} cannot be kept; float32 and float64 can.")
+            raise RunError(f"A model of {dtype} cannot be kept; {', '.join(_DTYPES)} can.")
         self._begin()
         data = vector.detach().contiguous().numpy().data
         self._db.execute("INSERT OR REPLACE INTO models VALUES (?, ?, ?)", (name, dtype, data))

@@ -30,8 +30,10 @@ from espalier.deploy.log import Log
 from espalier.deploy.ops import Ops
 from espalier.deploy.settings import Settings
 from espalier.experiment import Experiment
+from espalier.privacy.accountant import require_library
 from espalier.simulator.checkpoint import atomic_write
 from espalier.simulator.directory import Claim, describe
+from espalier.simulator.spending import is_private
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
@@ -125,7 +127,8 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
     claim = Claim(options.directory) if cloud is not None and options.directory is not None else None
     try:
-        asyncio.run(_run(bundle, options, cloud, log))
+        with log.crashes():
+            asyncio.run(_run(bundle, options, cloud, log))
     except EspalierError as error:
         log("failed", level="error", why=str(error))
         raise
@@ -241,6 +244,9 @@ def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
         f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
         compress, cloud.script,
     )  # fmt: skip
+    # what cannot be run is told before anything is written
+    if is_private(charter.plan()):
+        require_library()
     journal = Journal(directory)
     try:
         kept = journal.get("charter")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +29,18 @@ class Log:
             return
         line = {"time": round(time.time(), 3), "level": level, "node": self._node, "event": event, **fields}
         self._file.write(json.dumps(line, default=str) + "\n")
+
+    @contextmanager
+    def crashes(self) -> Iterator[None]:
+        """Let the interpreter write its stacks here if it crashes in native code, where no exception can tell."""
+        mine = not faulthandler.is_enabled()
+        if mine:
+            faulthandler.enable(self._file)
+        try:
+            yield
+        finally:
+            if mine:
+                faulthandler.disable()
 
     def close(self) -> None:
         """Close the file."""

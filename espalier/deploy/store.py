@@ -1,21 +1,28 @@
 """The deployed model store: vectors that are there, named by numbers of this host's own.
 
 Arithmetic is the simulator's: sums in float64 in the order of the names, a term that is not finite left out.
+
+A model that its sender has masked is 64-bit words. It can be kept and be in a sum (`espalier.deploy.sums`); whoever
+asks for its numbers is refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from espalier.core.errors import TrainingError
+from espalier.core.address import Address
+from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.deploy.journal import Journal
+from espalier.policies.secure_sum import Total
+from espalier.secure.masks import Words
 
 
 class EagerStore:
@@ -38,6 +45,8 @@ class EagerStore:
         self._initials: dict[int, int] = plain["initials"]
         self._values, self._memories = journal.models()
         self._on_disk = {*self._values, *(-m for m in self._memories)}
+        #: sums up what children have masked; set by the engine
+        self.sums: Callable[[Mapping[Address, Ref]], Total]
 
     def initial(self, index: int = 0) -> Ref:
         """Return the ``index``-th initial model."""
@@ -49,10 +58,25 @@ class EagerStore:
         """Keep a vector; it must not be changed afterwards."""
         if vector.shape != (self.spec.size,):
             raise TrainingError(f"A model has {self.spec.size} numbers; got a tensor of shape {tuple(vector.shape)}.")
+        return self._named(vector)
+
+    def _named(self, vector: Tensor) -> Ref:
         ref = Ref(self._next)
         self._next += 1
         self._values[int(ref)] = vector
         return ref
+
+    def seal(self, words: Words) -> Ref:
+        """Keep what a child has masked."""
+        return self._named(torch.from_numpy(words.view(np.int64)))
+
+    def words(self, ref: Ref) -> Words:
+        """Return what a child has masked."""
+        return self._values[int(ref)].numpy().view(np.uint64)
+
+    def masked_sum(self, models: Mapping[Address, Ref]) -> Total:
+        """Return the sum of what children have masked; see :class:`espalier.policies.secure_sum.HiddenModels`."""
+        return self.sums(models)
 
     def learnt(self, vector: Tensor, loss: float, memory: Tensor | None) -> Ref:
         """Keep what a training left: the model, its mean loss, and the optimiser's state if it is carried on."""
@@ -105,7 +129,13 @@ class EagerStore:
         """Return one model."""
         if int(ref) not in self._values:
             raise TrainingError(f"Model {int(ref)} is unknown here: no node held it any more.")
-        return self._values[int(ref)]
+        found = self._values[int(ref)]
+        if found.dtype == torch.int64:
+            raise ConfigError(
+                "merge.kind = 'secure': another policy of this aggregator looks at single models, and they are masked. "
+                "Use a method whose policies do not, or another merge."
+            )
+        return found
 
     def memory(self, ref: Ref) -> Tensor | None:
         """Return the optimiser's state that a training left."""

@@ -15,6 +15,8 @@ from espalier.core.messages import Measure, Measured, Train, Trained
 from espalier.core.store import Ref
 from espalier.deploy.items import Score, Work
 from espalier.deploy.learner import Learnt, Lesson, private, system_rng
+from espalier.policies.privacy import PRIVATE
+from espalier.simulator.spending import is_private
 
 if TYPE_CHECKING:
     from espalier.deploy.engine import Engine
@@ -34,6 +36,9 @@ class Works:
         #: how many trainings, and how many statistics, each device was asked for: they number its random streams
         self._jobs: dict[Address, int] = plain.get("jobs", {})
         self._asked: dict[Address, int] = plain.get("asked", {})
+        #: how many statistics that cost privacy each was asked for
+        self._revealed: dict[Address, int] = plain.get("revealed", {})
+        self._private = is_private(engine.plan)
 
     # -- to do ---------------------------------------------------------------------------------------------
 
@@ -45,6 +50,12 @@ class Works:
         counts = self._jobs if isinstance(action, Train) else self._asked
         number = counts.get(address, 0)
         counts[address] = number + 1
+        if isinstance(action, Measure):
+            self._revealed[address] = self._revealed.get(address, 0) + (action.what in PRIVATE)
+        if self._private:
+            # before anything of it can leave this host
+            life, jobs = engine.directory.members[engine.me].life, self._jobs.get(address, 0)
+            engine.say(engine.directory.cloud, "spent", life=life, jobs=jobs, revealed=self._revealed.get(address, 0))
         if isinstance(engine.node(address), Device):
             # a device minds only its newest order
             for old in [w.id for w in self.waiting.values() if w.node == address and not isinstance(w.action, Score)]:
@@ -169,4 +180,6 @@ class Works:
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
         plain = {"waiting": [w.to_plain() for w in self.waiting.values()], "count": self._count}
-        self._engine.journal.put("works", {**plain, "jobs": self._jobs, "asked": self._asked})
+        self._engine.journal.put(
+            "works", {**plain, "jobs": self._jobs, "asked": self._asked, "revealed": self._revealed}
+        )

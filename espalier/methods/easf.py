@@ -62,6 +62,8 @@ from espalier.policies.raf import RAF
 class SelfMade(Structure, kind="self_made"):
     """The nodes arrange the tree themselves: the runtime neither plants it nor moves anyone."""
 
+    peers: ClassVar[bool] = True
+
     def follows(self) -> bool:
         """Edges play no part."""
         return False

@@ -5,6 +5,9 @@
 The protocol is really run (see ``espalier.secure``): every child's model goes in masked, children that were ordered
 to work and did not report are lost clients whose masks are recovered. The result is HierFAVG's average, rounded to
 fixed point. Nobody can look at single models then: no robust merge and no guard that does goes with it.
+
+In a simulation both sides of the protocol are played here. On a real fleet the children hide their models themselves,
+and the aggregator's store (:class:`HiddenModels`) has nothing but masked words: it is asked for the sum.
 """
 
 from __future__ import annotations
@@ -12,16 +15,48 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from espalier.core.address import Address
 from espalier.core.errors import ConfigError
 from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """What came of a sum.
+
+    Attributes:
+        clients: Children that were ordered to work.
+        reports: Those of them whose numbers are in the sum.
+        threshold: How many there must be.
+        numbers: ``[weight · model | weight]`` summed, or None if there is no sum.
+        rest: The models' integer buffers, which are no secret, in the models' type.
+        why: Why there is no sum, if not for too few reports.
+    """
+
+    clients: int
+    reports: int
+    threshold: int
+    numbers: NDArray[np.float64] | None
+    rest: Tensor
+    why: str = ""
+
+
+@runtime_checkable
+class HiddenModels(Protocol):
+    """A store to which children's models come masked, each times the samples that its report names."""
+
+    def masked_sum(self, models: Mapping[Address, Ref]) -> Total:
+        """Return the sum over those children; this may take further messages between them and their aggregator."""
+        ...
 
 
 def secure_sum(values: Mapping[int, NDArray[np.float64]], absent: Sequence[int], threshold: int) -> NDArray[np.float64]:
@@ -40,6 +75,12 @@ def secure_sum(values: Mapping[int, NDArray[np.float64]], absent: Sequence[int],
     return server.sum({n: clients[n].unmask(there) for n in there})
 
 
+def to_hide(vector: Tensor, floats: int, weight: float) -> NDArray[np.float64] | None:
+    """Return the numbers that a child hides, ``[weight · model | weight]``; None if it finds no sense in its model."""
+    numbers = vector[:floats].to(torch.float64).numpy()
+    return np.append(weight * numbers, weight) if weight > 0 and np.isfinite(numbers).all() else None
+
+
 @dataclass(frozen=True)
 class SecureMerge(Merge, kind="secure"):
     """The average weighted by samples, by secure aggregation.
@@ -54,6 +95,10 @@ class SecureMerge(Merge, kind="secure"):
         """Refuse a threshold at which two halves could be asked."""
         self.require(0.5 < self.threshold <= 1, "threshold", "more than 0.5 and at most 1")
 
+    def needed(self, members: int) -> int:
+        """Return how many of a round's children must report: more than half, and two, as a sum of one hides nothing."""
+        return max(2, members // 2 + 1, math.ceil(self.threshold * members - 1e-9))
+
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models per group; a group with too few reports keeps its model."""
         groups: dict[str, dict[Address, Arrival]] = {}
@@ -62,26 +107,29 @@ class SecureMerge(Merge, kind="secure"):
                 groups.setdefault(group, {})[arrival.report.sender] = arrival
         merged: dict[str, Ref] = {}
         for group, found in groups.items():
-            total = self._sum(view, group, found)
-            if total is not None:
-                merged[group] = total
+            if isinstance(view.store, HiddenModels):
+                total = view.store.masked_sum({child: a.report.models[group] for child, a in found.items()})
+            else:
+                total = self._played(view, group, found)
+            noted = {"clients": total.clients, "reports": total.reports, "threshold": total.threshold}
+            view.note("secure", group=group, **noted, **({"why": total.why} if total.why else {}))
+            if total.numbers is not None:
+                mean = torch.from_numpy(total.numbers[:-1] / total.numbers[-1]).to(total.rest.dtype)
+                merged[group] = view.store.put(torch.cat([mean, total.rest]))
         return merged
 
-    def _sum(self, view: View, group: str, found: dict[Address, Arrival]) -> Ref | None:
-        members = [*sorted(found), *(a for a in view.absent if a not in found)]
+    def _played(self, view: View, group: str, found: dict[Address, Arrival]) -> Total:
+        """Play all parts of the protocol: a simulation's store has the children's models."""
+        children = sorted(found)
+        members = [*children, *(a for a in view.absent if a not in found)]
         floats = view.store.spec.n_float
-        vectors = view.store.vectors([found[a].report.models[group] for a in sorted(found)])
-        values: dict[int, NDArray[np.float64]] = {}
-        for number, address in enumerate(sorted(found)):
-            weight = self.weight(view, found[address], group)
-            numbers = vectors[number, :floats].to(torch.float64).numpy()
-            if np.isfinite(numbers).all() and weight > 0:  # a client that finds no sense in its own model stays away
-                values[number] = np.append(weight * numbers, weight)
-        needed = max(len(members) // 2 + 1, math.ceil(self.threshold * len(members) - 1e-9))
-        view.note("secure", group=group, clients=len(members), reports=len(values), threshold=needed)
-        if len(values) < needed:
-            return None
-        total = secure_sum(values, [n for n in range(len(members)) if n not in values], needed)
-        result = torch.from_numpy(total[:-1] / total[-1]).to(vectors.dtype)
+        vectors = view.store.vectors([found[a].report.models[group] for a in children])
+        weights = [self.weight(view, found[a], group) for a in children]
+        hidden = {n: to_hide(vectors[n], floats, weights[n]) for n in range(len(children))}
+        values = {n: numbers for n, numbers in hidden.items() if numbers is not None}
+        needed = self.needed(len(members))
+        total = None
+        if len(values) >= needed:
+            total = secure_sum(values, [n for n in range(len(members)) if n not in values], needed)
         # Counters are not secret sums: they come from the first report.
-        return view.store.put(torch.cat([result, vectors[0, floats:]]))
+        return Total(len(members), len(values), needed, total, vectors[0, floats:])

@@ -44,10 +44,17 @@ class Server:
         self.masked = known
         return set(known)
 
+    def short(self, answers: Mapping[int, Unmasking]) -> set[int]:
+        """Return the clients of whose secrets there are too few shares: they dealt out what nobody could open."""
+        held = {c: sum(c in (a.there if c in self.masked else a.lost) for a in answers.values()) for c in self.shared}
+        return {c for c, count in held.items() if count < self.threshold}
+
     def sum(self, answers: Mapping[int, Unmasking]) -> NDArray[np.float64]:
         """Take messages 3; return the sum of the numbers of all who are there."""
         self._enough(len(answers), "helped to unmask")
         there, lost = set(self.masked), self.shared - set(self.masked)
+        if short := self.short(answers):
+            raise ProtocolError(f"The shares that clients {sorted(short)} dealt out could not be opened.")
         total = plain_sum(list(self.masked.values()))
         count = len(total)
         for client in there:

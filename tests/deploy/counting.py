@@ -55,6 +55,12 @@ class Counter:
         return {}
 
 
+class Slow(Counter):
+    """Takes a second: time to be killed in."""
+
+    seconds = 1.0
+
+
 class Quitter(Counter):
     """Fails every other time."""
 

@@ -6,6 +6,7 @@ is killed (before or after its transaction is committed) and starts again from i
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -21,7 +22,7 @@ from espalier.deploy.charter import Card, Charter
 from espalier.deploy.conductor import Conductor
 from espalier.deploy.engine import Engine
 from espalier.deploy.follower import Follower
-from espalier.deploy.items import Acknowledged, Call, Due, Effects, Item, Joined, Linked, Restarted, Worked
+from espalier.deploy.items import Acknowledged, Call, Due, Effects, Gone, Item, Joined, Linked, Restarted, Worked
 from espalier.deploy.journal import Journal
 from espalier.deploy.learner import Learnt, Lesson
 from espalier.deploy.letters import Arrival, Letter
@@ -77,7 +78,9 @@ def charter(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **o
 class Net:
     """Cloud, edges and devices; device d is at edge d % edges."""
 
-    def __init__(self, made: Charter, directory: Path, seed: int = 0, trouble: float = 0.0) -> None:
+    def __init__(
+        self, made: Charter, directory: Path, seed: int = 0, trouble: float = 0.0, hostile: bool = False
+    ) -> None:
         self.charter, self.directory = made, directory
         self.rng, self.trouble = random.Random(seed), 0.0
         fleet = made.experiment.fleet
@@ -91,6 +94,9 @@ class Net:
         self.boxes: dict[int, dict[int, list[Letter]]] = {}
         self.works: list[tuple[int, Any]] = []
         self.timers: list[tuple[int, Any]] = []
+        #: what was refused: (by whom, whose, why); only where somebody is expected to send such things
+        self.refused: list[tuple[int, int, str]] = []
+        self.hostile = hostile
         self.lives = {h: 1000 + h for h in range(self.cloud + 1)}
         for host in (self.cloud, *range(self.n, self.cloud), *range(self.n)):
             self.start(host)
@@ -181,7 +187,8 @@ class Net:
             self.carry_out(origin, self.engines[origin].take([Restarted(host, series, known)]))
         self.works += [(host, work) for work in effects.works]
         self.timers += [(host, timer) for timer in effects.timers]
-        assert not effects.refused, effects.refused
+        self.refused += [(host, origin, why) for origin, why in effects.refused]
+        assert self.hostile or not effects.refused, effects.refused
 
     # -- time --------------------------------------------------------------------------------------------------
 
@@ -205,12 +212,13 @@ class Net:
             todo = self.engines[host].works.perform(work)
             if todo is not None:
                 self.give(host, Worked(work.id, todo(), 0.01))
-        elif self.timers and not self.wire:
+        elif not self.wire and not self.resend():
+            # a letter is sent again long before anybody's patience is over
+            if not self.timers:
+                return False
             host, timer = self.timers.pop(0)
             self.now = max(self.now, timer.due)
             self.give(host, Due(timer.id))
-        elif not self.wire:
-            return self.resend()
         return True
 
     def resend(self) -> bool:
@@ -242,6 +250,28 @@ class Net:
         steward = self.engines[self.cloud].steward
         assert isinstance(steward, Conductor)
         return steward
+
+    def leave(self, device: int) -> None:
+        """A device is gone for good: nothing of it or for it is under way any more."""
+        for host in (self.edge_of(device), self.cloud):
+            self.give(host, Gone([device]))
+        self.forget(device)
+
+    def forget(self, device: int) -> None:
+        """Lose everything that is under way from or to a device."""
+        self.wire = [w for w in self.wire if device not in w[:2]]
+        self.works = [(h, w) for h, w in self.works if h != device]
+        for boxes in self.boxes.values():
+            boxes.pop(device, None)
+        self.boxes[device] = {}
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """What the cloud's record says of a kind."""
+        self.conductor.recorder.commit()
+        rows = self.conductor.recorder.connection.execute(
+            "SELECT data FROM events WHERE kind = ? ORDER BY rowid", (kind,)
+        )
+        return [json.loads(text) for (text,) in rows]
 
     def model(self) -> Tensor:
         """The root's model."""

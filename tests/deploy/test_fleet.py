@@ -115,3 +115,13 @@ def test_a_client_that_fails_does_not_stop_the_fleet(tmp_path: Path) -> None:
         resume(tmp_path / "cloud")
     failures = Run(tmp_path / "cloud").events("failed")
     assert [(e["node"], e["why"]) for e in failures] == [(0, "ValueError: out of luck")] * 2
+
+
+def test_a_crash_in_native_code_is_noticed_and_explained(tmp_path: Path) -> None:
+    with counting.fleet(counting.experiment(2, 1, 100_000), tmp_path) as fleet:
+        fleet.start()
+        fleet.until("cloud", lambda s: s.get("round", 0) >= 1)
+        fleet.kill("edge-0", signal.SIGSEGV)
+        with pytest.raises(RunError, match="edge-0 ended with code -11"):
+            fleet.wait(30)
+    assert "Fatal Python error: Segmentation fault" in (tmp_path / "edge-0" / "node.log").read_text()

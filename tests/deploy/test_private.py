@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from espalier.core.errors import ConfigError
+import espalier
+from espalier.core.messages import Train
+from espalier.core.policies import Structure, Survey
+from espalier.core.view import View
+from espalier.privacy.accountant import Release, epsilon
 from tests.deploy.net import Net, charter
 
 
@@ -46,6 +51,83 @@ def test_noise_at_an_aggregator(quick: Path) -> None:
     np.testing.assert_allclose(net.model()[:2], 3 / 2, rtol=1e-6)
 
 
-def test_secure_aggregation_is_refused_where_it_would_hide_nothing(quick: Path) -> None:
-    with pytest.raises(ConfigError, match="the edge would see every model"):
-        charter(2, 1, 1, {"name": "hierfavg", "edge": {"merge": "secure"}}).plan()
+# -- what a run has spent --------------------------------------------------------------------------------------
+
+
+def spent(net: Net) -> Any:
+    return net.conductor.recorder.read_meta("privacy")
+
+
+@pytest.mark.parametrize("trouble", [0.0, 0.3])
+def test_the_run_says_what_it_has_spent(quick: Path, trouble: float) -> None:
+    # 3 rounds, everybody in each: 3 Gaussian releases whose noise is 2 clips, the sensitivity (one replaced) 2 clips:
+    # a multiplier of 1. delta is the smaller of 1e-5 and 0.1 / 4. Kills and doubled letters count nothing twice.
+    net = Net(charter(4, 2, 3, private(clip=0.5, noise=2.0)), quick, 7, trouble)
+    net.run()
+    assert (net.kills > 0) == (trouble > 0)
+    assert spent(net) == {
+        "delta": 1e-5, "neighbours": "one replaced",
+        "reports": {
+            "unit": "device", "clip": 0.5, "noise": 2.0, "epsilon": epsilon({Release(1.0): 3}, 1e-5), "releases": 3,
+        },
+    }  # fmt: skip
+    # 3 releases of multiplier 1 by Rényi composition: between that of one and three times it
+    assert epsilon({Release(1.0): 1}, 1e-5) < spent(net)["reports"]["epsilon"] < 3 * epsilon({Release(1.0): 1}, 1e-5)
+
+
+def test_it_is_what_the_simulator_says(quick: Path) -> None:
+    for method in (
+        private(clip=0.5, noise=2.0),
+        {"name": "hierfavg", "edge": {"merge": {"kind": "private", "clip": 1.0, "noise": 1.5}}},
+    ):
+        made = charter(4, 2, 3, method)
+        net = Net(made, quick / str(len(list(quick.iterdir()))))
+        net.run()
+        table = {**made.experiment.to_plain(), "task": {"dataset": "digits", "model": "logistic"}}
+        assert espalier.simulate(method, table).meta("privacy") == spent(net)
+
+
+def test_who_has_lost_its_memory_is_counted_on(quick: Path) -> None:
+    # Device 1 trains for the first round, loses its directory before it reports, and trains in three more rounds: 4.
+    net = Net(charter(2, 1, 4, private(clip=0.5, noise=2.0)), quick)
+    while not any(host == 1 and isinstance(work.action, Train) for host, work in net.works):
+        net.step()
+    while any(origin == 1 and dest == net.cloud for dest, origin, _ in net.wire):
+        net.step()
+    net.works = [(h, w) for h, w in net.works if h != 1]
+    net.forget(1)
+    net.lives[1] += 1
+    net.kill(1, forget=True)
+    net.join(1, 2, stamp=2)
+    net.run()
+    trained = {host: 0 for host in range(2)}
+    for (host, _), (jobs, _) in net.conductor._spent.items():
+        trained[host] += jobs
+    assert trained == {0: 4, 1: 4}
+    assert len([key for key in net.conductor._spent if key[0] == 1]) == 2
+    assert spent(net)["reports"]["releases"] == 4
+
+
+@dataclass(frozen=True)
+class Asking(Structure, kind="test_asking"):
+    """Asks every device for its histogram before every round."""
+
+    def survey(self, view: View) -> Survey | None:
+        return Survey("label_histogram")
+
+
+def test_statistics_are_counted_too(quick: Path) -> None:
+    # One question in each of two rounds; each may tell a histogram and second moments: two releases.
+    method = {**private(statistics=30.0), "root": {"structure": "test_asking"}}
+    net = Net(charter(4, 2, 2, method), quick)
+    net.run()
+    found = spent(net)["statistics"]
+    assert (found["unit"], found["releases"]) == ("sample", 4)
+    assert 0 < found["epsilon"] < 1
+    assert net.conductor.recorder.read_meta("status") == {"state": "finished"}
+
+
+def test_without_noise_nothing_is_said(quick: Path) -> None:
+    net = Net(charter(2, 1, 1), quick)
+    net.run()
+    assert spent(net) is None

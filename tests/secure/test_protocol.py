@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import chisquare, kstest
 
+from espalier.core.codec import pack, unpack
 from espalier.core.errors import ProtocolError
 from espalier.policies.secure_sum import secure_sum
 from espalier.secure import Client, Server, shamir
@@ -172,15 +173,53 @@ def test_a_client_refuses_false_keys() -> None:
         clients[0].share({**keys, 2: keys[1]})
 
 
-def test_altered_shares_are_noticed() -> None:
-    clients = {n: Client(n, 2) for n in range(3)}
-    keys = {n: c.advertise() for n, c in clients.items()}
-    boxes = {n: c.share(keys) for n, c in clients.items()}
-    mine = {n: boxes[n][0] for n in range(3)}
-    mine[1] = mine[1][:-1] + bytes([mine[1][-1] ^ 1])
-    clients[0].hide([1.0], mine)
-    with pytest.raises(ProtocolError, match="altered"):
-        clients[0].unmask({0, 1, 2})
+@pytest.mark.parametrize("altered", [{0}, {0, 2}])
+def test_altered_shares_are_left_out(altered: set[int]) -> None:
+    # Of three clients any two can take the masks off. Client 1 sends broken shares to one other, or to both.
+    server, clients = Server(2), {n: Client(n, 2) for n in range(3)}
+    keys = server.collect_keys({n: c.advertise() for n, c in clients.items()})
+    sent = {n: c.share(keys) for n, c in clients.items()}
+    for n in altered:
+        sent[1][n] = sent[1][n][:-1] + bytes([sent[1][n][-1] ^ 1])
+    boxes = server.route(sent)
+    there = server.collect({n: c.hide([1.0], boxes[n]) for n, c in clients.items()})
+    answers = {n: c.unmask(there) for n, c in clients.items()}
+    assert {n for n, a in answers.items() if 1 not in a.there} == altered
+    if len(altered) == 1:
+        assert server.short(answers) == set()
+        assert server.sum(answers).tolist() == [3.0]
+    else:
+        assert server.short(answers) == {1}
+        with pytest.raises(ProtocolError, match=r"clients \[1\] dealt out could not be opened"):
+            server.sum(answers)
+
+
+def test_a_client_goes_on_where_it_was() -> None:
+    def again(clients: dict[int, Client]) -> dict[int, Client]:
+        return {n: Client.of_plain(unpack(pack(c.to_plain()))) for n, c in clients.items()}
+
+    values, server = draw(3, 4), Server(2)
+    clients = again({n: Client(n, 2) for n in values})
+    keys = server.collect_keys({n: c.advertise() for n, c in clients.items()})
+    sent = {n: c.share(keys) for n, c in clients.items()}
+    clients, boxes = again(clients), server.route(sent)
+    there = server.collect({n: c.hide(values[n], boxes[n]) for n, c in clients.items()})
+    clients = again(clients)
+    with pytest.raises(ProtocolError, match="twice"):
+        clients[0].hide(values[0], boxes[0])
+    assert server.sum({n: c.unmask(there) for n, c in clients.items()}) == pytest.approx(
+        values[0] + values[1] + values[2], abs=1e-6
+    )
+    with pytest.raises(ProtocolError, match="once"):
+        again(clients)[0].unmask(there)
+
+
+@pytest.mark.parametrize("key", [b"", b"short", bytes(32), b"x" * 33])
+def test_what_is_no_key_is_refused(key: bytes) -> None:
+    good = Client(0, 2).advertise()
+    good.check()
+    with pytest.raises(ProtocolError, match="X25519"):
+        replace(good, masks=key).check()
 
 
 def test_too_few_answers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class CoOptimisation(Structure, kind="d2d"):
         most_liars: How many devices may lie; by default any minority.
         theory: Whether the gradients' mismatch is recorded; it takes the gradient of every device's loss.
     """
+
+    peers: ClassVar[bool] = True
 
     flat: bool = True
     clustering: Clustering = field(default_factory=SwapSearch)
