@@ -28,7 +28,7 @@ MAGNET_NOTES = (
     "full: 10⁶ points of the dipole field, three layers of 2,048, learning rate 0.004, 3 seeds.",
     "small: 100,000 points, three layers of 256, learning rate 0.3 (0.004 takes the paper's many updates), 3 seeds.",
     "smoke: 2,400 points, layers of 16, two rounds: shows that it runs, nothing more.",
-    "The sensors' spacing, the magnet's strength and its distance are ours; so are the 15 global rounds.",
+    "The sensors' spacing, the magnet's strength and its distance are ours; so are the 30 global rounds.",
 )
 
 
@@ -109,7 +109,7 @@ ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
 
 
 def magnets(
-    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]], many: int = 15
+    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]], many: int = 30
 ) -> Callable[[Scale], list[Cell]]:
     """Return the cells of methods on magnet tracking."""
 
