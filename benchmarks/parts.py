@@ -1,4 +1,4 @@
-"""Where the time of a run goes: training, evaluation, merging, recording, and the events themselves.
+"""Where the time of a run goes: training, evaluation, merging, recording, nodes, the world, the events themselves.
 
     python benchmarks/parts.py                      # HierFAVG, CSAHFL, EASF x LeNet, FedAvg CNN, MLP x batch 10, 32
     python benchmarks/parts.py --demo               # the methods of `make demo`, as the demo runs them
@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
-PARTS = ("training", "evaluation", "ledger and merging", "recording", "events, nodes, world")
+PARTS = (
+    "training", "evaluation", "ledger and merging", "recording", "nodes and policies", "world and links", "events",
+)  # fmt: skip
 METHODS = ("hierfavg", "csahfl", "easf")
 MODELS = {"LeNet": "lenet", "FedAvg CNN": "fedavg_cnn", "MLP": "mlp"}
 
@@ -77,8 +79,21 @@ def watched(runner: Any) -> Clock:
     clock = Clock()
     clock.watch(runner.task.trainer, "run", "training")
     clock.watch(runner.task.evaluator, "run mean_loss logits", "evaluation")
+    clock.watch(runner.simulation.meter, "measure judge", "evaluation")
     clock.watch(runner.simulation.ledger, "flush vector vectors combine", "ledger and merging")
     clock.watch(runner.recorder, "commit metric array traffic event span move devices", "recording")
+    clock.watch(runner.simulation.transport, "send", "world and links")
+    clock.watch(runner.simulation.weather, "begin change new_round round_closed trained", "world and links")
+    make, known = runner.simulation._make, set()
+
+    def made(address: Any) -> Any:
+        node = make(address)
+        if type(node) not in known:
+            known.add(type(node))
+            clock.watch(type(node), "on", "nodes and policies")
+        return node
+
+    runner.simulation._make = made
     return clock
 
 
