@@ -30,6 +30,7 @@ class Clock:
     def __init__(self) -> None:
         self.spent = dict.fromkeys(PARTS, 0.0)
         self._inside = [PARTS[-1]]
+        self._watched: list[tuple[Any, str, Any]] = []
         self._since = time.perf_counter()
 
     def enter(self, part: str) -> None:
@@ -38,9 +39,12 @@ class Clock:
         self._inside.append(part)
 
     def leave(self) -> None:
-        """Go back to where the part was entered from."""
+        """Go back to where the part was entered from; who leaves the last one ends the clock."""
         self._count()
         self._inside.pop()
+        if not self._inside:
+            for owner, name, inner in reversed(self._watched):
+                setattr(owner, name, inner)
 
     def _count(self) -> None:
         now = time.perf_counter()
@@ -60,6 +64,7 @@ class Clock:
                     self.leave()
                 return self._drawn(found, part) if hasattr(found, "__next__") else found
 
+            self._watched.append((owner, name, inner))
             setattr(owner, name, timed)
 
     def _drawn(self, items: Iterator[Any], part: str) -> Iterator[Any]:
