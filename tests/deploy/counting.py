@@ -6,6 +6,7 @@ adds exactly 1/N to each of the first N weights: a lost update or one that count
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter as Counts
 from collections.abc import Callable, Mapping, Sequence
@@ -110,6 +111,22 @@ def fleet(
         made, folder, device=lambda number: {"data": None, "client": f"tests.deploy.counting:{client(number)}"},
         edge=lambda number: {"data": None, **places.get(number, {})}, plugins=("tests.deploy.counting",), **options,
     )  # fmt: skip
+
+
+def after_kills(made: Experiment, folder: Path, names: Sequence[str], seed: int) -> Tensor:
+    """Kill nodes at random moments of a run's rounds and start them again at once; return what was counted."""
+    rng, rounds = random.Random(seed), made.stop.rounds
+    assert rounds is not None
+    with fleet(made, folder, patience=30.0) as nodes:
+        nodes.start()
+        for name in names:
+            next_one = min(nodes.until("cloud", lambda s: "round" in s)["round"] + 1, rounds - 2)
+            nodes.until("cloud", lambda s, least=next_one: s.get("round", -1) >= least)  # type: ignore[misc]
+            time.sleep(rng.uniform(0, 0.08))
+            nodes.kill(name)
+            nodes.launch(name)
+        nodes.wait(60)
+    return counts(folder / "cloud", made.fleet.devices, weights_of(made))
 
 
 def merged(run: Run) -> Counts[tuple[int, int, int]]:

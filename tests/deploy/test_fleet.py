@@ -26,17 +26,8 @@ def test_killed_nodes_go_on_where_they_were(tmp_path: Path) -> None:
     # within the fleet's patience: after 16 rounds every number is exactly 16/6.
     rounds, devices = 16, 6
     made = counting.experiment(devices, 2, rounds)
-    rng = random.Random(5)
-    with counting.fleet(made, tmp_path, patience=30.0) as fleet:
-        fleet.start()
-        for name in ("device-0", "edge-0", "cloud", "device-4", "edge-1", "cloud", "edge-0"):
-            at = fleet.until("cloud", lambda s: "round" in s)["round"]
-            fleet.until("cloud", lambda s, at=at: s.get("round", -1) >= min(at + 1, rounds - 2))  # type: ignore[misc]
-            time.sleep(rng.uniform(0, 0.08))
-            fleet.kill(name)
-            fleet.launch(name)
-        fleet.wait(60)
-    found = counting.counts(tmp_path / "cloud", devices, counting.weights_of(made))
+    names = ("device-0", "edge-0", "cloud", "device-4", "edge-1", "cloud", "edge-0")
+    found = counting.after_kills(made, tmp_path, names, seed=5)
     torch.testing.assert_close(found, torch.full((devices,), rounds / devices, dtype=torch.float64), atol=1e-5, rtol=0)
     times = counting.merged(Run(tmp_path / "cloud"))
     assert sum(times.values()) == rounds * devices

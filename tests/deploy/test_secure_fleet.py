@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -41,17 +40,8 @@ def test_killed_nodes_go_on_in_the_middle_of_the_protocol(tmp_path: Path) -> Non
     # As in test_fleet.py: whoever is killed is started again within the fleet's patience, and every number is exact.
     rounds, devices = 8, 6
     made = counting.experiment(devices, 2, rounds, SECURE)
-    rng = random.Random(3)
-    with counting.fleet(made, tmp_path, patience=30.0) as fleet:
-        fleet.start()
-        for name in ("edge-0", "device-0", "edge-1", "cloud", "edge-0"):
-            at = fleet.until("cloud", lambda s: "round" in s)["round"]
-            fleet.until("cloud", lambda s, at=at: s.get("round", -1) >= min(at + 1, rounds - 2))  # type: ignore[misc]
-            time.sleep(rng.uniform(0, 0.08))
-            fleet.kill(name)
-            fleet.launch(name)
-        fleet.wait(60)
-    found = counting.counts(tmp_path / "cloud", devices, counting.weights_of(made))
+    names = ("edge-0", "device-0", "edge-1", "cloud", "edge-0")
+    found = counting.after_kills(made, tmp_path, names, seed=3)
     torch.testing.assert_close(found, torch.full((devices,), rounds / devices, dtype=torch.float64), atol=1e-5, rtol=0)
     assert notes(tmp_path) == [(3, 3, None)] * (2 * rounds)
 
