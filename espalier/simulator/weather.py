@@ -234,7 +234,8 @@ class Weather:
             if self._vain > VAIN * max(5, sim.fleet.n_devices):
                 sim.stall(
                     f"Devices have gone {self._vain:,} times since a round was closed: none of them stays for as "
-                    "long as its work takes. Let them stay longer (world.churn), or give them less to do."
+                    "long as its work takes, or a server that they need is gone for good. Let them stay longer "
+                    "(world.churn), or give them less to do."
                 )
                 return
         sim.died(host, forgets)
