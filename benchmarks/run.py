@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from espalier.training.native import kernels
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-STEPS = 30
 #: name -> (script, packages of its own environment, those to install without what they ask for; None: this one)
 PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
     "espalier": ("ours.py", None, []),
@@ -112,11 +112,13 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["mlp", "lenet", "fedavg_cnn"])
     parser.add_argument("--batches", nargs="+", type=int, default=[10, 32])
     parser.add_argument("--clients", nargs="+", type=int, default=[20])
+    parser.add_argument("--steps", type=int, default=30, help="batches per client and round")
     parser.add_argument("--rounds", type=int, default=3, help="rounds per process, after one to warm up")
     parser.add_argument("--repeats", type=int, default=2, help="how often the peers take turns")
     parser.add_argument("--peers", nargs="+", default=list(PEERS))
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    os.environ["BENCH_STEPS"] = str(args.steps)  # for the peers' processes
     results = []
     most, faster = peak(), int(kernels() is not None)
     print(f"Matrix products reach {most / 1e9:.0f} GF/s here; native kernels: {'yes' if faster else 'no'}.\n")
@@ -137,7 +139,7 @@ def main() -> None:
                     else f"{medians[p]:.3f} s" + ("" if p == "espalier" else f" ({medians[p] / ours:.1f}×)")
                     for p in args.peers
                 ]  # fmt: skip
-                rate = work_of(model) * clients * STEPS * batch / ours
+                rate = work_of(model) * clients * args.steps * batch / ours
                 floor = FLOORS[model, batch][faster] if (model, batch) in FLOORS and clients == 20 else None
                 reached = floor is None or "naive loop" not in medians or medians["naive loop"] / ours >= floor
                 missed |= not reached
@@ -146,8 +148,8 @@ def main() -> None:
                     f"| {model} | {batch} | {clients} | {' | '.join(cells)} | {rate / most:.0%} | {note} |", flush=True
                 )
                 results.append(
-                    {"model": model, "batch": batch, "clients": clients, "seconds": seconds, "floor": floor,
-                     "gflops": rate / 1e9, "peak_gflops": most / 1e9}
+                    {"model": model, "batch": batch, "clients": clients, "steps": args.steps, "seconds": seconds,
+                     "floor": floor, "gflops": rate / 1e9, "peak_gflops": most / 1e9}
                 )  # fmt: skip
     print("\nSeconds per round (medians); in brackets how many times longer a peer takes than espalier.")
     if args.json:

@@ -58,12 +58,20 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
     runner = Runner(Experiment.build(table).only(Entry.build(json.loads(method)), 0), None, dataset=data, workers=2)
     ready = time.perf_counter()
     clock = watched(runner)
-    events = 0
+    events = moves = 0
 
     def progress(_: object) -> None:
         nonlocal events
         events += 1
 
+    moved = runner.simulation.reparent
+
+    def reparent(node: int, parent: int | None) -> None:
+        nonlocal moves
+        moves += 1
+        moved(node, parent)
+
+    runner.simulation.reparent = reparent  # type: ignore[method-assign]
     runner.run(progress)
     clock.leave()
     wall = time.perf_counter() - ready
@@ -73,7 +81,8 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
         json.dumps(
             {
                 "devices": devices, "setup_s": ready - begun, "wall_s": wall, "parts": spent, "engine_s": engine,
-                "engine_share": engine / wall, "events": events, "engine_us_per_event": 1e6 * engine / max(1, events),
+                "engine_share": engine / wall, "events": events, "moves": moves,
+                "engine_us_per_event": 1e6 * engine / max(1, events + moves),
                 "messages": runner.simulation.messages, "jobs": runner.simulation.ledger.computed,
                 "rounds": runner.simulation.round,
                 "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
@@ -92,16 +101,17 @@ def run(*values: Any) -> dict[str, Any]:
 
 def show(rows: list[dict[str, Any]]) -> None:
     print(
-        "| devices | set-up | wall | training | engine | engine µs/event | events | jobs | peak memory | bytes/device |"
+        "| devices | set-up | wall | training | engine | engine µs/event | events | moves | jobs | peak memory "
+        "| bytes/device |"
     )
-    print("| ---: " * 10 + "|")
+    print("| ---: " * 11 + "|")
     base = min(r["peak_gb"] for r in rows)
     for r in rows:
         per = 1e9 * (r["peak_gb"] - base) / r["devices"]
         print(
             f"| {r['devices']:,} | {r['setup_s']:.1f} s | {r['wall_s']:.1f} s | {r['parts']['training']:.1f} s "
             f"| {r['engine_s']:.1f} s ({r['engine_share']:.1%}) | {r['engine_us_per_event']:.0f} | {r['events']:,} "
-            f"| {r['jobs']:,} | {r['peak_gb']:.2f} GB | {per:.0f} |"
+            f"| {r['moves']:,} | {r['jobs']:,} | {r['peak_gb']:.2f} GB | {per:.0f} |"
         )
 
 

@@ -6,10 +6,12 @@ and the average of their models.
 
 from __future__ import annotations
 
+import os
+
 import torch
 from torch import Tensor, nn
 
-STEPS = 30
+STEPS = int(os.environ.get("BENCH_STEPS", "30"))
 LR = 0.01
 
 
