@@ -146,11 +146,10 @@ def main() -> None:
                 for batch in (10, 32):
                     table = {
                         "task": {"model": model, "model_options": {"hidden": [200, 200]} if model == "mlp" else {}},
-                        "fleet": {"devices": 20 if model == "fedavg_cnn" else 60, "edges": 4},
                         "partition": {"kind": "iid", "samples_per_device": 200},
                         "training": {"batch_size": batch, "lr": 0.01},
                         "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
-                        "stop": {"rounds": 2 if model == "fedavg_cnn" else 4},
+                        "stop": {"rounds": 2 if model == "fedavg_cnn" else 20},
                     }
                     experiment = Experiment.build(table).only(Entry.build(method), 0)
                     show(f"{method}, {title}, batch {batch}", experiment, data)

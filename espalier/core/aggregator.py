@@ -156,11 +156,8 @@ class Aggregator:
         actions: list[Action] = []
         groups = self.rules.pace.cohorts(self._view("", now))
         for key in [k for k in self.state.cohorts if k not in groups and k != SURVEY]:
-            del self.state.cohorts[key]
-        for key in groups:
-            if key not in self.state.cohorts:
-                self.state.cohorts[key] = Cohort(self.state.progress)
-        cohorts = {key: self.state.cohorts[key] for key in groups}
+            self.state.end(key)
+        cohorts = {key: self.state.cohort(key) for key in groups}
         meet = self.rules.pace.meet
         stage = min((c.round for c in cohorts.values()), default=0) // meet if meet is not None else 0
         for key, cohort in cohorts.items():
@@ -169,7 +166,7 @@ class Aggregator:
         return actions
 
     def _open(self, key: str, now: float) -> list[Action]:
-        cohort = self.state.cohorts.setdefault(key, Cohort(self.state.progress))
+        cohort = self.state.cohort(key)
         cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
         cohort.held = self.rules.pace.whole
         view = self._view(key, now)
@@ -204,7 +201,7 @@ class Aggregator:
         state = self.state
         cohort = state.cohorts[key]
         state.orders += 1
-        state.tickets[state.orders] = Ticket(child, key, cohort.round)
+        state.tickets.setdefault(child, {})[state.orders] = Ticket(key, cohort.round)
         cohort.waiting[child] = state.orders
         return Order(
             state.orders,
@@ -223,15 +220,17 @@ class Aggregator:
 
     def _reported(self, report: Report, now: float) -> list[Action]:
         state = self.state
-        ticket = state.tickets.get(report.order)
-        stranger = report.dispatcher != self.me or ticket is None or ticket.child != report.sender
-        if stranger or ticket is None:
+        out = state.tickets.get(report.sender, {}) if report.dispatcher == self.me else {}
+        ticket = out.pop(report.order, None)
+        stranger = ticket is None
+        if ticket is None:
             key = self._cohort_of(report.sender, now)
             if key is None or key not in state.cohorts:
                 return [self._drop(report, "no cohort takes it")]
             staleness = max(1, state.rounds - report.round)
         else:
-            del state.tickets[report.order]
+            if not out:
+                del state.tickets[report.sender]
             key = ticket.cohort
             if key not in state.cohorts:
                 return [self._drop(report, "its cohort is gone")]
@@ -284,17 +283,17 @@ class Aggregator:
 
     def _free(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
-        out = {t.child for t in self.state.tickets.values()} | self.state.idle
-        out |= self.rules.guard.shuns(self.state.offences, children)
+        out, idle = self.state.tickets, self.state.idle
+        shunned = self.rules.guard.shuns(self.state.offences, children)
         keep = self.rules.pace.late == "keep"
-        return [c for c in children if c not in out and not (keep and self.env.busy(c))]
+        return [c for c in children if not (c in out or c in idle or c in shunned or (keep and self.env.busy(c)))]
 
     def _stall(self, key: str, now: float) -> list[Action]:
         """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
         cohort = self.state.cohorts[key]
         if cohort.arrived:
             return self._close(key, now)
-        if any(t.cohort == key for t in self.state.tickets.values()):
+        if any(t.cohort == key for out in self.state.tickets.values() for t in out.values()):
             cohort.overdue = True  # the first report closes the round
             return []
         order = self.state.order
@@ -328,18 +327,19 @@ class Aggregator:
                 self.rules.structure.observe(view, arrivals)
         # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
         cohort.arrived = []
-        cohort.round += 1
-        state.rounds += 1
-        rounds = [c.round for k, c in state.cohorts.items() if k != SURVEY]
-        progress = sum(rounds) // len(rounds)
-        whole, state.progress = progress > state.progress, max(progress, state.progress)
+        whole = state.advance(key)
         actions = [Serve(dict(state.models))]
         if state.order is None or not self.rules.hand_down.completes:
             actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
-            alone = "begin" if len(rounds) == 1 or whole else "open"
-            return [*actions, SetDeadline(0.0, alone if self.rules.pace.meet is None else "meet", state.rounds)]
+            if self.rules.pace.meet is not None:
+                return [*actions, SetDeadline(0.0, "meet", state.rounds)]
+            if whole or state.count == 1:
+                return [*actions, SetDeadline(0.0, "begin", state.rounds)]
+            if self.rules.pace.solo:
+                return [*actions, SetDeadline(0.0, "next", Address(key))]
+            return [*actions, SetDeadline(0.0, "open", state.rounds)]
         state.done += 1
         spent, last = now - state.order_at, now - state.update_at
         state.update_at = now
@@ -372,6 +372,9 @@ class Aggregator:
         if key == "meet":
             surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
             return [] if surveyed else self._begin(now) if self._rests(now) else self._open_all(now)
+        if key == "next":
+            child = self.state.cohorts.get(str(number))
+            return [] if child is None or child.open else self._open(str(number), now)
         cohort = self.state.cohorts.get(key)
         if cohort is None or not cohort.open or cohort.round != number:
             return []
@@ -388,7 +391,7 @@ class Aggregator:
             return []
         if self.rules.pace.admits:
             return self._admit(child, now)
-        if all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()) and len(state.cohorts) == 1:
+        if len(state.cohorts) == 1 and all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()):
             return []
         key = self._cohort_of(child, now)
         cohort = state.cohorts.get(key) if key is not None else None
@@ -415,8 +418,11 @@ class Aggregator:
         actions: list[Action] = []
         state.idle.discard(child)
         self.rules.pace.forget(state.memory, child)
-        for number in [n for n, t in state.tickets.items() if t.child == child]:
-            del state.tickets[number]
+        state.tickets.pop(child, None)
+        if self.rules.pace.solo and state.order is None:
+            if str(child) in state.cohorts:
+                state.end(str(child))
+            return []
         for key, cohort in list(state.cohorts.items()):
             if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
                 actions += self._maybe_close(key, now)
@@ -437,6 +443,8 @@ class Aggregator:
         return bool(groups) and not any(c.open for k, c in self.state.cohorts.items() if k in groups)
 
     def _cohort_of(self, child: Address, now: float) -> str | None:
+        if self.rules.pace.solo:
+            return str(child)
         groups = self.rules.pace.cohorts(self._view("", now))
         if len(groups) == 1:
             return next(iter(groups))

@@ -82,6 +82,8 @@ class Pace(Spec, family="pace", kind="barrier"):
 
     #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
     whole: ClassVar[bool] = False
+    #: whether every child is a cohort of its own, named by its address: then nobody looks at all of them
+    solo: ClassVar[bool] = False
 
     updates: int = 1
     #: what becomes of a report that answers an earlier round, or another aggregator's order

@@ -18,9 +18,8 @@ SURVEY = "?"
 @register
 @dataclass(slots=True)
 class Ticket:
-    """An order that is out: to whom, in which cohort and round."""
+    """An order that is out: of which cohort and round."""
 
-    child: Address
     cohort: str
     round: int
 
@@ -42,12 +41,16 @@ class Cohort:
 @register
 @dataclass(slots=True)
 class AggregatorState:
-    """All that an aggregator remembers."""
+    """All that an aggregator remembers.
+
+    ``tickets`` are the orders that are out, by child and number; ``turns`` is the sum of the cohorts' rounds.
+    """
 
     models: dict[str, Ref] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
-    tickets: dict[int, Ticket] = field(default_factory=dict)
+    turns: int = 0
+    tickets: dict[Address, dict[int, Ticket]] = field(default_factory=dict)
     order: Order | None = None
     order_at: float = 0.0
     update_at: float = 0.0
@@ -59,3 +62,27 @@ class AggregatorState:
     offences: dict[Address, int] = field(default_factory=dict)
     asleep: bool = False
     memory: dict[str, Any] = field(default_factory=dict)
+
+    def cohort(self, key: str) -> Cohort:
+        """Return a cohort, a new one if need be: it begins where the others are."""
+        if key not in self.cohorts:
+            self.cohorts[key] = Cohort(self.progress)
+            self.turns += self.progress
+        return self.cohorts[key]
+
+    def end(self, key: str) -> None:
+        """Forget a cohort."""
+        self.turns -= self.cohorts.pop(key).round
+
+    def advance(self, key: str) -> bool:
+        """Count a round of a cohort; tell whether all of them, on average, are a round further."""
+        self.cohorts[key].round += 1
+        self.turns += 1
+        self.rounds += 1
+        before, self.progress = self.progress, max(self.progress, self.turns // self.count)
+        return self.progress > before
+
+    @property
+    def count(self) -> int:
+        """The number of cohorts, without that of a survey (which has no rounds)."""
+        return len(self.cohorts) - (SURVEY in self.cohorts)

@@ -338,7 +338,7 @@ class Engine:
             if not isinstance(node, Aggregator):
                 continue
             mine = self.directory.parent(child) == address
-            if mine or any(t.child == child for t in node.state.tickets.values()):
+            if mine or child in node.state.tickets:
                 self._queue.append((address, ChildLeft(child)))
             if mine:
                 self._queue.append((address, ChildJoined(child)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.policies import Assignment, Merge, Pace
@@ -27,6 +28,8 @@ class Asynchronous(Pace, kind="asynchronous"):
 
     Which version of the model each child works on is remembered (``view.memory["given"]``).
     """
+
+    solo: ClassVar[bool] = True
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Return every child alone."""

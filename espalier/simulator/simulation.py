@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from espalier.core.address import Address, host_of
+from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.codec import refs_in
 from espalier.core.device import Device
 from espalier.core.errors import ProtocolError
@@ -112,6 +112,8 @@ class Simulation:
         #: why the run ended before it had reached its limits ("": it has not)
         self.stalled = ""
         self.nodes: dict[Address, Node] = {}
+        #: of the nodes so far: how many levels of roles they have, and whether one wants to know who is gone
+        self.levels, self.watched = 1, False
         self.served: dict[Address, dict[str, Ref]] = {}
         self.closed: dict[Address, int] = {}
         self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
@@ -187,7 +189,7 @@ class Simulation:
 
     def died(self, host: int, forgets: bool) -> None:
         """A host is gone: a device forgets its order, a server that forgets loses its state."""
-        for address in [a for a in self.nodes if host_of(a) == host]:
+        for address in [a for level in range(self.levels) if (a := role(host, level)) in self.nodes]:
             node = self.nodes[address]
             if isinstance(node, Device):
                 node.state.order, node.state.waiting = None, []
@@ -240,6 +242,8 @@ class Simulation:
         if found is None:
             found = self._make(address)
             self.nodes[address] = found
+            self.levels = max(self.levels, 1 + level_of(address))
+            self.watched = self.watched or hasattr(found, "watches")
         return found
 
     def _make(self, address: Address) -> Node:

@@ -279,7 +279,9 @@ class Weather:
 
     def _tell_watchers(self, host: int) -> None:
         sim = self.sim
-        # A protocol's isinstance is slow, and most nodes of a large fleet watch nobody.
+        if not sim.watched:
+            return
+        # A protocol's isinstance is slow.
         several = [(a, n) for a, n in sim.nodes.items() if hasattr(n, "watches")]
         watchers = [a for a, n in several if isinstance(n, Watcher) and n.watches(host)]
         for address in sorted(watchers):

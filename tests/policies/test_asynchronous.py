@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,12 @@ from espalier.core.messages import Deadline, Record, SetDeadline, Started
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
+from espalier.experiment import Entry, Experiment
 from espalier.policies.asynchronous import Asynchronous, Mixing, mixing_rate
 from espalier.policies.staleness_control import Climbing, StalenessControl, climb
+from espalier.simulator.runner import Runner
+from espalier.simulator.simulation import Simulation
+from espalier.testing import BASE
 from tests.core.fakes import SmallFleet, answer, orders
 
 CLOUD = 20
@@ -147,3 +152,42 @@ def test_a_control_sees_every_arrival() -> None:
     run.report(11, 1.0)
     assert seen == [(10, 0, True), (11, 1, False)]
     assert StalenessControl().limit(None) == math.inf  # type: ignore[arg-type]
+
+
+FLAT = {"name": "fedavg", "root": {"pace": {"kind": "asynchronous"}, "merge": {"kind": "mixing"}}}
+CHURN = {**BASE["world"], "churn": {"kind": "two_state", "working": 0.7, "mean_stay": 20}}
+
+
+def ran(method: dict[str, Any], **changes: Any) -> Simulation:
+    table = {**BASE, "partition": {"kind": "iid"}, "record": {"checkpoint_seconds": None}, **changes}
+    runner = Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+    runner.run()
+    return runner.simulation
+
+
+def test_a_report_costs_no_look_at_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of devices may report to one cloud: its cohorts are listed once per round of theirs, not per report."""
+    looks: list[float] = []
+    cohorts = Asynchronous.cohorts
+
+    def counted(pace: Asynchronous, view: View) -> Mapping[str, Sequence[int]]:
+        looks.append(view.now)
+        return cohorts(pace, view)
+
+    monkeypatch.setattr(Asynchronous, "cohorts", counted)
+    simulation = ran(FLAT, fleet={"devices": 40, "edges": 1}, stop={"rounds": 3})
+    assert simulation.jobs.sum() > 100
+    assert len(looks) <= 5
+
+
+@pytest.mark.parametrize(
+    "method", [FLAT, {"name": "hiflash"}, {"name": "fedat"}, {"name": "flhc", "after": 2, "every": 2}]
+)
+def test_rounds_are_counted_of_those_who_are_there(method: dict[str, Any]) -> None:
+    simulation = ran(method, fleet={"devices": 20, "edges": 4}, world=CHURN, stop={"rounds": 8})
+    assert simulation.recorder.connection.execute("SELECT count(*) FROM events WHERE kind = 'gone'").fetchone()[0] > 5
+    for node in simulation.nodes.values():
+        if isinstance(node, Aggregator):
+            assert node.state.turns == sum(c.round for c in node.state.cohorts.values())
+            for child, out in node.state.tickets.items():
+                assert out and simulation.fleet.parent(child) == node.me

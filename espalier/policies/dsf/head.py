@@ -18,7 +18,7 @@ from espalier.core.messages import (
     Serve,
     Word,
 )
-from espalier.core.rounds import AggregatorState, Cohort
+from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
 from espalier.policies.frequency import Timed
@@ -48,13 +48,13 @@ class Head(Aggregator):
             case ChildJoined(child=child):
                 # A new pair begins anew, also if this host was away when the child left it.
                 self.rules.pace.forget(self.state.memory, child)
-                self.state.tickets = {n: t for n, t in self.state.tickets.items() if t.child != child}
+                self.state.tickets.pop(child, None)
         return super().on(event, now)
 
     def _notice(self, report: Report, now: float) -> None:
         """Let the pace know of a report that comes too late (it is dropped, but says how long its child took)."""
-        ticket, pace = self.state.tickets.get(report.order), self.rules.pace
-        if ticket is None or ticket.child != report.sender or not report.models or not isinstance(pace, Timed):
+        ticket, pace = self.state.tickets.get(report.sender, {}).get(report.order), self.rules.pace
+        if ticket is None or not report.models or not isinstance(pace, Timed):
             return
         cohort = self.state.cohorts.get(ticket.cohort)
         if cohort is not None and cohort.waiting.get(report.sender) != report.order:
@@ -66,7 +66,6 @@ class Head(Aggregator):
             return []  # it is the root already
         self.state = AggregatorState(
             models={ALL: model if model is not None else self.env.store.initial()},
-            cohorts={"": Cohort(clock)},
             rounds=clock,
             progress=clock,
             orders=self._first_order(now),
