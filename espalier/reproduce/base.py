@@ -98,16 +98,20 @@ class Results:
         """Return one figure per seed."""
         return self._values.get((row, column, measure), np.array([]))
 
-    def mean(self, row: str, column: str, measure: str) -> float:
-        """Return the mean over seeds (NaN where there is none)."""
+    def known(self, row: str, column: str, measure: str) -> np.ndarray:
+        """Return the figures of the seeds that have one (a target may never be reached)."""
         found = self.values(row, column, measure)
-        known = found[~np.isnan(found)]
+        return np.asarray(found[~np.isnan(found)])
+
+    def mean(self, row: str, column: str, measure: str) -> float:
+        """Return the mean over the seeds that have a figure (NaN where none has)."""
+        known = self.known(row, column, measure)
         return float(known.mean()) if len(known) else float("nan")
 
     def std(self, row: str, column: str, measure: str) -> float:
-        """Return the standard deviation over seeds."""
-        found = self.values(row, column, measure)
-        return float(found.std(ddof=1)) if len(found) > 1 else 0.0
+        """Return the standard deviation over the seeds that have a figure."""
+        known = self.known(row, column, measure)
+        return float(known.std(ddof=1)) if len(known) > 1 else 0.0
 
     def published(self, row: str, column: str, measure: str) -> float:
         """Return the paper's figure (NaN where it gives none)."""
@@ -115,22 +119,26 @@ class Results:
 
     def best(self, column: str, measure: str, *, published: bool = False) -> str | None:
         """Return the row with the best figure."""
-        read = self.published if published else self.mean
-        found = {r: read(r, column, measure) for r in self.rows}
-        found = {r: v for r, v in found.items() if v == v}
-        if not found:
+        found = {r: self._standing(r, column, measure, published) for r in self.rows}
+        known = {r: v for r, v in found.items() if v is not None}
+        return min(known, key=lambda r: known[r]) if known else None
+
+    def _standing(self, row: str, column: str, measure: str, published: bool) -> tuple[int, float] | None:
+        """Return what rows are ordered by, the best the least: who has figures under more seeds comes first."""
+        mean = (self.published if published else self.mean)(row, column, measure)
+        if mean != mean:
             return None
-        pick = min if self.study.measures[measure].lower else max
-        return pick(found, key=lambda r: found[r])
+        without = 0 if published else len(self.values(row, column, measure)) - len(self.known(row, column, measure))
+        return without, mean if self.study.measures[measure].lower else -mean
 
     def agreement(self, column: str, measure: str) -> float:
         """Return Kendall's tau between our order of the rows and the paper's (NaN if it cannot be said)."""
-        ours = np.array([self.mean(r, column, measure) for r in self.rows])
-        theirs = np.array([self.published(r, column, measure) for r in self.rows])
-        known = ~np.isnan(ours) & ~np.isnan(theirs)
-        if known.sum() < 3:
+        pairs = [tuple(self._standing(r, column, measure, p) for p in (False, True)) for r in self.rows]
+        known = [pair for pair in pairs if None not in pair]
+        if len(known) < 3:
             return float("nan")
-        return float(kendalltau(ours[known], theirs[known]).statistic)
+        ours, theirs = ([sorted(set(side)).index(one) for one in side] for side in zip(*known, strict=True))
+        return float(kendalltau(ours, theirs).statistic)
 
     def words(self) -> list[str]:
         """Say where the orders agree and where they do not, then the study's own comment."""

@@ -18,8 +18,9 @@ def _ours(results: Results, row: str, column: str, measure: str) -> str:
     mean = results.mean(row, column, measure)
     if mean != mean:
         return "–"
-    many = len(results.values(row, column, measure)) > 1
-    return f"{mean:.{digits}f}" + (f" ± {results.std(row, column, measure):.{digits}f}" if many else "")
+    seeds, known = len(results.values(row, column, measure)), len(results.known(row, column, measure))
+    spread = f" ± {results.std(row, column, measure):.{digits}f}" if known > 1 else ""
+    return f"{mean:.{digits}f}{spread}" + (f" [{known} of {seeds} seeds]" if known < seeds else "")
 
 
 def _theirs(results: Results, row: str, column: str, measure: str) -> str:

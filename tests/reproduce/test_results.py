@@ -1,0 +1,45 @@
+"""A study's figures: means, spreads, orders, and seeds under which a target is never reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from espalier.reproduce.base import Measure, Results, Study
+from espalier.reproduce.tables import markdown
+
+NEVER = float("nan")
+
+
+def results(ours: dict[str, list[float]], published: dict[str, float], *, lower: bool = True) -> Results:
+    study = Study(
+        name="made/up",
+        title="a table",
+        cells=lambda scale: [],
+        measures={"time": Measure("time (s)", lambda run: float(run), lower=lower, digits=1)},  # type: ignore[arg-type]
+        published={row: {"here": {"time": value}} for row, value in published.items()},
+    )
+    runs: dict[tuple[str, str], Any] = {(row, "here"): values for row, values in ours.items()}
+    return Results(study, "smoke", runs)
+
+
+def test_a_seed_without_a_figure_is_told_and_ranks_behind() -> None:
+    """B reached the target sooner, but under one seed of three."""
+    found = results({"A": [30.0, 34.0, 38.0], "B": [NEVER, 10.0, NEVER], "C": [NEVER] * 3}, {"A": 1, "B": 2, "C": 3})
+    text = markdown(found, "a command")
+    assert "| A | **34.0 ± 4.0** (1.0) |" in text
+    assert "| B | 10.0 [1 of 3 seeds] (2.0) |" in text
+    assert "| C | – (3.0) |" in text
+    assert "nan" not in text
+    assert found.best("here", "time") == "A"
+
+
+@pytest.mark.parametrize(("lower", "best", "tau"), [(True, "A", 1.0), (False, "C", 1.0)])
+def test_orders(lower: bool, best: str, tau: float) -> None:
+    found = results({"A": [1.0], "B": [2.0], "C": [3.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
+    assert found.best("here", "time") == best == found.best("here", "time", published=True)
+    assert found.agreement("here", "time") == pytest.approx(tau)
+    swapped = results({"A": [1.0], "B": [3.0], "C": [2.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
+    assert swapped.agreement("here", "time") == pytest.approx(1 / 3)
+    assert results({"A": [1.0], "B": [2.0]}, {}).agreement("here", "time") != 0  # not a number: nothing to compare with
