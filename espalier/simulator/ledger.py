@@ -28,6 +28,9 @@ from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.addition import Part, Running
 
+#: terms that must be there before a sum of so many or more is begun
+WORTH = 3
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,12 @@ class Ledger:
 
         def advance(name: int, recipe: Sum) -> Tensor | None:
             """Add to a sum all terms that are there, in order; return it once none is missing."""
-            at = running.setdefault(name, Running(self.spec, len(recipe.terms)))
+            if name not in running:
+                # A sum in the making is as large as two models: with fewer terms at hand it is not begun.
+                if not all(int(r) in self._values or int(r) in handed for _, r in recipe.terms[:WORTH]):
+                    return None
+                running[name] = Running(self.spec, len(recipe.terms))
+            at = running[name]
             while at.next < len(recipe.terms):
                 coefficient, ref = recipe.terms[at.next]
                 there, away = self._values.get(int(ref)), handed.get(int(ref))

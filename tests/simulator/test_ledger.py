@@ -13,6 +13,7 @@ from espalier.core.codec import pack, unpack
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
+from espalier.simulator.addition import Running
 from espalier.simulator.ledger import Job, Ledger, Outcome
 
 SPEC = ParamSpec.of(nn.Linear(2, 1, bias=False))
@@ -80,6 +81,35 @@ def test_merging_streams() -> None:
     bench.held = [total]
     assert bench.ledger.vector(total)[0] == pytest.approx(sum(range(1, 501)) / 500)
     assert bench.most <= 3
+
+
+def test_a_chain_of_mixtures_holds_models_not_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many devices under one asynchronous cloud: each version waits for the one before, as a model (float32)."""
+    alive: set[int] = set()
+    most: list[int] = []
+
+    class Counted(Running):
+        def __init__(self, spec: ParamSpec, terms: int) -> None:
+            super().__init__(spec, terms)
+            alive.add(id(self))
+            most.append(len(alive))
+
+        def result(self, fallback: Tensor | None) -> Tensor:
+            alive.discard(id(self))
+            return super().result(fallback)
+
+    monkeypatch.setattr("espalier.simulator.ledger.Running", Counted)
+    bench = Bench()
+    start = version = bench.ledger.initial()
+    trained = [bench.train(d, start) for d in range(20)]
+    for model in reversed(trained):  # who was ordered last reports first
+        version = bench.ledger.combine([(0.5, version), (0.5, model)])
+    # 0.5 v + 0.5 (d + 1) for d = 19 … 0
+    expected = 0.0
+    for device in range(19, -1, -1):
+        expected = 0.5 * expected + 0.5 * (device + 1)
+    assert bench.ledger.vector(version).tolist() == pytest.approx([expected, expected])
+    assert len(most) == 20 and max(most) == 1
 
 
 def test_a_model_that_is_not_finite_is_left_out() -> None:
