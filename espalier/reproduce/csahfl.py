@@ -86,10 +86,8 @@ def parts(results: Results) -> list[str]:
         published = [
             results.published("CSAHFL", c, "accuracy") - results.published(row, c, "accuracy") for c in results.columns
         ]
-        out.append(
-            f"{row}: the whole is {_mean(gaps):+.2f} points better on average over the settings (published "
-            f"{_mean(published):+.2f})."
-        )
+        ours, theirs = (f"{abs(m):.2f} points {'better' if m >= 0 else 'worse'}" for m in map(_mean, (gaps, published)))
+        out.append(f"{row}: the whole is {ours} on average over the settings (published: {theirs}).")
     return out
 
 
