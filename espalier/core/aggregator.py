@@ -419,11 +419,10 @@ class Aggregator:
         state.idle.discard(child)
         self.rules.pace.forget(state.memory, child)
         state.tickets.pop(child, None)
-        if self.rules.pace.solo and state.order is None:
-            if str(child) in state.cohorts:
-                state.end(str(child))
-            return []
-        for key, cohort in list(state.cohorts.items()):
+        solo = self.rules.pace.solo and state.order is None
+        if solo and str(child) in state.cohorts:
+            state.end(str(child))
+        for key, cohort in () if solo else list(state.cohorts.items()):
             if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
                 actions += self._maybe_close(key, now)
         root = state.order is None and bool(state.models)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from espalier.core.aggregator import Aggregator
-from espalier.core.messages import Deadline, Record, SetDeadline, Started
+from espalier.core.messages import ChildLeft, Deadline, Record, SetDeadline, Started
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -191,3 +191,15 @@ def test_rounds_are_counted_of_those_who_are_there(method: dict[str, Any]) -> No
             assert node.state.turns == sum(c.round for c in node.state.cohorts.values())
             for child, out in node.state.tickets.items():
                 assert out and simulation.fleet.parent(child) == node.me
+
+
+def test_children_that_meet_do_not_wait_for_who_is_gone() -> None:
+    fleet = SmallFleet({10: CLOUD, 11: CLOUD})
+    root = Aggregator(CLOUD, Rules(pace=Asynchronous(1, meet=1), merge=Mixing(1.0, 0.0)), fleet)
+    out = orders(root.on(Started(), 0.0))
+    # 10 has reported and waits for 11, which leaves: 10 goes on.
+    root.on(answer(out[10], fleet.store.number(3.0), 1, 1.0), 1.0)
+    assert orders(root.on(Deadline("meet", 1), 1.0)) == {}
+    fleet.parents.pop(11)
+    (again,) = [a for a in root.on(ChildLeft(11), 2.0) if isinstance(a, SetDeadline)]
+    assert orders(root.on(Deadline(again.key, again.number), 2.0)).keys() == {10}
