@@ -27,7 +27,7 @@ class Size:
 
 SIZES: Mapping[Scale, Size] = {
     "smoke": Size(25, 0.4, None, 2, (0,)),
-    "small": Size(25, 0.4, 300, 20, (0,)),
+    "small": Size(25, 0.4, 300, 16, (0,)),
     "full": Size(200, 0.25, None, 50, (0, 1, 2)),
 }
 EDGES, EDGE_ROUNDS = 5, 3
@@ -55,7 +55,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 NOTES = (
     "full: 200 devices at 5 edges, 10 of 40 per edge and round, 50 cloud rounds of 3 edge rounds, 10 epochs of batches "
     "of 10, SGD 0.01, 3 seeds. The paper names no model; the LeNet is our choice.",
-    "small: Fashion-MNIST only, 25 devices of 300 samples (as in the full fleet), 2 of 5 per edge and round, 20 "
+    "small: Fashion-MNIST only, 25 devices of 300 samples (as in the full fleet), 2 of 5 per edge and round, 16 "
     "cloud rounds, 1 seed.",
     "smoke: digits, a small MLP, 25 devices, 2 cloud rounds: shows that it runs, nothing more.",
     "Synchronous methods run r_e · r_c edge rounds (FedAVG as many cloud rounds); FedAT, HiFlash and FedUC stop at the "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group
@@ -58,14 +59,27 @@ def terminal(results: Results) -> Group:
 
 
 def markdown(results: Results, command: str) -> str:
-    """Return the result as a section of a Markdown document."""
+    """Return the result as a section of a Markdown document: a table per measure, or one where there is one column."""
     study = results.study
     lines = [f"### {study.name}: {study.title}", ""]
     lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s) · ours, published in brackets", ""]
-    heads = _heads(results)
-    one = len(study.measures) == 1
-    titles = [c if one else f"{c}: {study.measures[m].title}" for c, m in heads]
-    lines += ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
+    if len(results.columns) == 1:
+        column = results.columns[0]
+        titles = [f"{column}: {m.title}" for m in study.measures.values()]
+        lines += [*_table(results, titles, _heads(results)), ""]
+    else:
+        for name, measure in study.measures.items():
+            lines += [f"{measure.title}:", ""]
+            lines += [*_table(results, results.columns, [(c, name) for c in results.columns]), ""]
+    lines += [f"- {w}" for w in results.words()]
+    if study.notes:
+        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines of one table: a column for each of ``heads`` (column of the study, measure)."""
+    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
     for row in results.rows:
         cells = []
         for column, measure in heads:
@@ -76,12 +90,7 @@ def markdown(results: Results, command: str) -> str:
     agreement = [results.agreement(c, m) for c, m in heads]
     if any(a == a for a in agreement):
         lines.append("| *order, Kendall τ* | " + " | ".join("–" if a != a else f"{a:+.2f}" for a in agreement) + " |")
-    if one:
-        lines += ["", f"Figures: {next(iter(study.measures.values())).title}."]
-    lines += ["", *(f"- {w}" for w in results.words())]
-    if study.notes:
-        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def plain(results: Results) -> dict[str, Any]:

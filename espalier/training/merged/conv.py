@@ -9,6 +9,7 @@ leave the cache before they are used.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +182,7 @@ def rule(
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x, *slots, how, False).flatten(0, 1)
-    kernel = _Columns if groups == 1 and _small(x, weight) else _Conv
+    kernel = _Columns if groups == 1 and _small(x, weight, how) else _Conv
     return kernel.call(merge.tick, x, *slots, how).flatten(0, 1)
 
 
@@ -209,9 +210,10 @@ def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:
     )
 
 
-def _small(x: Tensor, weight: Stacked) -> bool:
+def _small(x: Tensor, weight: Stacked, how: _Geometry) -> bool:
     """Whether one client's products are so few that a library call would mostly be overhead."""
-    return x[0].numel() // x.shape[2] * weight.numel() <= _FEW_PRODUCTS
+    places = x[0].numel() // x.shape[2] // math.prod(how.stride)
+    return places * weight.numel() <= _FEW_PRODUCTS
 
 
 def _geometry(weight: Stacked, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry | None:
