@@ -13,6 +13,9 @@ from rich.table import Table
 
 from espalier.reproduce.base import Results
 
+BROAD = 8
+"""Columns up to which a Markdown table is upright."""
+
 
 def _ours(results: Results, row: str, column: str, measure: str) -> str:
     digits = results.study.measures[measure].digits
@@ -25,8 +28,11 @@ def _ours(results: Results, row: str, column: str, measure: str) -> str:
 
 
 def _theirs(results: Results, row: str, column: str, measure: str) -> str:
+    """Return the published figure in brackets; nothing where the study has none at all."""
+    if not results.study.published:
+        return ""
     value = results.published(row, column, measure)
-    return "–" if value != value else f"{value:.{results.study.measures[measure].digits}f}"
+    return " (–)" if value != value else f" ({value:.{results.study.measures[measure].digits}f})"
 
 
 def _heads(results: Results) -> list[tuple[str, str]]:
@@ -43,7 +49,8 @@ def terminal(results: Results) -> Group:
     study = results.study
     out = []
     for name, measure in study.measures.items():
-        title = f"{study.name} at scale {results.scale}: {measure.title}; ours (published), {_seeds(results)} seed(s)"
+        whose = "; ours (published)" if study.published else ""
+        title = f"{study.name} at scale {results.scale}: {measure.title}{whose}, {_seeds(results)} seed(s)"
         table = Table(title=title)
         table.add_column("")
         for column in results.columns:
@@ -51,7 +58,7 @@ def terminal(results: Results) -> Group:
         for row in results.rows:
             cells = [row]
             for column in results.columns:
-                text = f"{_ours(results, row, column, name)} ({_theirs(results, row, column, name)})"
+                text = _ours(results, row, column, name) + _theirs(results, row, column, name)
                 cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
             table.add_row(*cells)
         out.append(table)
@@ -62,7 +69,8 @@ def markdown(results: Results, command: str) -> str:
     """Return the result as a section of a Markdown document: a table per measure, or one where there is one column."""
     study = results.study
     lines = [f"### {study.name}: {study.title}", ""]
-    lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s) · ours, published in brackets", ""]
+    whose = " · ours, published in brackets" if study.published else ""
+    lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s){whose}", ""]
     if len(results.columns) == 1:
         column = results.columns[0]
         titles = [f"{column}: {m.title}" for m in study.measures.values()]
@@ -78,19 +86,25 @@ def markdown(results: Results, command: str) -> str:
 
 
 def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the lines of one table: a column for each of ``heads`` (column of the study, measure)."""
-    lines = ["| | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
+    """Return the lines of one table: a column for each of ``heads`` (column of the study, measure).
+
+    A table with many columns lies on its side.
+    """
+    grid = [["", *titles]]
     for row in results.rows:
         cells = []
         for column, measure in heads:
             mine = _ours(results, row, column, measure)
             mine = f"**{mine}**" if results.best(column, measure) == row else mine
-            cells.append(f"{mine} ({_theirs(results, row, column, measure)})")
-        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+            cells.append(mine + _theirs(results, row, column, measure))
+        grid.append([row, *cells])
     agreement = [results.agreement(c, m) for c, m in heads]
     if any(a == a for a in agreement):
-        lines.append("| *order, Kendall τ* | " + " | ".join("–" if a != a else f"{a:+.2f}" for a in agreement) + " |")
-    return lines
+        grid.append(["*order, Kendall τ*", *("–" if a != a else f"{a:+.2f}" for a in agreement)])
+    if len(titles) > BROAD:
+        grid = [list(line) for line in zip(*grid, strict=True)]
+    lines = ["| " + " | ".join(line) + " |" for line in grid]
+    return [lines[0], "| --- |" + " ---: |" * (len(grid[0]) - 1), *lines[1:]]
 
 
 def plain(results: Results) -> dict[str, Any]:

@@ -43,3 +43,28 @@ def test_orders(lower: bool, best: str, tau: float) -> None:
     swapped = results({"A": [1.0], "B": [3.0], "C": [2.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
     assert swapped.agreement("here", "time") == pytest.approx(1 / 3)
     assert results({"A": [1.0], "B": [2.0]}, {}).agreement("here", "time") != 0  # not a number: nothing to compare with
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9])
+def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(columns: int) -> None:
+    study = Study(
+        name="made/up",
+        title="a table",
+        cells=lambda scale: [],
+        measures={
+            "one": Measure("first", lambda run: float(run), digits=0),  # type: ignore[arg-type]
+            "two": Measure("second", lambda run: 2 * float(run), digits=0),  # type: ignore[arg-type]
+        },
+    )
+    runs: dict[tuple[str, str], Any] = {(r, f"c{c}"): [c + 1 + 10 * (r == "B")] for r in "AB" for c in range(columns)}
+    lines = markdown(Results(study, "smoke", runs), "a command").splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    if columns == 1:
+        assert rows == ["|  | c0: first | c0: second |", "| A | 1 | 2 |", "| B | **11** | **22** |"]
+    elif columns == 2:
+        assert ["first:" in lines, "second:" in lines] == [True, True]
+        assert rows[:3] == ["|  | c0 | c1 |", "| A | 1 | 2 |", "| B | **11** | **12** |"]
+        assert rows[5] == "| B | **22** | **24** |"
+    else:
+        assert rows[:2] == ["|  | A | B |", "| c0 | 1 | **11** |"]
+        assert len(rows) == 2 * (1 + columns)
