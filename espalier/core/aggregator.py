@@ -422,7 +422,8 @@ class Aggregator:
         solo = self.rules.pace.solo and state.order is None
         if solo and str(child) in state.cohorts:
             state.end(str(child))
-        for key, cohort in () if solo else list(state.cohorts.items()):
+        for key in [SURVEY] if solo else list(state.cohorts):  # of the others only a survey can have waited for it
+            cohort = state.cohorts.get(key, Cohort())
             if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
                 actions += self._maybe_close(key, now)
         root = state.order is None and bool(state.models)

@@ -128,14 +128,12 @@ def late_updates(target: Target) -> None:
 
 
 def join_and_leave(target: Target) -> None:
-    """Devices come and go, announced and silently: the run goes on."""
-    for silent in (False, True):
-        churn = (
-            {"kind": "failures", "rate": 0.02, "restart": 15.0}
-            if silent
-            else {"kind": "two_state", "working": 0.7, "mean_stay": 20}
-        )
-        world = {**BASE["world"], "churn": churn}
+    """Devices come and go, announced and silently, also while messages are under way to them: the run goes on."""
+    announced = {"kind": "two_state", "working": 0.7, "mean_stay": 20}
+    silent = {"kind": "failures", "rate": 0.02, "restart": 15.0}
+    moving = {"mobility": {"kind": "markov", "stay": 0.7}, "links": {"kind": "uniform", "latency": 0.5}}
+    for churn, more in ((announced, {}), (silent, {}), (announced, moving)):
+        world = {**BASE["world"], "churn": churn, **more}
         _ended_well(_run(target, world=world), BASE["stop"]["rounds"])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import ChildLeft, Deadline, Record, SetDeadline, Started
-from espalier.core.policies import Rules
+from espalier.core.policies import Rules, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.experiment import Entry, Experiment
@@ -203,3 +203,28 @@ def test_children_that_meet_do_not_wait_for_who_is_gone() -> None:
     fleet.parents.pop(11)
     (again,) = [a for a in root.on(ChildLeft(11), 2.0) if isinstance(a, SetDeadline)]
     assert orders(root.on(Deadline(again.key, again.number), 2.0)).keys() == {10}
+
+
+def test_a_survey_does_not_wait_for_who_is_gone() -> None:
+    """A cloud of asynchronous edges asks devices, which are nobody's cohort there."""
+
+    @dataclass(frozen=True)
+    class Asking(Structure):
+        def survey(self, view: View) -> Survey | None:
+            return Survey("size") if view.round == 0 else None
+
+    fleet = SmallFleet({0: 10, 1: 10, 10: CLOUD})
+    root = Aggregator(CLOUD, Rules(pace=Asynchronous(1), merge=Mixing(1.0, 0.0), structure=Asking()), fleet)
+    asked = orders(root.on(Started(), 0.0))
+    assert asked.keys() == {0, 1}
+    assert root.on(answer(asked[0], None, 0, 1.0, stats={"size": 1}), 1.0) == []
+    fleet.parents.pop(1)
+    assert orders(root.on(ChildLeft(1), 2.0)).keys() == {10}
+
+
+@pytest.mark.parametrize("name", ["hiflash", "feduc"])
+def test_devices_that_leave_while_they_are_asked_stop_nobody(name: str) -> None:
+    churn = {"kind": "two_state", "working": 0.5, "mean_stay": 4}
+    world = {**BASE["world"], "churn": churn, "links": {"kind": "uniform", "latency": 0.5}}
+    simulation = ran({"name": name, "reach": "all"}, fleet={"devices": 20, "edges": 4}, world=world, stop={"rounds": 5})
+    assert simulation.round == 5
