@@ -166,6 +166,16 @@ def last(run: Run, name: str) -> float:
     return float(rows[0][0]) if rows else float("nan")
 
 
+def tail(run: Run, name: str, over: int = 5) -> float:
+    """Return the mean of a metric's last evaluations (NaN if there is none)."""
+    rows = run.query(
+        "SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND round > 0 ORDER BY rowid DESC LIMIT ?",
+        name,
+        over,
+    )
+    return float(np.mean([r[0] for r in rows])) if rows else float("nan")
+
+
 def reached(run: Run, target: float, name: str) -> float:
     """Return the virtual time at which a metric first was as good as a target (NaN: never)."""
     found = run.time_to(target, name)

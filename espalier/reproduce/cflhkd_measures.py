@@ -12,19 +12,9 @@ from safetensors.torch import load_file
 from espalier.record.convergence import convergence_time
 from espalier.record.drift import shocks
 from espalier.record.run import Run
-from espalier.reproduce.base import last
+from espalier.reproduce.base import last, tail
 
 NAN = float("nan")
-
-
-def tail(run: Run, name: str, over: int = 5) -> float:
-    """Return the mean of a metric's last evaluations (NaN if there is none)."""
-    rows = run.query(
-        "SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND round > 0 ORDER BY rowid DESC LIMIT ?",
-        name,
-        over,
-    )
-    return float(np.mean([r[0] for r in rows])) if rows else NAN
 
 
 def score(run: Run) -> str:

@@ -28,8 +28,8 @@ def _ours(results: Results, row: str, column: str, measure: str) -> str:
 
 
 def _theirs(results: Results, row: str, column: str, measure: str) -> str:
-    """Return the published figure in brackets; nothing where the study has none at all."""
-    if not results.study.published:
+    """Return the published figure in brackets; nothing where there is none of this measure at all."""
+    if not any(measure in figures for columns in results.study.published.values() for figures in columns.values()):
         return ""
     value = results.published(row, column, measure)
     return " (–)" if value != value else f" ({value:.{results.study.measures[measure].digits}f})"
