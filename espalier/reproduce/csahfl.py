@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from espalier.record.run import Run
 from espalier.reproduce.base import (
     Cell,
@@ -45,6 +47,12 @@ EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (50, 65
 def accuracy(run: Run) -> float:
     """Return the devices' mean accuracy at the end, in percent."""
     return 100 * last(run, "acc_device")
+
+
+def swing(run: Run) -> float:
+    """Return by how much the accuracy changes from one evaluation to the next, mean of the last eight, in points."""
+    curve = run.frame()["acc_device"].dropna().to_numpy()[-9:]
+    return 100 * float(np.abs(np.diff(curve)).mean())
 
 
 def targets(run: Run) -> tuple[float, float]:
@@ -248,7 +256,7 @@ register(
         cells=lambda scale: comparison(scale, (FASHION,)),
         measures={
             "highest": Measure("highest accuracy (%)", lambda run: 100 * best(run, "acc_device")),
-            "late": LATE,
+            "swing": Measure("mean change from round to round, of the last eight (points)", swing, lower=True),
         },
         notes=NOTES,
         curves=("acc_device", "acc_global"),

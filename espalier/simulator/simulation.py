@@ -151,8 +151,7 @@ class Simulation:
         else:
             for device in np.flatnonzero(self.fleet.alive).tolist():
                 self.queue.push(0.0, NODE, ToNode(device, Started()))
-        if self.schedule.seconds is not None:
-            self.queue.push(self.schedule.seconds, LATE, ToWorld("evaluate"))
+        self.evaluate_later()
         self.meter.measure()
 
     def step(self) -> bool:
@@ -222,6 +221,13 @@ class Simulation:
         while self.step():
             if progress is not None:
                 progress(self)
+
+    def evaluate_later(self) -> None:
+        """Plan the next evaluation, if they go by time; the end has its own, which a rounding must not double."""
+        if self.schedule.seconds is not None:
+            at, end = self.now + self.schedule.seconds, self.limits.seconds
+            if end is None or at < end * (1 - 1e-9):
+                self.queue.push(at, LATE, ToWorld("evaluate"))
 
     def stall(self, why: str) -> None:
         """End the run before it has reached its limits."""

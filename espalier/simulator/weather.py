@@ -184,9 +184,8 @@ class Weather:
                 self._drift()
             case "evaluate":
                 sim.meter.measure()
-                assert sim.schedule.seconds is not None
                 if len(sim.queue):  # else nothing will ever change again
-                    sim.queue.push(sim.now + sim.schedule.seconds, 2, ToWorld("evaluate"))
+                    sim.evaluate_later()
             case "resend":
                 if self.life(host_of(data["message"].sender)) == data["life"]:
                     sim.transport.send(data["message"], since=data["since"])

@@ -131,3 +131,11 @@ def test_label_switch_changes_data_and_test() -> None:
     assert acc[2] > 0.6
     assert acc[3] < 0.3
     assert acc[6] > acc[3] + 0.2
+
+
+@pytest.mark.parametrize(("stop", "parts"), [(20.0, 4), (5269.654583538976 / 300, 16)])
+def test_the_end_is_evaluated_once(stop: float, parts: int) -> None:
+    """Evaluations by time that meet the end, exactly or but for a rounding, are not doubled by the last one."""
+    runner = run("fedat", stop={"rounds": None, "seconds": stop}, evaluate={"seconds": stop / parts})
+    rows = runner.recorder.connection.execute("SELECT time FROM metrics WHERE name = 'acc_device' ORDER BY rowid")
+    assert [t for (t,) in rows] == pytest.approx([i * stop / parts for i in range(parts + 1)])
