@@ -50,12 +50,12 @@ DATA: Mapping[Scale, Mapping[str, Data]] = {
     "small": {
         "MNIST": Data("mnist", "lenet", {**SKEWED, "fraction": 0.2}, rounds=60, updates=3),
         "CIFAR-10": Data(
-            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.4}, devices=40, rounds=60, updates=2,
-            model_options={"width": 8},
+            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.4}, devices=40, rounds=60,
+            model_options={"width": 8, "stride": 2},
         ),
         "HAM10000": Data(
-            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60, updates=2,
-            model_options={"width": 8}, drift=PERMUTED,
+            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60,
+            model_options={"width": 8, "stride": 2}, drift=PERMUTED,
         ),
     },
     "full": {

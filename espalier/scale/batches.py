@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from espalier.core.params import ParamSpec
 from espalier.simulator.addition import FAN, nodes
-from espalier.simulator.ledger import Sum
+from espalier.simulator.recipes import Sum
 from espalier.training.chunks import size_for as chunk_size
 
 _CHUNKS = 4

@@ -17,7 +17,7 @@ from espalier.scale.cluster import connect, ray
 from espalier.scale.errands import Errands
 from espalier.scale.pool import Pool
 from espalier.scale.worker import Answer, Holding, Order, Seat, received, tensor
-from espalier.simulator.ledger import Handed, Job, Outcome, Sum
+from espalier.simulator.recipes import Handed, Job, Outcome, Sum
 from espalier.simulator.task import Task
 from espalier.simulator.views import Views
 from espalier.training.trainer import FallbackWarning

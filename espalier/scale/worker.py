@@ -23,7 +23,7 @@ from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.scale.batches import Batch, Node
 from espalier.simulator.addition import Part, Running, fit
-from espalier.simulator.ledger import Job, Outcome
+from espalier.simulator.recipes import Job, Outcome
 from espalier.simulator.task import Task, Training
 from espalier.simulator.views import Look, Views
 from espalier.training.native import kernels

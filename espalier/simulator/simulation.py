@@ -47,12 +47,13 @@ from espalier.record.database import Recorder
 from espalier.simulator.distil import Distiller
 from espalier.simulator.fleet import Fleet
 from espalier.simulator.gradients import gradients
-from espalier.simulator.ledger import Job, Ledger
+from espalier.simulator.ledger import Ledger
 from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.measure import Meter
 from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
+from espalier.simulator.recipes import Job
 from espalier.simulator.tampering import Tampering
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport

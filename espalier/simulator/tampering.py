@@ -28,7 +28,7 @@ from espalier.policies.attacks import (
     scaled_noise,
     sign_flip,
 )
-from espalier.simulator.ledger import Compute, Job, Outcome
+from espalier.simulator.recipes import Compute, Job, Outcome
 from espalier.world.attackers import (
     Broken,
     FalseHistogram,

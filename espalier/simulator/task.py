@@ -15,7 +15,7 @@ from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.policies.privacy import privatise
-from espalier.simulator.ledger import Compute, Job, Outcome
+from espalier.simulator.recipes import Compute, Job, Outcome
 from espalier.simulator.views import Views
 from espalier.training.evaluate import Evaluator
 from espalier.training.trainer import Trainer

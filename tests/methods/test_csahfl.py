@@ -17,7 +17,8 @@ from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.experiment import Entry, Experiment
 from espalier.policies.semi_async import Discounted, GroupModels, SemiAsync
-from espalier.simulator.ledger import Job, Ledger
+from espalier.simulator.ledger import Ledger
+from espalier.simulator.recipes import Job
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 from tests.core.fakes import SmallFleet, answer, orders

@@ -7,7 +7,7 @@ from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.scale.batches import Batch, cut, size_for
 from espalier.simulator.addition import nodes
-from espalier.simulator.ledger import Sum
+from espalier.simulator.recipes import Sum
 from espalier.training.models import build
 
 

@@ -22,7 +22,7 @@ from espalier.record.database import Recorder
 from espalier.scale import cluster as reaching
 from espalier.scale.backend import Ray
 from espalier.scale.computer import RayComputer
-from espalier.simulator.ledger import Job
+from espalier.simulator.recipes import Job
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Task

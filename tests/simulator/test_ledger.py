@@ -14,7 +14,8 @@ from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.addition import Running
-from espalier.simulator.ledger import Job, Ledger, Outcome
+from espalier.simulator.ledger import Ledger
+from espalier.simulator.recipes import Job, Outcome
 
 SPEC = ParamSpec.of(nn.Linear(2, 1, bias=False))
 

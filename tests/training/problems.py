@@ -74,6 +74,7 @@ CASES = [
     Case("lstm", (6,), 5, options={"vocabulary": 11, "embedding": 5, "hidden": 7}),
     Case("transformer", (6,), 5, options={"vocabulary": 11, "size": 12, "heads": 3, "dropout": 0.0}),
     Case("resnet_small", (3, 8, 8), 5, options={"width": 4}),
+    Case("resnet_small", (3, 16, 16), 5, options={"width": 4, "stride": 2}),
     Case("resnet18", (1, 4, 4), 5, heavy=True),
     Case("squeezenet", (1, 16, 16), 5, options={"dropout": 0.0}, heavy=True),
     Case("unet", (1, 8, 8), 3, "segmentation", {"width": 4, "depth": 2}),

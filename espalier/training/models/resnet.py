@@ -32,14 +32,18 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """A stem, stages of blocks that halve the image, the mean over it, a linear layer."""
 
-    def __init__(self, channels: int, classes: int, widths: Sequence[int], depth: int, *, large: bool) -> None:
+    def __init__(
+        self, channels: int, classes: int, widths: Sequence[int], depth: int, *, large: bool = False, stride: int = 1
+    ) -> None:
         super().__init__()
         if large:
             self.stem: nn.Module = nn.Sequential(
                 nn.Conv2d(channels, widths[0], 7, 2, 3, bias=False), _norm(widths[0]), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
             )
         else:
-            self.stem = nn.Sequential(nn.Conv2d(channels, widths[0], 3, 1, 1, bias=False), _norm(widths[0]), nn.ReLU())
+            self.stem = nn.Sequential(
+                nn.Conv2d(channels, widths[0], 3, stride, 1, bias=False), _norm(widths[0]), nn.ReLU()
+            )
         blocks: list[nn.Module] = []
         before = widths[0]
         for stage, width in enumerate(widths):
@@ -61,12 +65,16 @@ def resnet18(*, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     return ResNet(channels, n_classes, (64, 128, 256, 512), 2, large=side >= 64)
 
 
-def resnet_small(*, input_shape: tuple[int, ...], n_classes: int, width: int = 16) -> nn.Module:
-    """ResNet-8: three blocks of ``width``, twice and four times as many channels."""
+def resnet_small(*, input_shape: tuple[int, ...], n_classes: int, width: int = 16, stride: int = 1) -> nn.Module:
+    """ResNet-8: three blocks of ``width``, twice and four times as many channels.
+
+    A ``stride`` of 2 halves the image at the stem, which leaves a quarter of the work.
+    """
     channels, _ = _image(input_shape)
-    if width < 1:
-        raise ConfigError(f"model.width is {width}; a positive number of channels is accepted.")
-    return ResNet(channels, n_classes, (width, 2 * width, 4 * width), 1, large=False)
+    for name, value in (("width", width), ("stride", stride)):
+        if value < 1:
+            raise ConfigError(f"model.{name} is {value}; a positive number is accepted.")
+    return ResNet(channels, n_classes, (width, 2 * width, 4 * width), 1, stride=stride)
 
 
 def _norm(channels: int) -> nn.Module:
