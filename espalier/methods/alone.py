@@ -1,6 +1,7 @@
 """Standalone, OnlyEdge and EdgeCloud: how far one gets without a cloud, or without personal models.
 
-Standalone (as CFLHKD's comparison uses it): every device trains a model of its own and never sends it.
+Standalone (as CFLHKD's comparison uses it): every device trains a model of its own and never sends it. In a simulation
+all devices train equally often: round t ends when the slowest has trained t times.
 OnlyEdge and EdgeCloud (as PHE-FL's comparison defines them, its section IV-A3): OnlyEdge is federated
 averaging inside every edge, the cloud only hands out the first model; EdgeCloud is HierFAVG with one edge
 round per cloud round and everybody taking part.
@@ -51,7 +52,10 @@ class HermitState:
 
 
 class Hermit:
-    """A device that trains its own model for ever, its optimiser's state included, and never sends it."""
+    """A device that trains its own model for ever, its optimiser's state included, and never sends it.
+
+    Told to start again, it goes on with the model it has.
+    """
 
     def __init__(self, me: Address, updates: int, env: Environment) -> None:
         self.me = me
@@ -89,7 +93,7 @@ class Standalone(Method, kind="standalone"):
     citation: ClassVar[str] = "the baseline without communication"
 
     def plan(self, setting: Setting) -> Plan:
-        """Devices go on alone, each at its own speed."""
+        """Devices go on alone; rounds are the slowest's."""
 
         def node(me: Address, env: Environment) -> Node | None:
             return Hermit(me, setting.updates, env) if env.is_device(me) else None

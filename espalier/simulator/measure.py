@@ -76,7 +76,7 @@ class Meter:
         initial = sim.ledger.initial()
         roots = sim.served.get(sim.fleet.tree.root, {})
         # where the root has not merged, what it serves is only what it started with
-        merged = sim.plan.clock == "root" or sim.closed.get(sim.fleet.tree.root, 0) > 0
+        merged = sim.plan.clock == "root" or sim.rounds.closed.get(sim.fleet.tree.root, 0) > 0
         model = (roots.get(ALL) if roots else initial) if merged else None
         devices = self._device_models(initial)
         edges = self._edge_models(initial)

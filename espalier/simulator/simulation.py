@@ -54,6 +54,7 @@ from espalier.simulator.measure import Meter
 from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
 from espalier.simulator.recipes import Job
+from espalier.simulator.rounds import Rounds
 from espalier.simulator.tampering import Tampering
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
@@ -108,7 +109,6 @@ class Simulation:
         self.fleet.store = self.ledger
         self.queue = Queue()
         self.now = 0.0
-        self.round = 0
         self.finished = False
         #: why the run ended before it had reached its limits ("": it has not)
         self.stalled = ""
@@ -116,7 +116,6 @@ class Simulation:
         #: of the nodes so far: how many levels of roles they have, and whether one wants to know who is gone
         self.levels, self.watched = 1, False
         self.served: dict[Address, dict[str, Ref]] = {}
-        self.closed: dict[Address, int] = {}
         self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
         self.asked = np.zeros(shape.n_devices, dtype=np.int64)
         self.revealed = np.zeros(shape.n_devices, dtype=np.int64)
@@ -124,12 +123,18 @@ class Simulation:
         self._event: Any = None
         self._held: list[ToNode] = []
         self._restarts: list[Address] = []
+        self.rounds = Rounds(self)
         self.transport = Transport(self)
         self.weather = Weather(self)
         self.meter = Meter(self)
         self.fleet.judge = self.meter.judge
         self.fleet.links, self.fleet.answers = self.weather.links, self.weather.alive
         self.fleet.pretrained = Pretraining(self).accuracy
+
+    @property
+    def round(self) -> int:
+        """Return how many rounds the run has closed."""
+        return self.rounds.done
 
     # -- running ---------------------------------------------------------------------------------------
 
@@ -161,7 +166,7 @@ class Simulation:
             return False
         if self.limits.seconds is not None and self.queue.next_time > self.limits.seconds:
             self.now = self.limits.seconds
-            self._finish()
+            self.finish()
             return False
         if not len(self.queue):
             self.stall("Nothing is going to happen any more.")
@@ -199,6 +204,7 @@ class Simulation:
                     self.served.pop(address, None)
                 else:  # what a server has served is in use elsewhere
                     self._restarts.append(address)
+        self.rounds.gone(host)
 
     def returned(self, host: int, forgets: bool) -> None:
         """A server is back, without its state if it ``forgets``: what was sent to it meanwhile arrives now."""
@@ -207,7 +213,7 @@ class Simulation:
             again.append(host)
         self._restarts = [a for a in self._restarts if host_of(a) != host]
         for address in again:
-            models, progress = self.served.get(address, {}), self.closed.get(address, 0)
+            models, progress = self.served.get(address, {}), self.rounds.closed.get(address, 0)
             self.tell(address, Started(dict(models), progress, self.weather.life(host)))
         mine = [what for what in self._held if host_of(what.node) == host]
         self._held = [what for what in self._held if host_of(what.node) != host]
@@ -234,9 +240,10 @@ class Simulation:
         """End the run before it has reached its limits."""
         self.stalled = why
         self.recorder.event(self.now, "stalled", None, {"why": why})
-        self._finish()
+        self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """End the run with a last evaluation."""
         if not self.finished:
             self.finished = True
             self.meter.measure(last=True)
@@ -289,7 +296,8 @@ class Simulation:
             case Send(message=message):
                 self.transport.send(self.tampering.outgoing(message))
             case Train():
-                self._train(address, action)
+                if not self.rounds.waits(address):
+                    self._train(address, action)
             case Measure():
                 self._measure(address, action)
             case SetDeadline(seconds=seconds, key=key, number=number):
@@ -298,7 +306,7 @@ class Simulation:
             case Serve(models=models):
                 self.served[address] = models
             case Closed(progress=progress):
-                self._closed(address, progress)
+                self.rounds.close(address, progress)
             case Arrange():
                 self._arrange(action)
             case Record(kind=kind, data=data):
@@ -346,33 +354,7 @@ class Simulation:
         if self.spans and seconds > 0:
             self.recorder.span(device, kind, self.now, self.now + seconds)
 
-    # -- rounds and the tree -----------------------------------------------------------------------------
-
-    def _closed(self, address: Address, progress: int) -> None:
-        self.closed[address] = progress
-        self.weather.round_closed(address)
-        tree = self.fleet.tree
-        if self.plan.clock == "root":
-            if address != tree.root:
-                return
-            done = progress
-        elif self.plan.clock == "edge":
-            if not self.fleet.shape.is_edge(address):
-                return  # servers between edges and cloud may have nothing to do
-            active = [a for a in tree.aggregators() if self.fleet.shape.is_edge(a) and tree.has_children(a)]
-            done = min((self.closed.get(a, 0) for a in active), default=0)
-        else:
-            if not self.fleet.is_device(address):
-                return
-            done = min((self.closed.get(a, 0) for a in self.fleet.devices()), default=0)
-        if done > self.round:
-            self.round = done
-            self.weather.new_round(done)
-            last = self.limits.rounds is not None and done >= self.limits.rounds
-            if last:
-                self._finish()
-            elif self.schedule.seconds is None and done % self.schedule.every == 0:
-                self.meter.measure()
+    # -- the tree ----------------------------------------------------------------------------------------
 
     def _arrange(self, arrange: Arrange) -> None:
         if arrange.root is not None:
@@ -441,7 +423,7 @@ class Simulation:
             "queue": self.queue.save(),
             "nodes": {a: n.state for a, n in self.nodes.items()},
             "served": self.served,
-            "closed": self.closed,
+            "closed": self.rounds.closed,
             "held": self._held,
             "restarts": self._restarts,
             "looks": self.views.looks,
@@ -454,7 +436,7 @@ class Simulation:
 
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become the simulation that :meth:`save` described."""
-        self.now, self.round, self.finished = plain["now"], plain["round"], plain["finished"]
+        self.now, self.finished = plain["now"], plain["finished"]
         self.stalled = plain.get("stalled", "")
         self.messages = plain["messages"]
         self.jobs[:], self.asked[:], self.revealed[:] = plain["jobs"], plain["asked"], plain["revealed"]
@@ -463,7 +445,8 @@ class Simulation:
         fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]
         fleet.tree.restore(plain["tree"])
         self.queue.restore(plain["queue"])
-        self.served, self.closed = plain["served"], plain["closed"]
+        self.rounds.restore(plain["round"], plain["closed"])
+        self.served = plain["served"]
         self._held, self._restarts = plain["held"], plain["restarts"]
         self.views.restore(plain["looks"])
         self.weather.restore(plain["weather"])

@@ -108,7 +108,7 @@ def test_devices_can_be_told_to_wait() -> None:
     assert events(one, "orphaned") == [(13.0, 13, {"children": 4, "by": {}})]
     assert events(one, "taken_over") == []
     assert one.simulation.now > 60  # it was gone on without them, and with them again
-    assert one.simulation.closed[13] > 1
+    assert one.simulation.rounds.closed[13] > 1
 
 
 def test_all_edges_dead_wait_for_the_first_that_is_back() -> None:
@@ -132,7 +132,7 @@ def test_edge_without_memory_goes_on_with_the_model_it_served() -> None:
     kept = run("only_edge", world=script((20.0, "edge:1", "die"), (24.0, "edge:1", "join")), rounds=12)
     scores = [float(one.simulation.meter.last["acc_edge"]) for one in (lost, kept)]
     assert abs(scores[0] - scores[1]) < 0.05
-    assert lost.simulation.closed[13] >= 12
+    assert lost.simulation.rounds.closed[13] >= 12
 
 
 # -- the cloud -----------------------------------------------------------------------------------------
