@@ -7,7 +7,7 @@ is then exact arithmetic on its own test distribution.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,34 +170,46 @@ class Meter:
     def judge(self, refs: Sequence[Ref], where: str, node: Address, what: str) -> list[float]:
         """Evaluate models on a node's own set, for a policy that needs to know."""
         sim = self.sim
-        part = sim.fleet.partition
-        host = host_of(node)
+        part, tree = sim.fleet.partition, sim.fleet.tree
+        of: Literal["train", "test"] = "train"
+        rows: dict[int | None, NDArray[np.int64]] = {}
         if where == "personal" and part.edge_tests is not None:
             # a server above edges has their sets together
-            own = [e for e in range(part.n_edges) if node in sim.fleet.tree.path(sim.fleet.edge_host(e))]
-            rows = np.unique(np.concatenate([np.empty(0, np.int64), *(part.edge_tests.personal[e] for e in own)]))
-            pool, cells = "test", sim.task.dataset.cell_test
-        elif where == "personal" and part.validation is not None:
-            held = [part.validation_rows(d) for d in sim.fleet.tree.leaves(node)]
-            rows = np.concatenate([np.empty(0, np.int64), *held])
-            pool, cells = "train", sim.task.dataset.cell_train
-        elif where == "validation" and part.validation is not None:
-            rows, pool, cells = part.validation_rows(host), "train", sim.task.dataset.cell_train
+            below = [e for e in range(part.n_edges) if node in tree.path(sim.fleet.edge_host(e))]
+            of, rows = "test", self._personal(below)
+        elif where in ("personal", "validation") and part.validation is not None:
+            rows = self._held_out(tree.leaves(node) if where == "personal" else [host_of(node)])
         elif where == "proxy":
-            data = sim.task.dataset
-            drawn = stream(sim.seed, "data", "proxy").permutation(len(data.cell_train))[:PROXY]
-            rows, pool, cells = np.sort(drawn), "train", data.cell_train
+            drawn = stream(sim.seed, "data", "proxy").permutation(len(sim.task.dataset.cell_train))[:PROXY]
+            rows = {None: np.sort(drawn)}
         elif where == "test":
-            rows, pool, cells = np.arange(len(sim.task.dataset.cell_test)), "test", sim.task.dataset.cell_test
+            of, rows = "test", {None: np.arange(len(sim.task.dataset.cell_test))}
         else:
             raise ConfigError(
                 f"Node {node} has no set {where!r}: choose a partition that holds one out "
                 "(PHE-FL's layouts hold out personal sets, partition.val_fraction a device's own)."
             )
-        if len(rows) == 0:
-            return [float("nan")] * len(refs)
-        scores: list[Score] = self.scores.on_rows(refs, rows, pool, cells)
+        scores: list[Score] = self.scores.on_rows(refs, rows, of)
         return [s.loss if what == "loss" else s.main for s in scores]
+
+    def _personal(self, edges: Sequence[int]) -> dict[int | None, NDArray[np.int64]]:
+        """Return the rows by which edges choose their models, by the look that their devices have."""
+        sim, part = self.sim, self.sim.fleet.partition
+        assert part.edge_tests is not None
+        found: dict[int | None, list[NDArray[np.int64]]] = {}
+        for (edge, look), _ in alike(part.edge.astype(np.int64), sim.weather.looks()):
+            if edge in edges:
+                found.setdefault(look, []).append(sim.views.tested(edge, part.edge_tests.personal[edge], look))
+        return {look: np.unique(np.concatenate(rows)) for look, rows in found.items()}
+
+    def _held_out(self, devices: Sequence[int]) -> dict[int | None, NDArray[np.int64]]:
+        """Return the rows that devices hold out, by the look of their data."""
+        sim = self.sim
+        found: dict[int | None, list[NDArray[np.int64]]] = {}
+        for device in devices:
+            look = sim.weather.look(device)
+            found.setdefault(look, []).append(sim.views.held_out(device, look))
+        return {look: np.concatenate(rows) for look, rows in found.items()}
 
     # -- saving ------------------------------------------------------------------------------------------
 

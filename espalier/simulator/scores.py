@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.store import Ref
 from espalier.training.evaluate import Evaluation
-from espalier.world.drift.concept import ORDINARY
+from espalier.training.work import Pool
 
 if TYPE_CHECKING:
     from espalier.simulator.simulation import Simulation
@@ -97,10 +97,10 @@ class Scores:
         looks = sim.weather.looks()
         if common is not None:
             wants(common, self._commonest())[:] = True
-        if self._by_rows and (plain := self._plain()) is not None:
-            assert part.edge_tests is not None
-            for edge, ref in edges.items():
-                wants(ref, plain)[labels[part.edge_tests.evaluation[edge]]] = True
+        if self._by_rows:
+            for (edge, look), _ in alike(part.edge.astype(np.int64), looks):
+                if (model := edges.get(edge)) is not None:
+                    wants(model, look)[labels[self._edge_rows(edge, look)]] = True
 
         def tested(ref: Ref | None, look: int, members: NDArray[np.int64]) -> None:
             if ref is not None and not (cells := wants(ref, look)).all():
@@ -119,10 +119,11 @@ class Scores:
         """Whether edges have test rows of their own, which are then judged one by one."""
         return self.kind == "classification" and self.sim.fleet.partition.edge_tests is not None
 
-    def _plain(self) -> int | None:
-        """Return the look in use under which features are as they are in the files."""
-        plain = (ORDINARY.brightness, ORDINARY.noise, ORDINARY.rotation)
-        return next((n for n in self._same_features if self.sim.views.features(n) == plain), None)
+    def _edge_rows(self, edge: int, look: int) -> NDArray[np.int64]:
+        """Return the rows of an edge's own test set under a look."""
+        tests = self.sim.fleet.partition.edge_tests
+        assert tests is not None
+        return self.sim.views.tested(edge, tests.evaluation[edge], look)
 
     def _commonest(self) -> int:
         numbers, counts = np.unique(self.sim.weather.looks(), return_counts=True)
@@ -156,46 +157,71 @@ class Scores:
         sim = self.sim
         part = sim.fleet.partition
         out: dict[str, Floats] = {}
-        if part.edge_tests is not None:
-            for edge, ref in models.items():
-                score = self._on_edge_test(ref, part.edge_tests.evaluation[edge])
-                for name, value in ((self.names[0], score.main), ("loss", score.loss)):
-                    out.setdefault(name, np.full(part.n_edges, np.nan))[edge] = value
-            return out
         samples = np.bincount(part.edge, weights=part.sizes, minlength=part.n_edges)
         for (edge, look), members in alike(part.edge.astype(np.int64), sim.weather.looks()):
             if edge not in models:
                 continue
             # an edge whose devices see the world differently is tested on their mixture
             weight = part.sizes[members].sum() / samples[edge]
-            mix = (part.test_mix[members] * part.sizes[members, None]).sum(0, keepdims=True)
-            mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
-            for name, values in self._mixed(self._evaluation(models[edge], look), mix, look).items():
+            if part.edge_tests is not None:
+                figures = self._on_edge_test(models[edge], edge, look)
+            else:
+                mix = (part.test_mix[members] * part.sizes[members, None]).sum(0, keepdims=True)
+                mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
+                mixed = self._mixed(self._evaluation(models[edge], look), mix, look)
+                figures = {name: float(values[0]) for name, values in mixed.items()}
+            for name, value in figures.items():
                 row = out.setdefault(name, np.full(part.n_edges, np.nan))
-                row[edge] = np.nan_to_num(row[edge]) + weight * values[0]
+                row[edge] = np.nan_to_num(row[edge]) + weight * value
         return out
 
-    def _on_edge_test(self, ref: Ref, rows: NDArray[np.int64]) -> Score:
-        plain = self._plain()
-        if not self._by_rows or plain is None:
-            return self.on_rows([ref], rows, "test", self.sim.task.dataset.cell_test)[0]
-        found = self._found[int(ref), self._same_features[plain]]
+    def _on_edge_test(self, ref: Ref, edge: int, look: int) -> dict[str, float]:
+        """Return a model's figures on an edge's own test set under a look."""
+        rows = self._edge_rows(edge, look)
+        if not self._by_rows:
+            score = self.on_rows([ref], {look: rows}, "test")[0]
+            return {self.names[0]: score.main, "loss": score.loss}
+        if len(rows) == 0:
+            return {self.names[0]: math.nan, "loss": math.nan}
+        found = self._found[int(ref), self._same_features[look]]
         at = np.searchsorted(found.rows, rows)
-        right, losses = found.evaluation.right[at], found.evaluation.losses[at]
-        return Score(float(right.mean()), float(losses.mean(dtype=np.float64)))
+        truth, table = self.sim.task.dataset.cell_test[rows], self.sim.views.permutation(look)
+        right = found.evaluation.answers[at] == (truth if table is None else table[truth])
+        loss = float(found.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
+        return {self.names[0]: float(right.mean()), "loss": loss}
 
-    def on_rows(self, refs: Sequence[Ref], rows: NDArray[np.int64], part: str, cells: NDArray[np.int64]) -> list[Score]:
-        """Evaluate models on given rows of the training or test samples."""
+    def on_rows(
+        self, refs: Sequence[Ref], rows: Mapping[int | None, NDArray[np.int64]], part: Literal["train", "test"]
+    ) -> list[Score]:
+        """Evaluate models on rows of the training or test samples, by the look they are seen with (None: as they are).
+
+        The figures are means over all rows; NaN if there is none.
+        """
         sim = self.sim
         vectors = [sim.ledger.vector(r) for r in refs] if len(refs) == 1 else list(sim.ledger.vectors(refs))
-        pool = sim.task.dataset.pool("train" if part == "train" else "test")
-        found = sim.task.evaluator.run(vectors, pool, rows, cells[rows])
-        scores = []
-        for evaluation in found:
-            mix = evaluation.count[None].astype(np.float32)
-            figures = self._mixed(evaluation, mix, None)
-            scores.append(Score(float(figures[self.names[0]][0]), float(figures["loss"][0])))
+        sets = {look: found for look, found in rows.items() if len(found)}
+        total = sum(len(found) for found in sets.values())
+        scores = [Score(0.0, 0.0) if total else Score(math.nan, math.nan)] * len(refs)
+        for look, found in sets.items():
+            pool, cells = self._seen(part, found, look)
+            for place, evaluation in enumerate(sim.task.evaluator.run(vectors, pool, found, cells)):
+                figures = self._mixed(evaluation, evaluation.count[None].astype(np.float32), None)
+                share, old = len(found) / total, scores[place]
+                main, loss = float(figures[self.names[0]][0]), float(figures["loss"][0])
+                scores[place] = Score(old.main + share * main, old.loss + share * loss)
         return scores
+
+    def _seen(
+        self, part: Literal["train", "test"], rows: NDArray[np.int64], look: int | None
+    ) -> tuple[Pool, NDArray[np.int64]]:
+        """Return the samples with a look's features and labels, and the rows' cells under it."""
+        sim, data = self.sim, self.sim.task.dataset
+        cells = (data.cell_train if part == "train" else data.cell_test)[rows]
+        if look is None:
+            return data.pool(part), cells
+        table = sim.views.permutation(look)
+        pool = sim.views.pool(look) if part == "train" else sim.views.test_pool(look, labels=True)
+        return pool, cells if table is None else table[cells]
 
     def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
         """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""

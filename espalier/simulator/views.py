@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ class Views:
         self._numbers: dict[Look, int] = {}
         self.pool = lru_cache(maxsize=64)(self._pool)
         self.rows = lru_cache(maxsize=4096)(self._rows)
+        self._by_cell = lru_cache(maxsize=2)(self._cell_rows)
 
     def number(self, look: Look) -> int:
         """Return the number of a look."""
@@ -76,9 +77,9 @@ class Views:
     def _pool(self, number: int) -> Pool:
         return self._seen(self._train, number, "train")
 
-    def test_pool(self, number: int) -> Pool:
-        """Return the test pool with a look's features (labels are not permuted: see `mix`)."""
-        return self._seen(self._test, number, "test", labels=False)
+    def test_pool(self, number: int, *, labels: bool = False) -> Pool:
+        """Return the test pool with a look's features; labels are permuted only on request (see `mix`)."""
+        return self._seen(self._test, number, "test", labels=labels)
 
     def _seen(self, pool: Pool, number: int, part: str, *, labels: bool = True) -> Pool:
         from espalier.data.drift import look_through
@@ -108,23 +109,30 @@ class Views:
         """Return the rows that a device holds out, as a look changes them (none if it holds none out)."""
         return self._changed(self.partition.validation_rows(device), device, number)
 
-    def _changed(self, rows: NDArray[np.int64], device: int, number: int) -> NDArray[np.int64]:
+    def tested(self, edge: int, rows: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+        """Return an edge's test rows as a look changes them."""
+        return self._changed(rows, self.partition.n_devices + edge, number, "test")
+
+    def _changed(
+        self, rows: NDArray[np.int64], node: int, number: int, part: Literal["train", "test"] = "train"
+    ) -> NDArray[np.int64]:
         concept = self.looks[number].concept
-        cells = self.dataset.cell_train
+        cells = self._cells(part)
         if concept.labels is not None:
             rows = rows[np.isin(cells[rows], concept.labels)]
         if concept.shift:
             want = (cells[rows] + concept.shift) % self.dataset.n_cells
-            rng = stream(self.seed, "world", "shift", device, concept.shift)
-            by_cell = self._by_cell()
+            rng = stream(self.seed, "world", "shift", node, concept.shift)
+            by_cell = self._by_cell(part)
             rows = np.array([rng.choice(by_cell[c]) for c in want.tolist()], dtype=np.int64)
         return rows
 
-    def _by_cell(self) -> list[NDArray[np.int64]]:
-        if not hasattr(self, "_cells"):
-            cells: Any = self.dataset.cell_train
-            self._cells = [np.flatnonzero(cells == c) for c in range(self.dataset.n_cells)]
-        return self._cells
+    def _cell_rows(self, part: Literal["train", "test"]) -> list[NDArray[np.int64]]:
+        cells = self._cells(part)
+        return [np.flatnonzero(cells == c) for c in range(self.dataset.n_cells)]
+
+    def _cells(self, part: Literal["train", "test"]) -> NDArray[np.int64]:
+        return self.dataset.cell_train if part == "train" else self.dataset.cell_test
 
     def mix(self, number: int, mixes: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return test mixes ``[n, n_cells]`` as a look changes them (restricted and shifted labels)."""

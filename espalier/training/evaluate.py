@@ -61,7 +61,7 @@ class Evaluation:
         confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
             per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
         sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
-        right: Classification, if asked for: whether each row was answered rightly, bool ``[n_rows]``. Else empty.
+        answers: Classification, if asked for: the class that each row was given, int64 ``[n_rows]``. Else empty.
         losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
     """
 
@@ -70,7 +70,7 @@ class Evaluation:
     correct: NDArray[np.int64] | None
     confusion: NDArray[np.int64]
     sums: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    answers: NDArray[np.int64]
     losses: NDArray[np.float32]
 
     @property
@@ -235,7 +235,7 @@ class _Tally:
 
     def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool) -> None:
         self._kind, self._cells, self._metric, self._each = kind, cells, metric, each
-        self._right: list[Tensor] = [torch.zeros(0, dtype=torch.bool)]
+        self._answers: list[Tensor] = [torch.zeros(0, dtype=torch.int64)]
         self._losses: list[Tensor] = [torch.zeros(0)]
         self._count = torch.zeros(cells, dtype=torch.int64)
         self._loss = torch.zeros(cells, dtype=torch.float64)
@@ -261,7 +261,7 @@ class _Tally:
             right = answers == y
             self._correct += torch.bincount(cells[right], minlength=self._cells)
             if self._each:
-                self._right.append(right)
+                self._answers.append(answers)
             shape, places = [self._cells, classes], cells * classes + answers
         else:
             valid = y != IGNORED
@@ -274,5 +274,5 @@ class _Tally:
         """What was counted."""
         correct = self._correct.numpy() if self._kind == "classification" else None
         counts = self._count.numpy(), self._loss.numpy()
-        rows = torch.cat(self._right).numpy(), torch.cat(self._losses).numpy()
+        rows = torch.cat(self._answers).numpy(), torch.cat(self._losses).numpy()
         return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy(), *rows)

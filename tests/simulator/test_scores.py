@@ -68,8 +68,42 @@ def test_an_edge_is_judged_on_its_own_rows_without_a_second_evaluation(
     calls = watched(made, monkeypatch)
     found = meter.scores.at_edges(models)
     assert calls == []
-    cells = sim.task.dataset.cell_test
     for edge, ref in models.items():
-        plain = meter.scores.on_rows([ref], tests.evaluation[edge], "test", cells)[0]
+        plain = meter.scores.on_rows([ref], {None: tests.evaluation[edge]}, "test")[0]
         assert found["acc"][edge] == pytest.approx(plain.main)
         assert found["loss"][edge] == pytest.approx(plain.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        {"kind": "permute_labels", "at_round": 2},
+        {"kind": "label_switch", "at_round": 2, "before": [0, 1, 2, 3, 4], "after": [5, 6, 7, 8, 9]},
+        {"kind": "gradual", "feature": "brightness", "amount": -0.5, "start": 1, "end": 2},
+    ],
+    ids=lambda drift: drift["kind"],
+)
+def test_an_edges_own_sets_drift_with_its_devices(drift: dict[str, Any]) -> None:
+    made = runner(
+        "hierfavg",
+        fleet={"devices": 10, "edges": 10},
+        partition={"kind": "phefl", "layout": "D4"},
+        training={"updates": 5, "lr": 0.1},
+        world={"drift": drift},
+        stop={"rounds": 8},
+    )
+    made.run()
+    sim = made.simulation
+    part = sim.fleet.partition
+    # all edges have all classes and the same model: their own sets are parts of what the devices are tested on
+    assert sim.meter.last["acc_edge"] == pytest.approx(sim.meter.last["acc_device"], abs=0.1)
+    assert sim.meter.last["acc_edge"] > 0.6
+    models = sim.meter._edge_models(sim.ledger.initial())
+    for edge in range(part.n_edges):
+        (own,) = sim.fleet.accuracy([models[edge]], "personal", sim.fleet.edge_host(edge))
+        assert own > 0.4
+    assert part.edge_tests is not None
+    (look,) = set(sim.weather.looks().tolist())
+    rows = {look: np.concatenate([sim.views.tested(e, part.edge_tests.evaluation[e], look) for e in range(10)])}
+    again = sim.meter.scores.on_rows([models[0]], rows, "test")[0]
+    assert again.main == pytest.approx(sim.meter.last["acc_edge"], abs=0.02)
