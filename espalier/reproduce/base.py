@@ -34,12 +34,13 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 
 @dataclass(frozen=True)
 class Measure:
-    """What is read off a finished run, how it is headed, and whether small is good."""
+    """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is)."""
 
     title: str
     read: Callable[[Run], float]
     lower: bool = False
     digits: int = 2
+    ranked: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,9 @@ class Results:
         return float(self.study.published.get(row, {}).get(column, {}).get(measure, float("nan")))
 
     def best(self, column: str, measure: str, *, published: bool = False) -> str | None:
-        """Return the row with the best figure."""
+        """Return the row with the best figure, if there is such a thing."""
+        if not self.study.measures[measure].ranked:
+            return None
         found = {r: self._standing(r, column, measure, published) for r in self.rows}
         known = {r: v for r, v in found.items() if v is not None}
         return min(known, key=lambda r: known[r]) if known else None

@@ -200,8 +200,8 @@ register(
         lambda scale: sweep(scale, "delta", published.TABLE6, "CIFAR-10"),
         {
             "accuracy": ACCURACY,
-            "first": Measure("clusters at first", first_clusters, digits=1),
-            "final": Measure("clusters at last", lambda run: last(run, "groups"), digits=1),
+            "first": Measure("clusters at first", first_clusters, digits=1, ranked=False),
+            "final": Measure("clusters at last", lambda run: last(run, "groups"), digits=1, ranked=False),
         },
         {
             f"{v:g}": {"CIFAR-10": dict(zip(("accuracy", "first", "final"), a, strict=True))}
@@ -223,8 +223,8 @@ register(
     Study(
         "cflhkd/fig5", "how alike the clusters' models are", lambda scale: few(scale, "CFLHKD", "CFL"),
         {
-            "likeness": Measure("mean cosine between clusters' models", likeness, digits=3),
-            "clusters": Measure("clusters", lambda run: last(run, "groups"), digits=1),
+            "likeness": Measure("mean cosine between clusters' models", likeness, digits=3, ranked=False),
+            "clusters": Measure("clusters", lambda run: last(run, "groups"), digits=1, ranked=False),
             "accuracy": ACCURACY,
         },
         {}, (*NOTES, "The paper shows a picture and no figure. NaN: CFL has not split."),

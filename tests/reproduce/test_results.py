@@ -12,12 +12,13 @@ from espalier.reproduce.tables import markdown
 NEVER = float("nan")
 
 
-def results(ours: dict[str, list[float]], published: dict[str, float], *, lower: bool = True) -> Results:
+def results(ours: dict[str, list[float]], published: dict[str, float], **options: Any) -> Results:
+    options = {"lower": True, "digits": 1, **options}
     study = Study(
         name="made/up",
         title="a table",
         cells=lambda scale: [],
-        measures={"time": Measure("time (s)", lambda run: float(run), lower=lower, digits=1)},  # type: ignore[arg-type]
+        measures={"time": Measure("time (s)", lambda run: float(run), **options)},  # type: ignore[arg-type]
         published={row: {"here": {"time": value}} for row, value in published.items()},
     )
     runs: dict[tuple[str, str], Any] = {(row, "here"): values for row, values in ours.items()}
@@ -43,6 +44,12 @@ def test_orders(lower: bool, best: str, tau: float) -> None:
     swapped = results({"A": [1.0], "B": [3.0], "C": [2.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
     assert swapped.agreement("here", "time") == pytest.approx(1 / 3)
     assert results({"A": [1.0], "B": [2.0]}, {}).agreement("here", "time") != 0  # not a number: nothing to compare with
+
+
+def test_a_number_that_is_neither_good_nor_bad_has_no_best() -> None:
+    found = results({"A": [4.0], "B": [8.0], "C": [6.0]}, {"A": 4, "B": 8, "C": 3}, ranked=False)
+    assert found.best("here", "time") is None and found.words() == []
+    assert "**" not in markdown(found, "a command")
 
 
 @pytest.mark.parametrize("columns", [1, 2, 9])
