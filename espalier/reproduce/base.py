@@ -14,6 +14,7 @@ seeds, ``smoke`` runs on embedded data within seconds. Runs are kept in a direct
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -150,7 +151,8 @@ class Results:
             for column in self.columns:
                 theirs = self.best(column, measure, published=True)
                 ours = self.best(column, measure)
-                if theirs is None or ours is None or len(self.rows) < 2:
+                printed = sum(not math.isnan(self.published(r, column, measure)) for r in self.rows)
+                if theirs is None or ours is None or printed < 2:
                     continue
                 tau = self.agreement(column, measure)
                 order = "" if tau != tau else f" The orders agree to τ = {tau:+.2f}."

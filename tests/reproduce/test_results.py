@@ -52,6 +52,11 @@ def test_a_number_that_is_neither_good_nor_bad_has_no_best() -> None:
     assert "**" not in markdown(found, "a command")
 
 
+def test_a_paper_that_prints_one_figure_says_nothing_about_the_best() -> None:
+    assert results({"A": [1.0], "B": [2.0]}, {"B": 20}).words() == []
+    assert len(results({"A": [1.0], "B": [2.0]}, {"A": 10, "B": 20}).words()) == 1
+
+
 @pytest.mark.parametrize("columns", [1, 2, 9])
 def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(columns: int) -> None:
     study = Study(
