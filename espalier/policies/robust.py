@@ -181,6 +181,16 @@ def _weiszfeld(products: Tensor, w: Tensor, smoothing: float, iterations: int) -
         # At least half of the weight lies in one point: that point is the median.
         share = torch.where(own == 0, w, 0.0)
         return share / share.sum()
+    distances = (own[:, None] + own - 2 * products).clamp(min=0.0).sqrt().fill_diagonal_(0.0)
+    cheapest = int((distances @ w).argmin())
+    far = distances[cheapest]
+    pulls = torch.where(far > 0, w / far.clamp(min=1e-300), 0.0)
+    whole = pulls.sum()
+    pull = pulls @ products @ pulls - 2 * whole * (pulls @ products[cheapest]) + whole**2 * own[cheapest]
+    here = torch.where(far == 0, w, 0.0)
+    if pull.clamp(min=0.0).sqrt() <= here.sum():
+        # The others cannot pull the median away from this update, which the iteration would near ever more slowly.
+        return here / here.sum()
     share = w
     for _ in range(iterations):
         along = products @ share

@@ -245,6 +245,14 @@ def test_geometric_median_is_the_least_sum_of_distances(values, data):
     assert found <= best * (1 + 1e-4) + 1e-9
 
 
+def test_geometric_median_that_is_an_update_is_found_exactly():
+    """The two others pull at (1, 3) with 1.9987 of its own 2: nearing it step by step would take for ever."""
+    values = torch.tensor([[0.0, 0.0], [0.0, -1.0], [1.0, 3.0]], dtype=torch.float64)
+    weights = torch.tensor([1.0, 1.0, 2.0])
+    assert torch.allclose(geometric_median(values, weights), values[2], rtol=0, atol=1e-12)
+    assert not torch.allclose(geometric_median(values, torch.tensor([1.0, 1.0, 1.9])), values[2], rtol=0, atol=1e-3)
+
+
 # Errors
 
 
