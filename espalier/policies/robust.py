@@ -156,7 +156,10 @@ def geometric_median(
 
 def squared_distances(updates: Tensor) -> Tensor:
     """Squared distances ``[K, K]`` between updates, in double precision."""
-    products = _centred_products(updates)
+    return _squared_distances(_centred_products(updates))
+
+
+def _squared_distances(products: Tensor) -> Tensor:
     own = products.diagonal()
     return (own[:, None] + own - 2 * products).clamp(min=0.0).fill_diagonal_(0.0)
 
@@ -181,16 +184,17 @@ def _weiszfeld(products: Tensor, w: Tensor, smoothing: float, iterations: int) -
         # At least half of the weight lies in one point: that point is the median.
         share = torch.where(own == 0, w, 0.0)
         return share / share.sum()
-    distances = (own[:, None] + own - 2 * products).clamp(min=0.0).sqrt().fill_diagonal_(0.0)
-    cheapest = int((distances @ w).argmin())
-    far = distances[cheapest]
-    pulls = torch.where(far > 0, w / far.clamp(min=1e-300), 0.0)
+    # An update that the others cannot pull the median away from is the median; the iteration would near it ever more
+    # slowly.
+    far = _squared_distances(products).sqrt()
+    cheapest = int((far @ w).argmin())
+    here = far[cheapest] <= smoothing * typical
+    pulls = torch.where(here, 0.0, w / far[cheapest].clamp(min=smoothing * typical))
     whole = pulls.sum()
     pull = pulls @ products @ pulls - 2 * whole * (pulls @ products[cheapest]) + whole**2 * own[cheapest]
-    here = torch.where(far == 0, w, 0.0)
-    if pull.clamp(min=0.0).sqrt() <= here.sum():
-        # The others cannot pull the median away from this update, which the iteration would near ever more slowly.
-        return here / here.sum()
+    if pull.clamp(min=0.0).sqrt() <= w[here].sum():
+        share = torch.where(here, w, 0.0)
+        return share / share.sum()
     share = w
     for _ in range(iterations):
         along = products @ share

@@ -53,9 +53,13 @@ class Rounds:
         self._together(device)
         return self._sim.finished or self.closed[device] > self.done
 
-    def gone(self, device: Address) -> None:
-        """A device is no longer there: perhaps it was the one that all waited for."""
+    def gone(self, device: Address, forgets: bool) -> None:
+        """A device is no longer there: perhaps it was the one that all waited for. One that forgets begins anew."""
+        if self._sim.plan.clock != "device":
+            return
         self._waiting.discard(device)
+        if forgets:
+            self.closed.pop(device, None)
         self._together()
 
     def restore(self, done: int, closed: dict[Address, int]) -> None:

@@ -204,7 +204,7 @@ class Simulation:
                     self.served.pop(address, None)
                 else:  # what a server has served is in use elsewhere
                     self._restarts.append(address)
-        self.rounds.gone(host)
+        self.rounds.gone(host, forgets)
 
     def returned(self, host: int, forgets: bool) -> None:
         """A server is back, without its state if it ``forgets``: what was sent to it meanwhile arrives now."""

@@ -61,7 +61,7 @@ class Evaluation:
         confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
             per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
         sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
-        answers: Classification, if asked for: the class that each row was given, int64 ``[n_rows]``. Else empty.
+        answers: Classification, if asked for: the class that each row was given, int32 ``[n_rows]``. Else empty.
         losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
     """
 
@@ -70,7 +70,7 @@ class Evaluation:
     correct: NDArray[np.int64] | None
     confusion: NDArray[np.int64]
     sums: NDArray[np.float64]
-    answers: NDArray[np.int64]
+    answers: NDArray[np.int32]
     losses: NDArray[np.float32]
 
     @property
@@ -235,7 +235,7 @@ class _Tally:
 
     def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool) -> None:
         self._kind, self._cells, self._metric, self._each = kind, cells, metric, each
-        self._answers: list[Tensor] = [torch.zeros(0, dtype=torch.int64)]
+        self._answers: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
         self._losses: list[Tensor] = [torch.zeros(0)]
         self._count = torch.zeros(cells, dtype=torch.int64)
         self._loss = torch.zeros(cells, dtype=torch.float64)
@@ -261,7 +261,7 @@ class _Tally:
             right = answers == y
             self._correct += torch.bincount(cells[right], minlength=self._cells)
             if self._each:
-                self._answers.append(answers)
+                self._answers.append(answers.int())
             shape, places = [self._cells, classes], cells * classes + answers
         else:
             valid = y != IGNORED

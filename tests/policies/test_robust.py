@@ -234,6 +234,8 @@ def test_krum_scores_equal_the_plain_ones(case):
 )
 @settings(max_examples=40, deadline=None)
 def test_geometric_median_is_the_least_sum_of_distances(values, data):
+    # one more that is near the first, or next to it
+    values = np.vstack([values, values[:1] + data.draw(st.sampled_from([1.0, 1e-6, 1e-8, 1e-10]))])
     weights = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(values), max_size=len(values))))
 
     def cost(point):

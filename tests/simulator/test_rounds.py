@@ -53,10 +53,13 @@ def test_nobody_waits_for_a_device_that_is_gone() -> None:
     assert ends(one) == pytest.approx([0.0] + [at + t * others for t in range(4)])
 
 
-def test_a_device_that_was_away_catches_up() -> None:
+@pytest.mark.parametrize("back", ["join", "restart"])
+def test_a_device_that_was_away_catches_up(back: str) -> None:
+    """From where it was, or from the beginning if it has lost its state."""
     length = ends(run())[1]
-    one = run(6, events=((0.5 * length, 0, "leave"), (2.2 * length, 0, "join")))
+    one = run(6, events=((1.5 * length, 0, "leave"), (2.2 * length, 0, back)))
     sim = one.simulation
+    assert sim.nodes[0].state.rounds == 6
     assert sim.round == 6 and {sim.rounds.closed[d] for d in range(6)} == {6}
 
 
