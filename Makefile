@@ -33,7 +33,7 @@ chromium:
 # A Flower client is tested with the real Flower, which wants other packages than we do: an environment of its own.
 .PHONY: flower
 flower: $(STAMP)
-	@$(BIN)/python -m tests.deploy.flower_env >/dev/null
+	@$(BIN)/python -m tests.fleet.flower_env >/dev/null
 
 test: $(STAMP) chromium flower
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -19,9 +19,9 @@ from typing import Any
 from safetensors.torch import load_file
 
 import espalier
-from espalier.deploy.charter import Script
-from espalier.deploy.fleet import LocalFleet
 from espalier.experiment import Experiment
+from espalier.fleet.coordinator.manifest import Script
+from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
 
 BATCH, MODEL = 0.01, 0.005

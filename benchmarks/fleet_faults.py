@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
-from espalier.deploy.fleet import LocalFleet
-from espalier.deploy.limits import Limits
 from espalier.experiment import Experiment
+from espalier.fleet.links.limits import Limits
+from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
-from tests.deploy import counting
-from tests.deploy.spaces import Space, SpacedFleet
+from tests.fleet import counting
+from tests.fleet.spaces import Space, SpacedFleet
 
 DEVICES, EDGES = 6, 2
 #: a model of 220 kB takes 0.3 s

@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from torch import Tensor
 
 import espalier
-from espalier.deploy.clients import Work
-from espalier.deploy.fleet import LocalFleet
 from espalier.experiment import Experiment
+from espalier.fleet.local import LocalFleet
+from espalier.fleet.node.clients import Work
 from espalier.record.run import Run
 
 

@@ -40,10 +40,10 @@ from espalier.experiment import Experiment
 from espalier.scale.backend import Ray
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
-from espalier.simulator.addition import FAN, Addition, Running
+from espalier.simulator.jobs import Job as Ordered
+from espalier.simulator.jobs import Outcome, Sum
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.recipes import Job as Ordered
-from espalier.simulator.recipes import Outcome, Sum
+from espalier.simulator.reduction import FAN, Addition, Running
 from espalier.simulator.runner import Runner
 from espalier.training.models import build
 from espalier.training.trainer import Trainer

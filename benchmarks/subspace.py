@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from espalier.core.seeds import stream
-from espalier.policies.subspace import cluster, leading_vectors, proximity
+from espalier.methods.csahfl.subspace import cluster, leading_vectors, proximity
 
 
 def main() -> None:

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from espalier.core.seeds import stream
-from espalier.policies.d2d.angle import Angle, cosines
-from espalier.policies.d2d.start import reverse_spectral_start
-from espalier.policies.d2d.swap import Search, search
-from espalier.policies.d2d.timing import arrivals, exchange_times, link_seconds
+from espalier.methods.d2d.angle import Angle, cosines
+from espalier.methods.d2d.start import reverse_spectral_start
+from espalier.methods.d2d.swap import Search, search
+from espalier.methods.d2d.timing import arrivals, exchange_times, link_seconds
 
 
 @dataclass(frozen=True)

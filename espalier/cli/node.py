@@ -131,7 +131,7 @@ def cloud(
     **options: Any,
 ) -> None:
     """Conduct a run: hand the experiment down, merge, evaluate, record. --dir becomes the run directory."""
-    from espalier.deploy.launch import CloudOptions, Options, plug_in, run
+    from espalier.fleet.node.launch import CloudOptions, Options, plug_in, run
 
     given = Options(**options)
     plug_in(given.plugins)
@@ -147,7 +147,7 @@ for _option in reversed(_experiment_options):
 
 
 def _limits(given: tuple[str, ...]) -> Any:
-    from espalier.deploy.limits import Limits
+    from espalier.fleet.links.limits import Limits
 
     table: dict[str, Any] = {}
     for one in given:
@@ -166,7 +166,7 @@ def _limits(given: tuple[str, ...]) -> Any:
 @_needs_deploy
 def edge(**options: Any) -> None:
     """Merge what devices (or further edges) report, and report to a parent."""
-    from espalier.deploy.launch import Options, run
+    from espalier.fleet.node.launch import Options, run
 
     if options["listen"] is None or options["directory"] is None:
         raise ConfigError("--listen and --dir: must be given for an edge.")
@@ -175,13 +175,13 @@ def edge(**options: Any) -> None:
 
 @node.command()
 @_options("parents", "listen", "advertise", "data", "number", "allow_models")
-@click.option("--client", metavar="MODULE:FACTORY", help="Your own training code (see espalier.deploy.clients).")
+@click.option("--client", metavar="MODULE:FACTORY", help="Your own training code (see espalier.fleet.node.clients).")
 @click.option("--flower-client", metavar="MODULE:CLIENT_FN", help="A Flower NumPyClient as it is.")
 @click.option("--head", "aggregates", is_flag=True, help="It may be head of a cluster of devices (with --listen).")
 @_needs_deploy
 def device(**options: Any) -> None:
     """Train on this machine's own data."""
-    from espalier.deploy.launch import Options, run
+    from espalier.fleet.node.launch import Options, run
 
     sources = [n for n in ("data", "client", "flower_client") if options[n] is not None]
     if len(sources) != 1:
@@ -194,7 +194,7 @@ def device(**options: Any) -> None:
 @_needs_deploy
 def node_status(directory: Path) -> None:
     """Ask the node that runs in DIRECTORY how it is."""
-    from espalier.deploy.ops import ask
+    from espalier.fleet.status import ask
 
     click.echo(json.dumps(ask(directory, do="status"), indent=2))
 
@@ -205,7 +205,7 @@ def node_status(directory: Path) -> None:
 @_needs_deploy
 def node_move(directory: Path, parent: str) -> None:
     """Tell the node that runs in DIRECTORY to report to another PARENT."""
-    from espalier.deploy.ops import ask
+    from espalier.fleet.status import ask
 
     ask(directory, do="move", parent=parent)
 
@@ -240,7 +240,7 @@ def up(
     quiet: bool,
 ) -> None:
     """Run EXPERIMENT on a fleet of processes with certificates of its own, and end it cleanly."""
-    from espalier.deploy.fleet import LocalFleet
+    from espalier.fleet.local import LocalFleet
 
     found = _experiment(experiment, method, seed, changes)
     counts = {k: v for k, v in (("devices", devices), ("edges", edges)) if v is not None}
@@ -309,7 +309,7 @@ _CA = click.option(
 @_needs_deploy
 def certs_init(directory: Path, name: str, days: int) -> None:
     """Make the fleet's certificate authority. Keep ca.key secret: whoever has it can admit nodes."""
-    from espalier.deploy import certs as authority
+    from espalier.fleet import certs as authority
 
     authority.init(directory, name, days)
     click.echo(str(directory / "ca.pem"))
@@ -324,7 +324,7 @@ def certs_init(directory: Path, name: str, days: int) -> None:
 @_needs_deploy
 def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directory: Path) -> None:
     """Issue a certificate for the node NAME; prints the directory to copy to it."""
-    from espalier.deploy import certs as authority
+    from espalier.fleet import certs as authority
 
     click.echo(str(authority.issue(directory, name, role, hosts, days)))
 
@@ -335,7 +335,7 @@ def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directo
 @_needs_deploy
 def certs_revoke(name: str, directory: Path) -> None:
     """Revoke every certificate of NAME; copy the printed file to the cloud's --certs directory."""
-    from espalier.deploy import certs as authority
+    from espalier.fleet import certs as authority
 
     count = authority.revoke(directory, name)
     click.echo(f"{count} certificate{'s' * (count != 1)} newly revoked", err=True)

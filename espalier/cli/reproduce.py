@@ -14,8 +14,9 @@ from espalier.cli.pool import Errand, News, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run
-from espalier.reproduce import tables
-from espalier.reproduce.base import (
+from espalier.simulator.directory import differences, read_description
+from espalier.study import tables
+from espalier.study.base import (
     SCALES,
     Cell,
     Scale,
@@ -28,7 +29,6 @@ from espalier.reproduce.base import (
     study,
     with_time,
 )
-from espalier.simulator.directory import differences, read_description
 
 
 @click.command()

@@ -14,8 +14,6 @@ from then on. Other packages announce theirs through the entry-point group ``esp
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -160,11 +158,7 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
 
 @cache
 def load_methods() -> None:
-    """Import the bundled methods and policies, and those that other packages announce."""
-    for package in ("espalier.methods", "espalier.policies"):
-        found = importlib.import_module(package)
-        for module in pkgutil.walk_packages(found.__path__, f"{package}."):
-            importlib.import_module(module.name)
+    """Import what packages announce: this one its bundled methods, policies and partitions, others theirs."""
     for point in entry_points(group="espalier.methods"):
         point.load()
 

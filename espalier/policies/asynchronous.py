@@ -6,15 +6,33 @@ The mixing rule is FedAsync's (Xie, Koyejo, Gupta, Asynchronous Federated Optimi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.policies import Assignment, Merge, Pace
+from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.staleness_control import NoControl, StalenessControl
+
+
+@dataclass(frozen=True)
+class StalenessControl(Spec, family="staleness_control"):
+    """Decides, arrival by arrival, which staleness is too much. What it remembers lives in ``view.memory``."""
+
+    def limit(self, view: View) -> float:
+        """Return the largest staleness that is still taken."""
+        return math.inf
+
+    def observe(self, view: View, arrival: Arrival, staleness: int, kept: bool, models: Mapping[str, Ref]) -> None:
+        """Look at an arrival that was taken or thrown away; ``models`` are the models after it."""
+
+
+@dataclass(frozen=True)
+class NoControl(StalenessControl, kind="none"):
+    """Every report is taken."""
 
 
 def mixing_rate(alpha0: float, staleness: int, power: float) -> float:

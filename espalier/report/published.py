@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from espalier.reproduce.base import Results
+from espalier.study.base import Results
 
 
 def to_html(results: Results) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from espalier.core.errors import ConfigError
 from espalier.scale.cluster import parse
 from espalier.scale.computer import RayComputer
+from espalier.simulator.dataviews import Views
 from espalier.simulator.task import Task
-from espalier.simulator.views import Views
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Jobs of one node of a sum's addition stay together as long as batches stay even: the few that even them out come
 back as models, the others as partial sums.
-What comes back how changes bytes and time, never the numbers (see `espalier.simulator.addition`).
+What comes back how changes bytes and time, never the numbers (see `espalier.simulator.reduction`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from espalier.core.params import ParamSpec
-from espalier.simulator.addition import FAN, nodes
-from espalier.simulator.recipes import Sum
+from espalier.simulator.jobs import Sum
+from espalier.simulator.reduction import FAN, nodes
 from espalier.training.chunks import size_for as chunk_size
 
 _CHUNKS = 4

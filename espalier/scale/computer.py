@@ -17,9 +17,9 @@ from espalier.scale.cluster import connect, ray
 from espalier.scale.errands import Errands
 from espalier.scale.pool import Pool
 from espalier.scale.worker import Answer, Holding, Order, Seat, received, tensor
-from espalier.simulator.recipes import Handed, Job, Outcome, Sum
+from espalier.simulator.dataviews import Views
+from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.task import Task
-from espalier.simulator.views import Views
 from espalier.training.trainer import FallbackWarning
 
 

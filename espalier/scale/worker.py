@@ -22,10 +22,10 @@ from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.scale.batches import Batch, Node
-from espalier.simulator.addition import Part, Running, fit
-from espalier.simulator.recipes import Job, Outcome
+from espalier.simulator.dataviews import Look, Views
+from espalier.simulator.jobs import Job, Outcome
+from espalier.simulator.reduction import Part, Running, fit
 from espalier.simulator.task import Task, Training
-from espalier.simulator.views import Look, Views
 from espalier.training.native import kernels
 
 Array = NDArray[Any]

@@ -24,8 +24,8 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
-from espalier.simulator.addition import Running
-from espalier.simulator.recipes import Compute, Handed, Job, Outcome, Sum, Summing
+from espalier.simulator.jobs import Compute, Handed, Job, Outcome, Sum, Summing
+from espalier.simulator.reduction import Running
 
 #: terms that must be there before a sum of so many or more is begun
 WORTH = 3

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.seeds import key, stream
-from espalier.simulator.views import Look
+from espalier.simulator.dataviews import Look
 from espalier.training.evaluate import Evaluation
 from espalier.training.work import Job
 

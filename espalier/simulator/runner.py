@@ -27,6 +27,7 @@ from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.privacy.accountant import require_library
+from espalier.privacy.budget import is_private, spent
 from espalier.record.database import Recorder
 from espalier.simulator import checkpoint
 from espalier.simulator.directory import (
@@ -39,7 +40,6 @@ from espalier.simulator.directory import (
     without_none,
 )
 from espalier.simulator.simulation import Simulation
-from espalier.simulator.spending import is_private, spent
 from espalier.simulator.task import Backend
 
 __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]

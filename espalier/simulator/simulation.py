@@ -44,22 +44,22 @@ from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
+from espalier.simulator.attacks import Tampering
+from espalier.simulator.dataviews import Views
 from espalier.simulator.distil import Distiller
 from espalier.simulator.fleet import Fleet
 from espalier.simulator.gradients import gradients
+from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.local import SimulatedData
-from espalier.simulator.measure import Meter
+from espalier.simulator.meter import Meter
 from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
-from espalier.simulator.recipes import Job
 from espalier.simulator.rounds import Rounds
-from espalier.simulator.tampering import Tampering
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
-from espalier.simulator.views import Views
-from espalier.simulator.weather import Weather
+from espalier.simulator.world_process import Weather
 from espalier.world.protocols import Shape
 from espalier.world.world import World
 

@@ -15,8 +15,8 @@ from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.policies.privacy import privatise
-from espalier.simulator.recipes import Compute, Job, Outcome
-from espalier.simulator.views import Views
+from espalier.simulator.dataviews import Views
+from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.training.evaluate import Evaluator
 from espalier.training.trainer import Trainer
 from espalier.training.work import Job as TrainerJob

@@ -13,7 +13,7 @@ from espalier.core.store import Ref
 from espalier.methods.macfl import Travelling, agreement, agreement_weights
 from espalier.testing import BASE
 from tests.core.fakes import SmallFleet
-from tests.methods.test_csahfl import Spied
+from tests.methods.csahfl.test_csahfl import Spied
 from tests.methods.test_equivalences import final
 
 

@@ -15,8 +15,8 @@ from espalier.core.policies import Rules, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.experiment import Entry, Experiment
-from espalier.policies.asynchronous import Asynchronous, Mixing, mixing_rate
-from espalier.policies.staleness_control import Climbing, StalenessControl, climb
+from espalier.methods.hiflash.staleness_control import Climbing, climb
+from espalier.policies.asynchronous import Asynchronous, Mixing, StalenessControl, mixing_rate
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from espalier.testing import BASE

@@ -8,7 +8,7 @@ import pkgutil
 from importlib import import_module
 
 from espalier.core import codec
-from espalier.deploy import journal
+from espalier.fleet.node import journal
 from espalier.simulator import checkpoint
 
 #: (a checkpoint's version, a journal's format, the shape below)

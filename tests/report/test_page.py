@@ -18,7 +18,7 @@ from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
 from espalier.report.reading import read_all
 from espalier.report.settings import experiment_text, to_html
-from espalier.reproduce.base import Measure, Results, Study
+from espalier.study.base import Measure, Results, Study
 from tests.report.made import write_run
 
 

@@ -14,10 +14,10 @@ from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.scale.batches import cut
 from espalier.scale.worker import Holding, Order, Worker, received, tensor
-from espalier.simulator.recipes import Handed, Job, Outcome, Sum
+from espalier.simulator.dataviews import Views
+from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.runner import Runner
 from espalier.simulator.task import Backend, Task
-from espalier.simulator.views import Views
 from espalier.testing.conformance import BASE
 
 DIGITS = registry.load("digits")

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.scale.batches import Batch, cut, size_for
-from espalier.simulator.addition import nodes
-from espalier.simulator.recipes import Sum
+from espalier.simulator.jobs import Sum
+from espalier.simulator.reduction import nodes
 from espalier.training.models import build
 
 

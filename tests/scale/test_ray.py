@@ -22,11 +22,11 @@ from espalier.record.database import Recorder
 from espalier.scale import cluster as reaching
 from espalier.scale.backend import Ray
 from espalier.scale.computer import RayComputer
-from espalier.simulator.recipes import Job
+from espalier.simulator.dataviews import Look, Views
+from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Task
-from espalier.simulator.views import Look, Views
 from tests.scale.near import DIGITS, experiment, rows, run
 
 ray = reaching.ray(loopback=True)

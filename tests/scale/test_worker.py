@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from espalier.simulator.recipes import Summing
+from espalier.simulator.jobs import Summing
 from tests.scale.near import Near, rows, run
 
 CASES: dict[str, dict[str, Any]] = {

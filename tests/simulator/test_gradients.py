@@ -7,7 +7,7 @@ import torch
 
 from espalier.experiment import Entry, Experiment
 from espalier.simulator.gradients import gradients
-from espalier.simulator.recipes import Job
+from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 

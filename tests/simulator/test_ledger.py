@@ -13,9 +13,9 @@ from espalier.core.codec import pack, unpack
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
-from espalier.simulator.addition import Running
+from espalier.simulator.jobs import Job, Outcome
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.recipes import Job, Outcome
+from espalier.simulator.reduction import Running
 
 SPEC = ParamSpec.of(nn.Linear(2, 1, bias=False))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from espalier.core.method import load_methods
 from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
 from espalier.data.partitions.classes import Classes
 from espalier.data.partitions.dirichlet import Dirichlet
 from espalier.data.partitions.explicit import Explicit
 from espalier.data.partitions.iid import Iid
 from espalier.data.partitions.owner import Owner
-from espalier.data.partitions.phefl import PheFl
 from espalier.data.partitions.pool import SharedPool
-from espalier.data.partitions.sized import Sized
 from espalier.data.partitions.two_level import TwoLevel
 
 
@@ -23,6 +22,7 @@ def partition_spec(kind: str, options: Mapping[str, Any] | None = None) -> Parti
     Raises:
         ConfigError: An unknown kind or option (with the nearest known one), or a value that is not accepted.
     """
+    load_methods()
     return PartitionSpec.build({**(options or {}), "kind": kind})
 
 
@@ -36,10 +36,8 @@ __all__ = [
     "Iid",
     "Owner",
     "PartitionSpec",
-    "PheFl",
     "Request",
     "SharedPool",
-    "Sized",
     "TwoLevel",
     "partition_spec",
 ]

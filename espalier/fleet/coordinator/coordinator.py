@@ -1,0 +1,321 @@
+"""The cloud's steward: begins and ends the run, arranges the tree, evaluates, and writes the run's record.
+
+The record is the simulator's (`espalier.record.database`): what watches, reports and tabulates simulated runs does
+the same with real ones. Rows and state agree after any kill: the state notes the last row of every table, and rows
+after it are dropped at a restart, because what made them comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from espalier.core.address import Address, host_of
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.messages import ALL, Arrange, Order, Started, Word
+from espalier.core.store import Ref
+from espalier.fleet.coordinator.enrolment import Registry
+from espalier.fleet.coordinator.topology import Arranger
+from espalier.fleet.membership import Member
+from espalier.fleet.node.engine import Engine, save_models
+from espalier.fleet.node.events import Score, Work
+from espalier.privacy.budget import is_private, spending
+from espalier.record.database import Recorder
+
+#: seconds that the cloud waits at the end for what others still have to tell
+ACCOUNT = 30.0
+
+
+class Conductor:
+    """Conducts one run."""
+
+    def __init__(self, engine: Engine, registry: Registry, directory: Path, start_with: int) -> None:
+        """Go on with the run in a directory, or prepare a new one that begins with so many devices."""
+        self.engine, self.registry, self.directory = engine, registry, directory
+        experiment = engine.charter.experiment
+        entry, spec = experiment.methods[0], engine.charter.card.spec
+        self.recorder = Recorder(
+            directory / "run.sqlite",
+            {
+                "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
+                "reconstruction": entry.method.reconstruction, "seed": engine.charter.seed,
+                "model_bytes": spec.model_bytes, "parameters": spec.n_params, "status": {"state": "running"},
+                "deployed": True,
+            },
+        )  # fmt: skip
+        self._start_with = start_with
+        plain = engine.journal.get("conductor") or {}
+        self.round: int = plain.get("round", 0)
+        self.started: bool = plain.get("started", False)
+        self.ending: bool = plain.get("ending", False)
+        self.finished: bool = plain.get("finished", False)
+        self._closed: dict[Address, int] = plain.get("closed", {})
+        self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
+        self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
+        self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
+        #: what devices say they have trained and told: (host, life) -> (trainings, statistics)
+        self._spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
+        self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
+        self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
+        self.traffic: dict[tuple[str, str, str], int] = {}
+        #: at the end: who has not given account yet, and until when they are waited for
+        self._accounts: set[int] = set()
+        self._account_by = 0.0
+        #: whether the bytes must be counted anew before the last evaluation
+        self.wants_count = False
+        scores = [w.action for w in engine.works.waiting.values() if isinstance(w.action, Score)]
+        self._closing = any(score.data["last"] for score in scores)
+        #: figures of the last evaluation
+        self.last: dict[str, float] = plain.get("last", {})
+        fleet = experiment.fleet
+        self.recorder.meta("fleet", {"devices": fleet.devices, "edges": fleet.edges, "cloud": engine.me})
+        if not self.finished:
+            self.recorder.meta("status", {"state": "running"})
+        engine.frozen = self.ending
+
+    # -- the fleet -------------------------------------------------------------------------------------------
+
+    def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
+        """Hosts came or went: note it, begin the run when enough are there."""
+        engine, directory = self.engine, self.engine.directory
+        self.tree.changed(joined, gone, self.started)
+        for member in joined:
+            if member.role == "device" and self.started and engine.plan.starts == "device":
+                engine.say(member.address, "start")
+        for host in gone:
+            self.recorder.event(engine.now(), "gone", host, {})
+        present = sum(m.role == "device" for m in directory.members.values())
+        if not self.started and present >= self._start_with:
+            self._start()
+
+    def _start(self) -> None:
+        engine = self.engine
+        if not engine.directory.plants and not any(m.aggregates for m in engine.directory.members.values()):
+            raise ConfigError(
+                "The devices of this method make their tree themselves, and none of them may be head of a cluster: "
+                "start some with --head and --listen."
+            )
+        self.started = True
+        devices = sorted(m.address for m in engine.directory.members.values() if m.role == "device")
+        self.recorder.event(engine.now(), "started", None, {"devices": len(devices)})
+        self.tree.introduce((), (), True)
+        self.measure()
+        if engine.plan.starts == "root":
+            engine.begin(engine.me, Started())
+        else:
+            for device in devices:
+                engine.say(device, "start")
+
+    def arranged(self, node: Address, arrange: Arrange) -> None:
+        """The root wants the tree or the groups changed."""
+        self.tree.arrange(node, arrange)
+
+    # -- rounds ----------------------------------------------------------------------------------------------
+
+    def closed(self, node: Address, progress: int) -> None:
+        """A node has closed a round: does the run's round go on, or the run end?"""
+        engine, directory = self.engine, self.engine.directory
+        self._closed[node] = progress
+        clock, tree = engine.plan.clock, directory.tree
+        if clock == "root":
+            done = progress if node == tree.root else self.round
+        elif clock == "edge":
+            first, last = directory.n_devices, directory.n_devices + directory.n_edges
+            active = [a for a in tree.aggregators() if first <= a < last and tree.has_children(a)]
+            done = min((self._closed.get(a, 0) for a in active), default=0)
+        else:
+            done = min((self._closed.get(a, 0) for a in directory.devices()), default=0)
+        if done <= self.round:
+            return
+        self.round = done
+        limits, schedule = engine.charter.experiment.stop, engine.charter.experiment.evaluate
+        if limits.rounds is not None and done >= limits.rounds:
+            self.end()
+        elif schedule.seconds is None and done % schedule.every == 0:
+            self.measure()
+
+    def end(self) -> None:
+        """The run is over: nothing more happens to nodes; when everybody has given account, evaluate once more."""
+        if not self.ending:
+            self.ending = self.engine.frozen = True
+            self._accounts = set(self.tree.hosts())
+            self._account_by = self.engine.now() + ACCOUNT
+            self.wants_count = True
+            for host in self.tree.hosts():
+                self.engine.say(host, "account")
+            self._accounted()
+
+    def _accounted(self) -> None:
+        waits = self.wants_count or bool(self._accounts & set(self.engine.directory.members))
+        if self.ending and not self._closing and (not waits or self.engine.now() >= self._account_by):
+            self._closing = True
+            self.measure(last=True)
+
+    def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
+        """Take the bytes that this host has sent so far, and look at the clock: has the run's time run out?"""
+        self.traffic, self.wants_count = traffic, False
+        self._accounted()
+        experiment = self.engine.charter.experiment
+        if experiment.stop.seconds is not None and self.started and self.engine.now() >= experiment.stop.seconds:
+            self.end()
+
+    def served(self, node: Address, models: dict[str, Ref]) -> None:
+        """The root's models are evaluated when its round is counted."""
+
+    def ordered(self, order: Order) -> None:
+        """No device lives here."""
+
+    def handed(self, word: Word) -> None:
+        """Keep what the root serves, if it lives on a device."""
+        models = word.data.get("models")
+        if not isinstance(models, dict):
+            raise ProtocolError(f"Node {word.sender} says that it serves {type(models).__name__}; models are accepted.")
+        if word.sender != self.engine.directory.tree.root:
+            return  # of two trees that meet, each has a root for a moment
+        self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
+
+    def worked(self, work: Work, seconds: float) -> None:
+        """No device lives here."""
+
+    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the record."""
+        self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
+
+    def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
+        """Hear what another host's runtime has to say."""
+        match kind:
+            case "closed" if host_of(int(data["node"])) == origin:
+                self.closed(int(data["node"]), int(data["progress"]))
+            case "stumbled" if host_of(int(data["node"])) == origin:
+                self.engine.stumbled(int(data["node"]))
+            case "arrange":
+                parents = {int(n): None if p is None else int(p) for n, p in data["parents"].items()}
+                if any(host_of(n) != origin for n in parents) or data["groups"]:
+                    raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
+                self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
+            case "spent" if self.engine.directory.is_device(origin):
+                self._spent[origin, int(data["life"])] = (int(data["jobs"]), int(data["revealed"]))
+            case "notes":
+                self._noted(origin, data)
+            case _:
+                raise ProtocolError(f"Host {origin} says {kind!r} to the cloud, which is not its to say.")
+
+    def _noted(self, origin: int, data: dict[str, Any]) -> None:
+        for time, kind, node, what in data["events"]:
+            self.recorder.event(float(time), str(kind), None if node is None else int(node), what)
+        for node, kind, start, stop in data["spans"]:
+            self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
+            if self.engine.charter.experiment.record.spans:
+                self.recorder.span(int(node), str(kind), float(start), float(stop))
+        for tier, direction, kind, count in data["traffic"]:
+            self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
+        if data["scores"]:
+            self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
+        if data["final"]:
+            self._accounts.discard(origin)
+            self._accounted()
+
+    # -- evaluating ------------------------------------------------------------------------------------------
+
+    def measure(self, last: bool = False) -> None:
+        """Evaluate the root's model (in the worker's thread) and write down what is known then."""
+        engine = self.engine
+        root = engine.served.get(engine.directory.tree.root, {})
+        model = root.get(ALL) if root else engine.store.initial()
+        models = (model,) if model is not None and engine.plan.clock == "root" else ()
+        engine.works.assign(engine.me, Score(models, {"round": self.round, "time": engine.now(), "last": last}))
+
+    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+        """Write an evaluation down."""
+        time, round, last = (work.action.data[k] for k in ("time", "round", "last"))
+        row = {f"{name}_global": value for name, value in figures[0].items()} if figures else {}
+        directory, recorder = self.engine.directory, self.recorder
+        for scope, first, size in (
+            ("edge", directory.n_devices, directory.n_edges),
+            ("device", 0, directory.n_devices),
+        ):
+            row |= self._spread(time, round, scope, first, size)
+        for name, value in row.items():
+            recorder.metric(time, round, name, value)
+        totals: dict[tuple[str, str, str], int] = dict(self.traffic)
+        for (_, *key), count in self._traffic.items():
+            tier, direction, kind = key
+            totals[tier, direction, kind] = totals.get((tier, direction, kind), 0) + count
+        for (tier, direction, kind), count in sorted(totals.items()):
+            recorder.traffic(time, round, tier, direction, kind, count)
+        self.last = row
+        self._account_for_privacy()
+        if last:
+            for kind in ("train", "measure"):
+                seconds = [self._seconds.get((d, kind), 0.0) for d in range(directory.n_devices)]
+                recorder.array(time, round, f"seconds_{kind}", np.array(seconds))
+            self._finish()
+
+    def _account_for_privacy(self) -> None:
+        """Write what the run has spent of its devices' privacy, if anything in it is private."""
+        plan, devices = self.engine.plan, self.engine.directory.n_devices
+        if not is_private(plan):
+            return
+        jobs, revealed = [0] * devices, [0] * devices
+        for (host, _), (trained, told) in self._spent.items():
+            jobs[host] += trained
+            revealed[host] += told
+        self.recorder.commit()
+        self.recorder.meta("privacy", spending(plan, devices, jobs, revealed, self.recorder.connection))
+
+    def _spread(self, time: float, round: int, scope: str, first: int, size: int) -> dict[str, float]:
+        """Write what hosts said of themselves: a number each, mean, spread and the worst tenth."""
+        row: dict[str, float] = {}
+        known = {h - first: s for h, s in self._scores.items() if first <= h < first + size}
+        for name in sorted({n for s in known.values() for n in s}):
+            values = np.full(size, np.nan)
+            for place, scores in known.items():
+                values[place] = scores.get(name, np.nan)
+            found = np.sort(values[~np.isnan(values)])
+            if len(found) == 0:
+                continue
+            self.recorder.array(time, round, f"{name}_{scope}", values)
+            tenth = max(1, len(found) // 10)
+            worst = found[:tenth] if name in ("acc", "miou") else found[-tenth:]
+            row |= {
+                f"{name}_{scope}": float(found.mean()),
+                f"{name}_{scope}_std": float(found.std()),
+                f"{name}_{scope}_worst": float(worst.mean()),
+            }
+        return row
+
+    def _finish(self) -> None:
+        engine = self.engine
+        root = engine.directory.tree.root
+        save_models(engine, engine.served.get(root, {}), self.directory / "models", "global")
+        for host in self.tree.hosts():
+            engine.say(host, "finish")
+        self.finished = True
+        self.recorder.commit()
+        self.recorder.meta("status", {"state": "finished"})
+
+    def close(self) -> None:
+        """Close the record."""
+        if not self.finished:
+            self._account_for_privacy()
+            self.recorder.meta("status", {"state": "stopped"})
+        self.recorder.close()
+
+    # -- saving ----------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the rows, and note how far they go together with the state."""
+        self.recorder.commit()
+        self.engine.journal.put(
+            "conductor",
+            {
+                "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
+                "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
+                "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
+                "rows": self.recorder.watermarks(),
+            },
+        )  # fmt: skip
+        self.engine.journal.put("registry", self.registry.known)

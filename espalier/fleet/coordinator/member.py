@@ -1,0 +1,247 @@
+"""The steward of every host but the cloud: follows the cloud's instructions and keeps it informed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from espalier.core.address import Address, host_of, level_of
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import Arrange, Measure, Order, Started, Word
+from espalier.core.store import Ref
+from espalier.fleet.membership import Member
+from espalier.fleet.node.engine import Engine, save_models
+from espalier.fleet.node.events import Score, Work
+from espalier.fleet.node.outbox import SERVED
+
+#: seconds between two batches of notes to the cloud
+NOTES = 1.0
+
+
+class Follower:
+    """An edge's or a device's steward."""
+
+    def __init__(self, engine: Engine, folder: Path | None = None) -> None:
+        """Serve an engine; models at the end go into a folder, if there is one."""
+        self.engine, self.folder = engine, folder
+        self.finished = False
+        #: where an arrangement wants this host's link to lead: (endpoint, name), or None
+        self.redirect: tuple[str, str] | None = None
+        #: peers that this host should have links of its own to: address -> (endpoint, name)
+        self.peers: dict[int, tuple[str, str]] = engine.journal.get("peers") or {}
+        #: how many other devices were known when links were measured last
+        self.measured_peers = 0
+        #: peers that may link here: name -> address
+        self.kin: dict[str, int] = engine.journal.get("kin") or {}
+        #: bytes this host has sent so far: (tier, direction, kind) -> bytes; set by the host
+        self.traffic: dict[tuple[str, str, str], int] = {}
+        self._told: dict[tuple[str, str, str], int] = {}
+        kept = engine.journal.get("notes") or {"events": [], "spans": [], "scores": {}}
+        self._events: list[tuple[float, str, int | None, dict[str, Any]]] = kept["events"]
+        self._spans: list[tuple[int, str, float, float]] = kept["spans"]
+        self._scores: dict[str, Any] = kept["scores"]
+        self._at = 0.0
+        self._asked = False
+        #: whether the bytes must be counted anew before account can be given
+        self.wants_count = False
+
+    # -- what the nodes of this host do ----------------------------------------------------------------------
+
+    def closed(self, node: Address, progress: int) -> None:
+        """Tell the cloud, if these rounds are the run's."""
+        engine, directory = self.engine, self.engine.directory
+        clock, last = engine.plan.clock, engine.charter.experiment.stop.rounds
+        level = "device" if directory.is_device(node) else "edge"
+        if clock == level and (last is None or progress <= last):
+            # a node does not wait for the cloud to say that the run is over: it may have begun another round by then
+            engine.final[node] = dict(engine.served.get(node, {}))
+            self._served(node, engine.final[node])
+        if clock == level or node == directory.tree.root:
+            engine.say(directory.cloud, "closed", node=node, progress=progress)
+
+    def served(self, node: Address, models: dict[str, Ref]) -> None:
+        """Score the models in use here, if this host has something to score them on."""
+        engine = self.engine
+        level = "device" if engine.directory.is_device(node) else "edge"
+        if node == engine.directory.tree.root:
+            # the run's root lives on this device: the cloud, which only watches, evaluates its models
+            word = Word(SERVED, node, engine.directory.cloud, engine.now(), {"models": dict(models)})
+            engine.desk.send(word)
+        if engine.plan.clock != level:
+            self._served(node, models)
+
+    def _served(self, node: Address, models: dict[str, Ref]) -> None:
+        level = "device" if self.engine.directory.is_device(node) else "edge"
+        if self.engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
+            self._score(node, next(iter(models.values())))
+
+    def ordered(self, order: Order) -> None:
+        """Score the model that a device is handed."""
+        if self.engine.plan.serves != "device" and order.ask is None and order.models:
+            self._score(order.to, next(iter(order.models.values())))
+
+    def _score(self, node: Address, model: Ref) -> None:
+        for work in [w for w in self.engine.works.waiting.values() if isinstance(w.action, Score)]:
+            del self.engine.works.waiting[work.id]  # only the newest is of interest
+        self.engine.works.assign(node, Score((model,), {"node": node}))
+
+    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+        """Tell the cloud how good the model in use is here."""
+        if figures:
+            self._scores = figures[0]
+            if self.engine.plan.serves == "edge":
+                self._at = -NOTES  # the run's curve is made of these: they do not wait for the next notes
+
+    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+        """Note something for the cloud's record."""
+        self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
+
+    def worked(self, work: Work, seconds: float) -> None:
+        """Note a span of work."""
+        kind = "measure" if isinstance(work.action, Measure) else "train"
+        stop = self.engine.now()
+        self._spans.append((host_of(work.node), kind, max(0.0, stop - seconds), stop))
+
+    def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
+        """Greetings travel up by themselves."""
+
+    def handed(self, word: Word) -> None:
+        """Nobody serves through this host."""
+
+    def arranged(self, node: Address, arrange: Arrange) -> None:
+        """A node of this host chose its own place: it is there at once, and the cloud tells everybody concerned."""
+        engine, directory = self.engine, self.engine.directory
+        if arrange.root is not None:
+            directory.tree.root = arrange.root
+        for mine, parent in arrange.parents.items():
+            if host_of(mine) == engine.me:
+                engine.tell(directory.place(mine, parent))
+        engine.say(
+            directory.cloud, "arrange", parents=dict(arrange.parents), groups=dict(arrange.groups),
+            root=arrange.root,
+        )  # fmt: skip
+
+    # -- what others say -----------------------------------------------------------------------------------
+
+    def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
+        """Follow an instruction of the cloud, or hear of a child that has stumbled."""
+        engine = self.engine
+        if kind == "stumbled":
+            node = int(data["node"])
+            if host_of(node) != origin:
+                raise ProtocolError(f"Host {origin} says that {node} has stumbled: nobody speaks for another.")
+            engine.stumbled(node)
+            return
+        if origin != engine.directory.cloud:
+            raise ProtocolError(f"Host {origin} gives the instruction {kind!r}; only the cloud does.")
+        match kind:
+            case "groups":
+                engine.directory.set_groups({int(d): str(g) for d, g in data["groups"].items()})
+            case "place":
+                self._placed(data)
+            case "adopt":
+                self._adopted(data)
+            case "release":
+                child = int(data["child"])
+                engine.directory.placed.pop(child, None)
+                engine.tell(engine.directory.attach(child, None))
+            case "roster":
+                for plain in data["joined"]:
+                    engine.directory.others[plain[0]] = Member(*plain)
+                for host in data["gone"]:
+                    engine.directory.others.pop(int(host), None)
+                    engine.lost(int(host))
+            case "reborn":
+                engine.reborn(int(data["host"]))
+            case "root":
+                engine.directory.tree.root = int(data["root"])
+            case "start":
+                engine.begin(engine.me, Started())
+            case "account":
+                # the run is over: nothing more happens here, and the cloud wants to know all that is known
+                engine.frozen = self._asked = self.wants_count = True
+            case "finish":
+                engine.frozen = self.finished = True
+                self._keep_models()
+            case _:
+                raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
+
+    def _placed(self, data: dict[str, Any]) -> None:
+        """The cloud put a node of this host under another parent (or back under its link's)."""
+        engine, node = self.engine, int(data["node"])
+        parent = None if data["parent"] is None else int(data["parent"])
+        if host_of(node) != engine.me:
+            raise ProtocolError(f"Host {engine.me} is told where node {node} belongs, which is not its own.")
+        if data.get("relink"):
+            # another server: not the logical parent alone, the link itself goes there
+            self.redirect = (str(data["endpoint"]), str(data["name"]))
+            engine.directory.placed.pop(node, None)
+            return
+        engine.tell(engine.directory.place(node, parent))
+        for host in [h for h in self.peers if h not in {host_of(p) for p in engine.directory.placed.values()}]:
+            del self.peers[host]
+        if parent is not None and data.get("endpoint") and host_of(parent) != engine.me:
+            self.peers[host_of(parent)] = (str(data["endpoint"]), str(data["name"]))
+        engine.journal.put("peers", self.peers)
+
+    def _adopted(self, data: dict[str, Any]) -> None:
+        """A node reports to one of this host's from now on."""
+        engine, child, parent = self.engine, int(data["child"]), int(data["parent"])
+        directory = engine.directory
+        if host_of(parent) != engine.me:
+            raise ProtocolError(f"Host {engine.me} is given a child for node {parent}, which is not its own.")
+        engine.tell(directory.attach(child, None))
+        if directory.is_device(child):
+            directory.tree.samples[child] = int(data["samples"])
+        directory.placed[child] = parent
+        if data.get("name"):
+            self.kin[str(data["name"])] = host_of(child)
+            engine.journal.put("kin", self.kin)
+        engine.tell(directory.attach(child, parent))
+
+    def _keep_models(self) -> None:
+        """Write what an edge serves at the end, where that is what is served."""
+        engine = self.engine
+        models = engine.final.get(engine.me) or engine.served.get(engine.me)
+        if engine.plan.serves == "edge" and models is not None and self.folder is not None:
+            save_models(
+                engine,
+                models,
+                self.folder / "models",
+                f"edge-{engine.me - engine.directory.n_devices}",
+            )
+
+    # -- notes -----------------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Send what was noted, at most once a second; what is not sent yet is kept with the state."""
+        engine = self.engine
+        traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
+        noted = bool(self._events or self._spans or self._scores)
+        scoring = any(isinstance(w.action, Score) for w in engine.works.waiting.values())
+        final = (
+            self._asked
+            and not self.wants_count
+            and not scoring
+            and len(self._events) <= 200
+            and len(self._spans) <= 1000
+        )
+        if final or ((noted or self._worth(traffic)) and engine.now() - self._at >= NOTES):
+            self._at = engine.now()
+            self._asked = self._asked and not final
+            engine.say(
+                engine.directory.cloud, "notes", events=self._events[:200], spans=self._spans[:1000],
+                scores=self._scores, traffic=[[*key, count] for key, count in traffic.items()], final=final,
+            )  # fmt: skip
+            self._told |= traffic
+            self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
+        engine.journal.put("notes", {"events": self._events, "spans": self._spans, "scores": self._scores})
+
+    def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
+        """Take the bytes that this host has sent so far."""
+        self.traffic, self.wants_count = traffic, False
+
+    def _worth(self, traffic: dict[tuple[str, str, str], int]) -> bool:
+        """Whether bytes alone are worth a letter: each letter makes bytes of its own."""
+        return sum(v - self._told.get(k, 0) for k, v in traffic.items()) > 20_000

@@ -1,0 +1,172 @@
+"""Letters: a message and its models, cut into chunks and put together again.
+
+Sizes are checked against the limits when the head arrives, before anything is allocated; every chunk has a checksum and
+must follow the one before; every part has a digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from espalier.core.errors import ProtocolError
+from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+
+#: bytes of a chunk: small enough that a word need not wait long behind a model
+CHUNK = 256 << 10
+
+Buffer = bytes | memoryview
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A model as it travels: bytes, how they are encoded, and the order it is a difference from (0: none)."""
+
+    data: Buffer
+    encoding: int
+    digest: bytes
+    base: int = 0
+
+    @staticmethod
+    def of(data: Buffer, encoding: int, base: int = 0) -> Part:
+        """Make a part, computing its digest."""
+        return Part(data, encoding, hashlib.blake2b(data, digest_size=16).digest(), base)
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A letter to be sent: the number is of its series to its destination."""
+
+    dest: int
+    series: int
+    number: int
+    content: bytes
+    parts: Sequence[Part] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Arrival:
+    """A letter that has arrived whole."""
+
+    origin: int
+    series: int
+    number: int
+    content: pb.Content
+    parts: Sequence[Part]
+
+
+def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
+    """Cut a letter into frames."""
+    envelope = pb.Envelope(origin=origin, dest=letter.dest, series=letter.series, number=letter.number)
+    parts = [pb.Part(size=len(p.data), encoding=p.encoding, digest=p.digest, base=p.base) for p in letter.parts]
+    yield pb.Frame(head=pb.Head(envelope=envelope, content=letter.content, parts=parts))
+    for index, part in enumerate(letter.parts):
+        view = memoryview(part.data)
+        for offset in range(0, len(view), CHUNK):
+            data = bytes(view[offset : offset + CHUNK])
+            yield pb.Frame(
+                chunk=pb.Chunk(envelope=envelope, part=index, offset=offset, data=data, checksum=zlib.crc32(data))
+            )
+
+
+class Assembler:
+    """Puts the letters of one link together. A relay's link carries those of many origins, interleaved."""
+
+    OPEN = 4096
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: dict[tuple[int, int, int], _Growing] = {}
+        self._held = 0
+
+    def head(self, head: pb.Head) -> Arrival | None:
+        """Begin a letter; return it if it is whole already (it has no models).
+
+        Raises:
+            ProtocolError: It is larger than the limits allow, or malformed.
+        """
+        limits = self._limits
+        total = sum(p.size for p in head.parts)
+        if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > limits.letter_bytes:
+            raise ProtocolError(
+                f"A letter of {len(head.content)} bytes with {len(head.parts)} models of {total} bytes together; "
+                f"{limits.content_bytes}, {limits.parts} and {limits.letter_bytes} are accepted."
+            )
+        at = (head.envelope.origin, head.envelope.series, head.envelope.number)
+        self._close(at)
+        growing = _Growing(head)
+        if growing.missing == 0:
+            return growing.done()
+        if len(self._open) >= self.OPEN or self._held > 4 * limits.letter_bytes:
+            raise ProtocolError(f"{len(self._open)} letters of {self._held} bytes are begun and none is finished.")
+        self._open[at] = growing
+        return None
+
+    def chunk(self, chunk: pb.Chunk) -> Arrival | None:
+        """Add a chunk; return the letter if it is whole now.
+
+        A chunk of a letter whose beginning was lost is passed over: the letter comes again.
+        """
+        at = (chunk.envelope.origin, chunk.envelope.series, chunk.envelope.number)
+        growing = self._open.get(at)
+        if growing is None:
+            return None
+        try:
+            follows = growing.add(chunk)
+        except ProtocolError:
+            self._close(at)
+            raise
+        self._held += len(chunk.data) if follows else 0
+        if not follows or growing.missing == 0:
+            self._close(at)
+        return growing.done() if follows and growing.missing == 0 else None
+
+    def _close(self, at: tuple[int, int, int]) -> None:
+        growing = self._open.pop(at, None)
+        if growing is not None:
+            self._held -= growing.total - growing.missing
+
+
+class _Growing:
+    """A letter in the making."""
+
+    def __init__(self, head: pb.Head) -> None:
+        self._head = head
+        self._buffers = [bytearray() for _ in head.parts]
+        self.total = sum(p.size for p in head.parts)
+        self.missing = self.total
+
+    def add(self, chunk: pb.Chunk) -> bool:
+        """Add a chunk; False if one before it is missing."""
+        if chunk.part >= len(self._buffers):
+            raise ProtocolError(f"A chunk of part {chunk.part} of a letter with {len(self._buffers)}.")
+        buffer, size = self._buffers[chunk.part], self._head.parts[chunk.part].size
+        if chunk.offset != len(buffer):
+            return False
+        if not chunk.data or len(buffer) + len(chunk.data) > size:
+            raise ProtocolError(f"A chunk of {len(chunk.data)} bytes at {chunk.offset} of a part of {size} bytes.")
+        if zlib.crc32(chunk.data) != chunk.checksum:
+            raise ProtocolError(f"A chunk at {chunk.offset} of part {chunk.part} is damaged: its checksum is wrong.")
+        buffer += chunk.data
+        self.missing -= len(chunk.data)
+        return True
+
+    def done(self) -> Arrival:
+        """Return the whole letter, its digests checked."""
+        parts = []
+        for index, (buffer, meta) in enumerate(zip(self._buffers, self._head.parts, strict=True)):
+            part = Part.of(memoryview(buffer), meta.encoding, meta.base)
+            if part.digest != meta.digest:
+                raise ProtocolError(f"Part {index} of a letter is damaged: its digest is wrong.")
+            parts.append(part)
+        envelope = self._head.envelope
+        try:
+            content = pb.Content.FromString(self._head.content)
+        except DecodeError as error:
+            raise ProtocolError(f"A letter's content cannot be read: {error}.") from error
+        return Arrival(envelope.origin, envelope.series, envelope.number, content, parts)

@@ -1,0 +1,170 @@
+"""The link to the parent: made, kept, made again, moved elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from typing import TYPE_CHECKING
+
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.fleet.links import wire
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.membership import Member
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.host import Host
+
+#: seconds between two tries: at least, at most
+FIRST, LAST = 0.2, 2.0
+#: tries at one parent before the next one of the list is tried
+TRIES = 5
+#: seconds between two looks at the parent's clock
+CLOCK = 30.0
+
+
+class Uplink:
+    """Keeps a host linked to a parent."""
+
+    def __init__(self, host: Host, parents: list[tuple[str | None, str]]) -> None:
+        self._host = host
+        self._parents = parents
+        self._link: Link | None = None
+        self._pongs: dict[float, asyncio.Future[float]] = {}
+        self._welcomed = False
+        self._wake = asyncio.Event()
+        self._refused: str | None = None
+        #: how often a link was made
+        self.made = 0
+
+    async def run(self) -> None:
+        """Keep the link until the host stops.
+
+        Raises:
+            ConfigError: The fleet refuses this node for good.
+        """
+        host, failures, delay = self._host, 0, FIRST
+        while not host.stopping:
+            name, target = self._parents[0]
+            self._welcomed = False
+            hello = pb.Hello(
+                version=wire.VERSION, member=host.myself().to_wire(), wish=host.settings.wish, run=host.run_name
+            )
+            hello.member.stamp = await host.next_stamp()
+            why = await dial(host.bundle, target, name, hello, self._take, connected=self._connected)
+            self._link = None
+            host.roster.parent = None
+            if self._refused is not None:
+                raise ConfigError(f"{name or target} refuses this node: {self._refused}.")
+            if host.stopping:
+                return
+            if self._welcomed:
+                failures, delay = 0, FIRST
+                host.log("link to parent lost", parent=name or target, why=why)
+            else:
+                failures += 1
+                told = "warning" if failures in (1, TRIES) or failures % 100 == 0 else "debug"
+                host.log("no link to parent", level=told, parent=name or target, why=why)
+            if failures >= TRIES and len(self._parents) > 1:
+                failures = 0
+                self._parents.append(self._parents.pop(0))
+            try:
+                async with asyncio.timeout(delay * random.uniform(0.8, 1.2)):
+                    await self._wake.wait()
+            except TimeoutError:
+                delay = min(LAST, 1.5 * delay)
+            self._wake.clear()
+
+    def move(self, name: str | None, target: str, why: str = "moves") -> None:
+        """Go to another parent; the one of now is told, and stays the second choice."""
+        if self._parents[0] == (name, target):
+            return
+        self._parents = [(name, target), *(p for p in self._parents if p != (name, target))]
+        if self._link is not None:
+            self._link.post(pb.Frame(bye=pb.Bye(why=why)))
+            self._link.close()
+        self._wake.set()
+
+    def leave(self, why: str) -> None:
+        """Say good-bye and end the link."""
+        if self._link is not None:
+            self._link.post(pb.Frame(bye=pb.Bye(why=why)))
+            self._link.close()
+        self._wake.set()
+
+    def _connected(self, link: Link) -> None:
+        self._link = link
+
+    async def _take(self, link: Link, frame: pb.Frame) -> None:
+        host = self._host
+        kind = frame.WhichOneof("kind")
+        if kind == "welcome" and not self._welcomed:
+            self._welcomed = True
+            self.made += 1
+            host.spawn(self._settle_in(link, frame.welcome))
+        elif kind == "refusal":
+            if frame.refusal.final:
+                self._refused = frame.refusal.why
+            host.log("refused", level="warning", why=frame.refusal.why)
+        elif kind == "pong":
+            waiting = self._pongs.pop(frame.pong.sent, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(host.clock.heard(frame.pong.now, frame.pong.sent))
+        elif not self._welcomed:
+            raise ProtocolError(f"The parent sends {kind!r} before its welcome.")
+        elif host.post is not None and host.post.take(link, frame):
+            pass
+        elif kind == "enrolled":
+            host.reception.enrolled(frame.enrolled)
+        elif kind == "moved":
+            host.reception.moved(frame.moved.address, frame.moved.stamp)
+        elif kind == "resume":
+            host.reception.revocations(frame.resume.crl)
+            host.postman_again(None)
+            host.reception.resume()
+
+    async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
+        """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
+        host = self._host
+        if welcome.version != wire.VERSION:
+            self._refused = f"it speaks version {welcome.version}, this node version {wire.VERSION}"
+            link.close()
+            return
+        await self._ask(link)
+        await host.follow(welcome)
+        seconds = await self._gauge(link)
+        if not link.open:
+            return
+        await host.linked(Member.of_wire(welcome.parent), seconds)
+        # the parent must know who is here before it hears from them
+        link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
+        host.roster.parent = link
+        host.postman_again(None)
+        host.reception.resume()
+        host.log("linked", parent=welcome.parent.name, target=link.target)
+        while link.open:
+            await asyncio.sleep(CLOCK)
+            await self._ask(link)
+
+    async def _ask(self, link: Link, ballast: bytes = b"") -> float:
+        """Ask the parent for its time; return the seconds of the round trip."""
+        sent = time.monotonic()
+        answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._pongs[sent] = answer
+        link.post(pb.Frame(ping=pb.Ping(sent=sent, ballast=ballast)))
+        try:
+            async with asyncio.timeout(10.0):
+                return await answer
+        except TimeoutError:
+            return 10.0
+        finally:
+            self._pongs.pop(sent, None)
+
+    async def _gauge(self, link: Link) -> float:
+        """Return the seconds that a model needs to the parent: half a round trip and its bytes at the measured rate."""
+        size = self._host.model_bytes
+        ballast = min(size, 64 << 10)
+        short = min([await self._ask(link) for _ in range(2)])
+        long = await self._ask(link, bytes(ballast))
+        return short / 2 + max(0.0, long - short) * size / max(1, ballast)

@@ -1,0 +1,127 @@
+"""Links between devices: kept while an arrangement wants them, and made for a moment to measure them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from espalier.fleet.coordinator.member import Follower
+from espalier.fleet.links import wire
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.node.events import Call
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.host import Host
+
+#: peers that are measured at one time
+TOGETHER = 4
+#: seconds that a measurement may take
+SLOW = 10.0
+
+
+class Peers:
+    """The links of one device to others."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._kept: dict[int, asyncio.Task[None]] = {}
+        self._measured: set[int] = set()
+        self._few = asyncio.Semaphore(TOGETHER)
+
+    def look(self) -> None:
+        """Make the links that are wanted, and measure those to peers that are new."""
+        host = self._host
+        steward = host.steward
+        if not isinstance(steward, Follower) or host.identity.role != "device":
+            return
+        for address in steward.peers:
+            if address not in self._kept or self._kept[address].done():
+                self._kept[address] = host.spawn(self._keep(address))
+        assert host.charter is not None
+        if host.charter.script is not None or steward.measured_peers == len(steward.engine.directory.others):
+            return
+        others = dict(steward.engine.directory.others)
+        steward.measured_peers = len(others)
+        for address, member in others.items():
+            if member.endpoint and address != host.me and address not in self._measured:
+                self._measured.add(address)
+                host.spawn(self._measure(address, member.endpoint, member.name))
+
+    def kin(self) -> dict[str, int]:
+        """Return the names of peers that may link here."""
+        steward = self._host.steward
+        if not isinstance(steward, Follower):
+            return {}
+        return {m.name: m.address for m in list(steward.engine.directory.others.values())} | steward.kin
+
+    def add(self, address: int, link: Link) -> None:
+        """A peer has a link of its own to this host."""
+        host = self._host
+        old = host.roster.peers.get(address)
+        host.roster.peers[address] = link
+        if old is not None:
+            old.close()
+        host.postman_again([address])
+
+    def _hello(self) -> pb.Hello:
+        host = self._host
+        return pb.Hello(version=wire.VERSION, member=host.myself().to_wire(), peer=True, run=host.run_name)
+
+    async def _keep(self, address: int) -> None:
+        """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
+        host = self._host
+        while isinstance(host.steward, Follower) and address in host.steward.peers and not host.stopping:
+            endpoint, name = host.steward.peers[address]
+
+            async def take(link: Link, frame: pb.Frame) -> None:
+                if frame.HasField("welcome"):
+                    self.add(address, link)
+                elif host.post is not None:
+                    host.post.take(link, frame)
+
+            await dial(host.bundle, endpoint, name, self._hello(), take, connected=lambda link: None)
+            link = host.roster.peers.pop(address, None)
+            if link is not None and host.post is not None:
+                host.post.drop(link)
+            await asyncio.sleep(random.uniform(0.5, 1.5))
+
+    async def _measure(self, address: int, endpoint: str, name: str) -> None:
+        """Find out how long a model would take to a peer, over a link that is made for that alone."""
+        host = self._host
+        size = host.model_bytes
+        ballasts = [0, 0, min(size, 64 << 10)]
+        trips: list[float] = []
+
+        async def take(link: Link, frame: pb.Frame) -> None:
+            if frame.HasField("pong"):
+                trips.append(time.monotonic() - frame.pong.sent)
+            elif not frame.HasField("welcome"):
+                link.close()
+                return
+            if len(trips) == len(ballasts):
+                link.close()
+            else:
+                ballast = bytes(ballasts[len(trips)])
+                link.post(pb.Frame(ping=pb.Ping(sent=time.monotonic(), ballast=ballast)))
+
+        async with self._few:
+            call = dial(host.bundle, endpoint, name, self._hello(), take, connected=lambda link: None)
+            try:
+                async with asyncio.timeout(SLOW):
+                    await call
+            except TimeoutError:
+                return
+        if len(trips) == len(ballasts):
+            short = min(trips[:2])
+            seconds = short / 2 + max(0.0, trips[2] - short) * size / max(1, ballasts[2])
+            host.put(Call(partial(self._note, address, seconds)))
+
+    def _note(self, address: int, seconds: float) -> None:
+        engine = self._host.engine
+        assert engine is not None
+        engine.directory.measured[engine.me, address] = seconds
+        engine.directory.measured[address, engine.me] = seconds

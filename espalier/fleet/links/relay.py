@@ -1,0 +1,103 @@
+"""Letters at one host: put together what is for it, pass on what is for others, refuse what nobody may send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from espalier.core.errors import ProtocolError
+from espalier.fleet.links.delivery import Postman
+from espalier.fleet.links.framing import Assembler
+from espalier.fleet.links.limits import Limits, Meter
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.routes import Roster
+from espalier.fleet.links.transport import Link
+from espalier.fleet.node.events import Acknowledged, Item, Restarted
+
+
+class Post:
+    """Takes the frames of letters from every link."""
+
+    def __init__(self, roster: Roster, postman: Postman, limits: Limits, deliver: Callable[[Item], None]) -> None:
+        self._roster, self._postman, self._limits, self._deliver = roster, postman, limits, deliver
+        self._assemblers: dict[Link, Assembler] = {}
+        self._meters: dict[Link, tuple[Meter, Meter]] = {}
+        self.relayed = 0
+        self.lost = 0
+
+    def take(self, link: Link, frame: pb.Frame) -> bool:
+        """Take a frame if it is of a letter.
+
+        Raises:
+            ProtocolError: No honest node sends this; the link should end.
+        """
+        match frame.WhichOneof("kind"):
+            case "head":
+                self._rate(link, 1, 0)
+                self._letter(link, frame, frame.head.envelope)
+            case "chunk":
+                self._rate(link, 0, len(frame.chunk.data))
+                self._letter(link, frame, frame.chunk.envelope)
+            case "ack":
+                self._answer(link, frame, frame.ack.envelope)
+            case "restart":
+                self._answer(link, frame, frame.restart.envelope)
+            case _:
+                return False
+        return True
+
+    def _letter(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
+        me = self._roster.me
+        if not self._roster.leads(link, envelope.origin) or envelope.origin == me:
+            child = self._roster.child(link)
+            if (child is not None and child.role == "device") or envelope.origin == me:
+                raise ProtocolError(f"A letter claims to be from host {envelope.origin}, which this link is not.")
+            self.lost += 1  # its sender has moved on meanwhile: it comes again over another way
+            return
+        if envelope.dest != me:
+            self._relay(link, frame, envelope.dest)
+            return
+        assembler = self._assemblers.setdefault(link, Assembler(self._limits))
+        arrival = assembler.head(frame.head) if frame.HasField("head") else assembler.chunk(frame.chunk)
+        if arrival is not None:
+            self._deliver(arrival)
+
+    def _answer(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
+        if not self._roster.leads(link, envelope.dest):
+            self.lost += 1
+            return
+        if envelope.origin != self._roster.me:
+            self._relay(link, frame, envelope.origin)
+        elif frame.HasField("ack"):
+            self._postman.acknowledged(envelope.dest, envelope.series, envelope.number)
+            self._deliver(Acknowledged(envelope.dest, envelope.series, envelope.number))
+        else:
+            self._deliver(Restarted(envelope.dest, envelope.series, envelope.number))
+
+    def _relay(self, link: Link, frame: pb.Frame, dest: int) -> None:
+        out = self._roster.route(dest)
+        if out is None or out is link or not out.relay(frame, 2 * self._limits.letter_bytes):
+            self.lost += 1  # its sender keeps it until it is acknowledged
+        else:
+            self.relayed += 1
+
+    def _rate(self, link: Link, letters: int, data: int) -> None:
+        child = self._roster.child(link)
+        if child is None:
+            return
+        limits = self._limits
+        if link not in self._meters:
+            # a relay speaks for everybody below it
+            self._meters[link] = (
+                Meter(limits.letters_per_second, 10 * limits.letters_per_second),
+                Meter(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
+            )
+        share = max(1, len(child.below))
+        if not self._meters[link][0].take(letters / share) or not self._meters[link][1].take(data / share):
+            raise ProtocolError(
+                f"More than {limits.letters_per_second:g} letters or {limits.bytes_per_second:g} bytes per second."
+            )
+
+    def drop(self, link: Link) -> None:
+        """A link is over: what was unfinished comes again."""
+        self._assemblers.pop(link, None)
+        self._meters.pop(link, None)

@@ -1,0 +1,64 @@
+"""Who is in the fleet, as it travels up the tree and is kept on disk."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.core.errors import ProtocolError
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One host.
+
+    Attributes:
+        address: Its number.
+        name: What its certificate says.
+        role: ``"device"``, ``"edge"`` or ``"cloud"``.
+        life: Of its state on disk: another one has forgotten everything.
+        stamp: Grows with every link it makes; the newest says where it is.
+        via: The address of its parent on the network (its own, while it has none).
+        samples: Training samples it holds.
+        aggregates: Whether it may run an aggregator besides training.
+        endpoint: ``host:port`` where it listens, or empty.
+        seconds_per_batch: As measured by itself (0: not yet).
+        busy: Whether it was at work when it greeted.
+        model_seconds: A model's way to its parent, as measured (0: not yet).
+    """
+
+    address: int
+    name: str
+    role: str
+    life: int = 0
+    stamp: int = 0
+    via: int = 0
+    samples: int = 0
+    aggregates: bool = False
+    endpoint: str = ""
+    seconds_per_batch: float = 0.0
+    busy: bool = False
+    model_seconds: float = 0.0
+
+    def to_plain(self) -> tuple[Any, ...]:
+        """Return it as plain data; ``Member(*plain)`` is equal to it."""
+        return tuple(getattr(self, name) for name in Member.__slots__)
+
+    def to_wire(self) -> pb.Member:
+        """Return it as protobuf."""
+        return pb.Member(**{name: getattr(self, name) for name in Member.__slots__})
+
+    @staticmethod
+    def of_wire(member: pb.Member) -> Member:
+        """Read it from protobuf.
+
+        Raises:
+            ProtocolError: A value that no node may send.
+        """
+        found = Member(**{name: getattr(member, name) for name in Member.__slots__})
+        times = (found.seconds_per_batch, found.model_seconds)
+        if not all(math.isfinite(t) and t >= 0 for t in times) or len(found.name) > 64 or len(found.endpoint) > 300:
+            raise ProtocolError(f"A greeting with impossible values: {found}.")
+        return found

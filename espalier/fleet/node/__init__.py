@@ -1,0 +1,1 @@
+"""One process of the fleet: its host, engine, journal, worker and data."""

@@ -1,0 +1,398 @@
+"""The engine: drives the nodes of one host. Events in, effects out; all is on disk before an effect happens.
+
+    items (letters, timers, finished work, greetings) → nodes say what to do → one transaction → effects:
+    acknowledgements, letters to send, timers to set, work to do
+
+It has no network and no clock of its own, and runs in one thread. A batch of items is one transaction; if the
+process dies before it, nothing was acknowledged and everything comes again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save as to_bytes
+
+from espalier.core.address import Address, host_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.codec import pack, refs_in, unpack
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import (
+    ALL,
+    Action,
+    Arrange,
+    Arrived,
+    ChildJoined,
+    ChildLeft,
+    Closed,
+    Deadline,
+    Event,
+    Lost,
+    Measure,
+    Record,
+    Send,
+    Serve,
+    SetDeadline,
+    Train,
+)
+from espalier.core.method import Node, Watcher
+from espalier.core.policies import Rules
+from espalier.core.store import Ref
+from espalier.fleet.coordinator.manifest import Charter
+from espalier.fleet.links.framing import Arrival
+from espalier.fleet.membership import Member
+from espalier.fleet.node.environment import Directory, Told
+from espalier.fleet.node.events import (
+    Acknowledged,
+    Call,
+    Due,
+    Effects,
+    Gone,
+    Item,
+    Joined,
+    Linked,
+    Restarted,
+    Steward,
+    Timer,
+    Worked,
+)
+from espalier.fleet.node.jobs import Works
+from espalier.fleet.node.journal import Journal
+from espalier.fleet.node.outbox import Desk
+from espalier.fleet.node.store import EagerStore
+from espalier.fleet.node.trainer import Learner
+from espalier.fleet.secure.aggregator import SILENT, Awaited, Sums
+from espalier.fleet.secure.child import Hiding
+from espalier.simulator.checkpoint import atomic_write
+
+#: what a node's code raises when a message does not hold what it should
+_SENSELESS = (
+    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, AssertionError, ProtocolError,
+)  # fmt: skip
+#: seconds after which a round opens although not everybody has confirmed the new arrangement
+SETTLE = 10.0
+
+
+class Engine:
+    """Drives the nodes of one host."""
+
+    def __init__(
+        self, me: Member, charter: Charter, journal: Journal, learner: Learner, now: Callable[[], float]
+    ) -> None:
+        self.charter, self.journal, self.learner, self.now = charter, journal, learner, now
+        self.plan = charter.plan()
+        fleet = charter.experiment.fleet
+        self.store = EagerStore(
+            charter.card.spec, lambda index: learner.initial(charter.seed, index), journal, self._rejected
+        )
+        structure = self.plan.root.structure
+        self.directory = Directory(
+            me.address, fleet.devices, fleet.edges, charter.seed, cloud=charter.cloud,
+            flat=structure.flat, plants=structure.plants(), store=self.store,
+            judge=lambda refs, where, node, what: self.works.judge(refs, where, node, what),
+        )  # fmt: skip
+        self.works = Works(self)
+        self.directory.tellers["pretraining_accuracy"] = self.works.pretrained
+        self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
+        self.desk = Desk(self)
+        self.sums, self.hiding = Sums(self), Hiding(self)
+        self.store.sums = self.sums.total
+        self.steward: Steward
+        self.nodes: dict[Address, Node] = {}
+        self._queue: deque[tuple[Address, Event]] = deque()
+        plain = journal.get("engine") or {}
+        self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
+        self._count: int = plain.get("count", 0)
+        self._settling: set[tuple[int, int]] = plain.get("settling", set())
+        #: nodes that wait for a secure sum: the event that wants it, and those after it
+        self._held: dict[Address, list[Event]] = plain.get("held", {})
+        self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
+        #: what nodes served when the last of the run's rounds that count was over for them
+        self.final: dict[Address, dict[str, Ref]] = plain.get("final", {})
+        #: the run is over: nothing more happens to nodes
+        self.frozen = False
+        self.effects = Effects()
+        saved = journal.get("directory")
+        if saved is not None:
+            self.directory.restore(saved)
+        for key in journal.keys("node "):
+            self.node(int(key.removeprefix("node "))).state = journal.get(key)
+        self._touched: set[Address] = set()
+        self.directory.joined(me)
+
+    @property
+    def me(self) -> int:
+        """This host's address."""
+        return self.directory.me
+
+    # -- items ---------------------------------------------------------------------------------------------
+
+    def resume(self) -> Effects:
+        """Return what an earlier life left undone."""
+        effects = Effects(works=list(self.works.waiting.values()), timers=list(self.timers.values()))
+        for dest in self.desk.mail.waiting:
+            effects.replaced[dest] = self.desk.letters_to(dest)
+        return effects
+
+    def take(self, items: Sequence[Item]) -> Effects:
+        """Take what happened, in order, as one transaction; return what is to be done."""
+        self.effects = Effects()
+        for item in items:
+            self._take(item)
+            self.drain()
+        self._save()
+        self.journal.commit()
+        return self.effects
+
+    def _take(self, item: Item) -> None:
+        match item:
+            case Arrival():
+                self.desk.take(item)
+            case Joined(members=members):
+                for member in members:
+                    self._greeted(member)
+                self.steward.changed(members, ())
+            case Gone(hosts=hosts):
+                for host in hosts:
+                    self.tell(self.directory.gone(host))
+                self.steward.changed((), hosts)
+            case Linked(parent=parent):
+                self._linked(parent)
+            case Acknowledged(dest=dest, series=series, number=number):
+                if self.desk.mail.acknowledged(dest, series, number):
+                    self.settled(dest, number)
+            case Restarted(dest=dest, series=series, above=above):
+                self.desk.renumber(dest, series, above=above)
+            case Due(timer=number):
+                timer = self.timers.pop(number, None)
+                if timer is not None and timer.event.key.startswith(SILENT):
+                    self.sums.due(timer.event)
+                elif timer is not None:
+                    self._queue.append((timer.node, timer.event))
+            case Worked(work=number, result=result, seconds=seconds):
+                self.works.done(number, result, seconds)
+            case Call(what=what):
+                what()
+
+    def drain(self) -> None:
+        """Let nodes take what waits for them, and what comes of it."""
+        while self._queue:
+            address, event = self._queue.popleft()
+            if self.frozen:
+                continue
+            held = self._held.get(address)
+            if held is not None:
+                held.append(event)
+            if isinstance(event, ChildLeft):
+                self.sums.left(address, event.child)
+            if held is not None:
+                continue
+            self._touched.add(address)
+            actions = self._asked_of(self.node(address), event)
+            self.sums.opened(address, actions)
+            for action in actions:
+                self.act(address, action)
+
+    def _asked_of(self, node: Node, event: Event) -> list[Action]:
+        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was.
+
+        So it is when a merge must wait for a secure sum: the event comes again with the sum.
+        """
+        if not isinstance(event, Arrived) and not self.sums.concerns(node.me):
+            return node.on(event, self.now())
+        before = pack(node.state)
+        try:
+            return node.on(event, self.now())
+        except Awaited:
+            node.state = unpack(before)
+            self._held[node.me] = [event]
+            return []
+        except _SENSELESS as error:
+            if not isinstance(event, Arrived):
+                raise
+            node.state = unpack(before)
+            sender = event.message.sender
+            why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {node.me}: {error!r}."
+            self.effects.refused.append((host_of(sender), why))
+            return []
+
+    def release(self, node: Address) -> None:
+        """Let a node take again what it could not."""
+        self._queue.extendleft((node, event) for event in reversed(self._held.pop(node, [])))
+
+    def tell(self, told: Told) -> None:
+        """Let nodes of this host know what has changed around them."""
+        self._queue.extend(told)
+
+    def lost(self, host: int) -> None:
+        """Tell nodes of this host that watch another host that it is gone."""
+        for address, node in self.nodes.items():
+            if isinstance(node, Watcher) and node.watches(host):
+                self._queue.append((address, Lost(host)))
+
+    def begin(self, node: Address, event: Event) -> None:
+        """Give a node an event."""
+        self._queue.append((node, event))
+
+    def touch(self, node: Address) -> None:
+        """A node's state was changed: it is written with the next transaction."""
+        self._touched.add(node)
+
+    def reborn(self, host: int) -> None:
+        """A host that reports here, though it is not linked here, came back without its memory."""
+        self.desk.renumber(host, forget=True)
+        self.stumbled(host)
+
+    def _greeted(self, member: Member) -> None:
+        old = self.directory.members.get(member.address)
+        if old is not None and old.life != member.life:
+            # what was meant for its earlier life would only puzzle it
+            self.desk.renumber(member.address, forget=True)
+        self.tell(self.directory.joined(member))
+
+    def _linked(self, parent: Member) -> None:
+        directory = self.directory
+        directory.members[self.me] = replace(directory.members[self.me], via=parent.address)
+        self.tell(directory.attach(self.me, directory.home(self.me, parent.address)))
+
+    def say(self, dest: int, kind: str, **data: Any) -> int:
+        """Say something to another host's runtime; return the letter's number."""
+        return self.desk.say(dest, kind, **data)
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def node(self, address: Address) -> Node:
+        """Return the node at an address, making it if need be."""
+        if address not in self.nodes:
+            plan, directory = self.plan, self.directory
+            made = plan.node(address, directory) if plan.node is not None else None
+            if made is None and directory.is_device(address):
+                made = plan.device(address, plan.local, plan.child, directory)
+            elif made is None:
+                made = plan.aggregator(address, self.rules(address), directory)
+            self.nodes[address] = made
+        return self.nodes[address]
+
+    def rules(self, address: Address) -> Rules:
+        """Return the policies of an aggregator."""
+        if address == self.directory.tree.root:
+            return self.plan.root
+        between = self.directory.n_devices + self.directory.n_edges <= address < self.directory.cloud
+        return self.plan.middle if between else self.plan.edge
+
+    def act(self, address: Address, action: Action) -> None:
+        """Do what a node asked for."""
+        match action:
+            case Send(message=message):
+                self.desk.send(message)
+            case Train() | Measure():
+                self.works.ask(address, action)
+            case SetDeadline(seconds=seconds, key=key, number=number):
+                self._set(address, seconds, Deadline(key, number))
+            case Serve(models=models):
+                self.served[address] = models
+                self.steward.served(address, models)
+            case Closed(progress=progress):
+                self.steward.closed(address, progress)
+            case Arrange():
+                self.steward.arranged(address, action)
+            case Record(kind=kind, data=data):
+                self.steward.recorded(address, kind, data)
+
+    def _set(self, address: Address, seconds: float, event: Deadline) -> None:
+        waits = seconds <= 0 and bool(self._settling)
+        if seconds <= 0 and not waits:
+            self._queue.append((address, event))
+            return
+        late = 0.0 if self.charter.script is None else self.charter.script.slack
+        self.remind(address, SETTLE if waits else seconds + late, event, waits)
+
+    def remind(self, address: Address, seconds: float, event: Deadline, waits: bool = False) -> None:
+        """Set a timer."""
+        self._count += 1
+        timer = Timer(self._count, address, event, self.now() + seconds, waits)
+        self.timers[timer.id] = timer
+        self.effects.timers.append(timer)
+
+    def settle(self, dest: int, number: int) -> None:
+        """Let rounds open only when a letter of an arrangement was acknowledged."""
+        if dest != self.me:
+            self._settling.add((dest, number))
+
+    def settled(self, dest: int, number: int) -> None:
+        """A host has confirmed its part of an arrangement; the rounds open after the last one has."""
+        self._settling = {(d, n) for d, n in self._settling if d != dest or n > number}
+        if not self._settling:
+            for timer in [t for t in self.timers.values() if t.waits]:
+                del self.timers[timer.id]
+                self._queue.append((timer.node, timer.event))
+
+    def stumbled(self, child: Address) -> None:
+        """A child has given up its order: it counts as gone and come again."""
+        self.directory.at_work.discard(child)
+        for address, node in list(self.nodes.items()):
+            if not isinstance(node, Aggregator):
+                continue
+            mine = self.directory.parent(child) == address
+            if mine or child in node.state.tickets:
+                self._queue.append((address, ChildLeft(child)))
+            if mine:
+                self._queue.append((address, ChildJoined(child)))
+
+    def offended(self, node: Address, child: Address) -> None:
+        """Count an offence of a child that its aggregator cannot see itself."""
+        aggregator = self.nodes.get(node)
+        if isinstance(aggregator, Aggregator):
+            offences = aggregator.state.offences
+            offences[child] = offences.get(child, 0) + 1
+            self.touch(node)
+
+    def _rejected(self, ref: int) -> None:
+        self.steward.recorded(None, "rejected", {"model": ref, "why": "it has numbers that are not finite"})
+
+    # -- saving --------------------------------------------------------------------------------------------
+
+    def held(self) -> set[int]:
+        """Return the models that somebody here holds."""
+        found: set[int] = set()
+        self.desk.held(found)
+        for node in self.nodes.values():
+            refs_in(node.state, found)
+        self.works.held(found)
+        self.hiding.held(found)
+        refs_in([self.served, self.final, self._held], found)
+        return found
+
+    def _save(self) -> None:
+        self.steward.save()
+        journal = self.journal
+        for address in self._touched:
+            journal.put(f"node {address}", self.nodes[address].state)
+        self._touched.clear()
+        self.store.keep_only(self.held())
+        self.desk.save()
+        self.works.save()
+        self.sums.save()
+        self.hiding.save()
+        journal.put("now", self.now())
+        journal.put("directory", self.directory.save())
+        journal.put(
+            "engine",
+            {
+                "timers": [t.to_plain() for t in self.timers.values()], "count": self._count,
+                "settling": self._settling, "held": self._held, "served": self.served,
+                "final": self.final,
+            },
+        )  # fmt: skip
+
+
+def save_models(engine: Engine, models: Mapping[str, Ref], folder: Path, name: str) -> None:
+    """Write models as safetensors, one file per group."""
+    folder.mkdir(exist_ok=True)
+    for group, ref in models.items():
+        views = {k: v.clone() for k, v in engine.store.spec.views(engine.store.vector(ref)).items()}
+        atomic_write(folder / f"{name if group == ALL else f'{name}-{group}'}.safetensors", to_bytes(views))

@@ -1,0 +1,185 @@
+"""Work for a host's worker: trainings, statistics and scores that were asked for, and what comes of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from espalier.core.address import Address, host_of
+from espalier.core.codec import refs_in
+from espalier.core.device import Device
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.messages import Measure, Measured, Train, Trained
+from espalier.core.store import Ref
+from espalier.fleet.node.events import Score, Work
+from espalier.fleet.node.trainer import Learnt, Lesson, private, system_rng
+from espalier.policies.privacy import PRIVATE
+from espalier.privacy.budget import is_private
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.engine import Engine
+
+
+class Works:
+    """The work of one host. All is called in the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Go on with what an earlier life left undone."""
+        self._engine = engine
+        #: a learner does one thing at a time, and a policy's question comes from another thread than the worker's
+        self._learning = threading.Lock()
+        plain = engine.journal.get("works") or {}
+        self.waiting: dict[int, Work] = {w[0]: Work.of_plain(w) for w in plain.get("waiting", ())}
+        self._count: int = plain.get("count", 0)
+        #: how many trainings, and how many statistics, each device was asked for: they number its random streams
+        self._jobs: dict[Address, int] = plain.get("jobs", {})
+        self._asked: dict[Address, int] = plain.get("asked", {})
+        #: how many statistics that cost privacy each was asked for
+        self._revealed: dict[Address, int] = plain.get("revealed", {})
+        self._private = is_private(engine.plan)
+
+    # -- to do ---------------------------------------------------------------------------------------------
+
+    def ask(self, address: Address, action: Train | Measure) -> None:
+        """A device wants to train, or to know a statistic of its data."""
+        engine = self._engine
+        if not engine.directory.is_device(address):
+            raise ProtocolError(f"Node {address} has no data to train on: only devices train.")
+        counts = self._jobs if isinstance(action, Train) else self._asked
+        number = counts.get(address, 0)
+        counts[address] = number + 1
+        if isinstance(action, Measure):
+            self._revealed[address] = self._revealed.get(address, 0) + (action.what in PRIVATE)
+        if self._private:
+            # before anything of it can leave this host
+            life, jobs = engine.directory.members[engine.me].life, self._jobs.get(address, 0)
+            engine.say(engine.directory.cloud, "spent", life=life, jobs=jobs, revealed=self._revealed.get(address, 0))
+        if isinstance(engine.node(address), Device):
+            # a device minds only its newest order
+            for old in [w.id for w in self.waiting.values() if w.node == address and not isinstance(w.action, Score)]:
+                del self.waiting[old]
+        self.assign(address, action, number)
+
+    def assign(self, address: Address, action: Train | Measure | Score, number: int = 0) -> None:
+        """Give the worker something to do."""
+        self._count += 1
+        work = Work(self._count, address, action, number, self._engine.now())
+        self.waiting[work.id] = work
+        self._engine.effects.works.append(work)
+
+    def perform(self, work: Work) -> Callable[[], Any] | None:
+        """Return the computation that a piece of work means, for the worker's thread (None: nobody wants it now)."""
+        todo = self._computation(work) if work.id in self.waiting else None
+        if todo is None:
+            return None
+
+        def alone() -> Any:
+            with self._learning:
+                return todo()
+
+        return alone
+
+    def _computation(self, work: Work) -> Callable[[], Any]:
+        action, learner, store = work.action, self._engine.learner, self._engine.store
+        if isinstance(action, Train):
+            lesson = Lesson(
+                work.node, work.number, store.vector(action.start), action.updates, action.clock,
+                None if action.anchor is None else store.vector(action.anchor), action.mu,
+                None if action.memory is None else store.memory(action.memory), action.keep_memory, action.args,
+            )  # fmt: skip
+            if "private" not in action.args:
+                return lambda: learner.train(lesson)
+            clip, noise = action.args["private"]
+            return lambda: private(learner.train(lesson), lesson.start, clip, noise, store.spec.n_float)
+        vectors = [store.vector(r) for r in action.models]
+        if isinstance(action, Score):
+            return lambda: learner.score(vectors, "test")
+        noisy = "noise" in action.args
+        rng = system_rng() if noisy else self._engine.directory.rng("statistic", action.what, work.node, work.number)
+        return lambda: learner.measure(action.what, vectors, action.args, rng)
+
+    # -- done ----------------------------------------------------------------------------------------------
+
+    def done(self, number: int, result: Any, seconds: float) -> None:
+        """Tell whoever asked what came out of a piece of work, or that it failed."""
+        engine, work = self._engine, self.waiting.pop(number, None)
+        if work is None:
+            return
+        if isinstance(result, Exception):
+            self._failed(work, result)
+            return
+        if isinstance(work.action, Score):
+            engine.steward.scored(work, result)
+            return
+        if engine.charter.script is not None and isinstance(result, Learnt):
+            seconds = engine.charter.script.batch * result.batches
+        engine.steward.worked(work, seconds)
+        token = work.action.token
+        if not isinstance(result, Learnt):
+            engine.begin(work.node, Measured(token, result, seconds))
+            return
+        mine = replace(engine.directory.members[engine.me], samples=engine.learner.samples)
+        if result.batches:
+            mine = replace(mine, seconds_per_batch=seconds / result.batches)
+        engine.tell(engine.directory.joined(mine))
+        ref = engine.store.learnt(result.vector, result.loss, result.memory)
+        engine.begin(work.node, Trained(token, ref, seconds, work.action.updates))
+
+    def _failed(self, work: Work, error: Exception) -> None:
+        """Nobody need wait for a training that failed; the device takes part again from the next round on."""
+        engine = self._engine
+        engine.steward.recorded(work.node, "failed", {"why": f"{type(error).__name__}: {error}"})
+        if isinstance(work.action, Score):
+            return
+        parent = engine.directory.parent(work.node)
+        node = engine.node(work.node)
+        order = node.state.order if isinstance(node, Device) else None
+        waiting = {host_of(a) for a in (parent, None if order is None else order.sender) if a is not None}
+        if isinstance(node, Device):
+            node.state.order = None
+            engine.touch(work.node)
+        for host in sorted(waiting):
+            engine.say(host, "stumbled", node=work.node)
+
+    # -- at once ---------------------------------------------------------------------------------------------
+
+    def judge(self, refs: Sequence[Ref], where: str, node: Address, what: str) -> list[float]:
+        """Evaluate models on a node's own set, because a policy wants to know now."""
+        engine = self._engine
+        found: list[dict[str, float]] = []
+        if host_of(node) == engine.me:
+            with self._learning:
+                found = engine.learner.score([engine.store.vector(r) for r in refs], where)
+        if not found:
+            raise ConfigError(
+                f"Node {node} has no set {where!r} to evaluate models on; give it one with --data (x_test and y_test)."
+            )
+        main = "loss" if what == "loss" else next(n for n in found[0] if n != "loss")
+        return [f[main] for f in found]
+
+    def pretrained(self, device: Address, epochs: int) -> float:
+        """Return how well this device's data alone teach the initial model; tried out once."""
+        engine = self._engine
+        if host_of(device) != engine.me:
+            raise ConfigError(f"Host {engine.me} cannot tell how well node {device} trains.")
+        kept = engine.journal.get("pretrained") or {}
+        if epochs not in kept:
+            with self._learning:
+                kept[epochs] = engine.learner.trial(device, epochs)
+            engine.journal.put("pretrained", kept)
+        return float(kept[epochs])
+
+    # -- saving ----------------------------------------------------------------------------------------------
+
+    def held(self, found: set[int]) -> None:
+        """Add the models that work under way needs."""
+        refs_in([w.to_plain() for w in self.waiting.values()], found)
+
+    def save(self) -> None:
+        """Bring the journal up to date (it is not committed here)."""
+        plain = {"waiting": [w.to_plain() for w in self.waiting.values()], "count": self._count}
+        self._engine.journal.put(
+            "works", {**plain, "jobs": self._jobs, "asked": self._asked, "revealed": self._revealed}
+        )

@@ -1,0 +1,313 @@
+"""What a node does with its own data: train, measure statistics, score models.
+
+A :class:`Learner` is called from one worker thread. :class:`OwnLearner` is the project's trainer on the node's arrays;
+`espalier.fleet.node.clients` wraps a user's own code.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import ConfigError, DataError
+from espalier.core.seeds import key, torch_seed
+from espalier.core.statistics import statistic
+from espalier.fleet.coordinator.manifest import Charter
+from espalier.fleet.node.data import Holdings, Test
+from espalier.policies.privacy import privatise
+from espalier.training.evaluate import Evaluator
+from espalier.training.models import build
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job
+
+_LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A training that a node asked for, with its vectors."""
+
+    device: int
+    number: int
+    start: Tensor
+    updates: int
+    clock: int
+    anchor: Tensor | None = None
+    mu: float = 0.0
+    memory: Tensor | None = None
+    keep_memory: bool = False
+    args: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What a training left: the model, its mean loss, the optimiser's state, and the mini-batches it took."""
+
+    vector: Tensor
+    loss: float
+    memory: Tensor | None = None
+    batches: int = 0
+
+
+def private(learnt: Learnt, start: Tensor, clip: float, noise: float, n_float: int) -> Learnt:
+    """Clip a training's change and put noise on it, before anybody else sees it.
+
+    The noise is the system's: whoever knows the run's seed must not be able to take it away again.
+    """
+    noisy = privatise(learnt.vector[:n_float], start[:n_float], clip, noise, system_rng())
+    return replace(learnt, vector=torch.cat([noisy, learnt.vector[n_float:]]))
+
+
+def system_rng() -> np.random.Generator:
+    """Return a generator that nobody else can repeat."""
+    return np.random.default_rng(secrets.randbits(256))
+
+
+class Learner(Protocol):
+    """A node's data and what it can do with them."""
+
+    samples: int
+
+    def train(self, lesson: Lesson) -> Learnt:
+        """Train on the node's own samples."""
+        ...
+
+    def probe(self) -> float:
+        """Return the seconds of a mini-batch, as measured now (0: it cannot be told)."""
+        ...
+
+    def trial(self, device: int, epochs: int) -> float:
+        """Return the share of right answers after so many local epochs from the initial model."""
+        ...
+
+    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Compute a statistic of the node's own samples."""
+        ...
+
+    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
+        """Score models on the node's ``"test"`` or ``"personal"`` set; an empty list if it has none."""
+        ...
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        """Return the ``index``-th initial model of a run."""
+        ...
+
+
+class OwnLearner:
+    """The project's own trainer on arrays in memory."""
+
+    def __init__(self, charter: Charter, holdings: Holdings, allowed: Sequence[str] = ()) -> None:
+        """Build the model that the charter names.
+
+        Args:
+            charter: What the fleet does.
+            holdings: This node's data.
+            allowed: Models of the user's own (``package.module:Factory``) that may be imported here.
+        """
+        card = charter.card
+        if ":" in card.model and card.model not in allowed:
+            raise ConfigError(
+                f"The fleet's model is {card.model!r}, code of its own; allow it on this node with --allow-model "
+                f"{card.model}."
+            )
+        torch.set_num_threads(1)
+        self._charter, self._held = charter, holdings
+        self._training = charter.experiment.training
+        dtype = getattr(torch, self._training.precision)
+        module = build(card.model, input_shape=card.input_shape, n_classes=card.n_classes, **card.options).to(dtype)
+        self._dtype = dtype
+        self._trainer = Trainer(module, card.loss or _LOSSES[card.kind])
+        self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric)  # type: ignore[arg-type]
+        self.samples = holdings.samples
+        self._fits()
+
+    def _fits(self) -> None:
+        """Refuse data that are not of the fleet's task."""
+        card, held = self._charter.card, self._held
+        pool, rows = (held.pool, held.rows) if held.pool is not None else (None, held.rows)
+        if pool is None and held.test is not None:
+            pool, rows = held.test.pool, held.test.rows
+        if pool is None:
+            return
+        x, y = pool.gather(torch.from_numpy(np.ascontiguousarray(rows[:1])))
+        if tuple(x.shape[1:]) != card.input_shape:
+            raise DataError(
+                f"A sample of this node has shape {tuple(x.shape[1:])}; the fleet's task has {card.input_shape}."
+            )
+        if card.kind == "classification":
+            highest = int(pool.gather(torch.from_numpy(np.ascontiguousarray(rows)))[1].max())
+            if y.ndim != 1 or highest >= card.n_classes:
+                raise DataError(f"A label of this node is {highest}; the fleet's task has 0…{card.n_classes - 1}.")
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        """Return the ``index``-th initial model."""
+        return self._trainer.initial(torch_seed(seed, "initial", index)).to(self._dtype)
+
+    def train(self, lesson: Lesson) -> Learnt:
+        """Train on the node's rows."""
+        if self._held.pool is None:
+            raise DataError("This node has no samples to train on.")
+        training = self._training
+        job = Job(
+            start=lesson.start, pool=self._held.pool, rows=self._held.rows, batch_size=training.batch_size,
+            optimizer=training.at(lesson.clock), seed=key(self._charter.seed, "train", lesson.device, lesson.number),
+            epochs=lesson.updates, steps=lesson.updates if training.unit == "step" else None, anchor=lesson.anchor,
+            mu=lesson.mu, memory=lesson.memory, keep_memory=lesson.keep_memory,
+        )  # fmt: skip
+        result = next(iter(self._trainer.run([job])))
+        return Learnt(result.vector, result.loss, result.memory, training.batches(self.samples, lesson.updates))
+
+    def probe(self) -> float:
+        """Time a few mini-batches."""
+        if self._held.pool is None:
+            return 0.0
+        training, steps = self._training, 4
+        jobs = [
+            Job(
+                start=self.initial(self._charter.seed, 0), pool=self._held.pool, rows=self._held.rows,
+                batch_size=training.batch_size, optimizer=training.at(0), seed=0, steps=n,
+            )
+            for n in (1, steps)
+        ]  # fmt: skip
+        next(iter(self._trainer.run(jobs[:1])))  # the first call pays for what later ones have ready
+        begun = time.perf_counter()
+        next(iter(self._trainer.run(jobs[1:])))
+        return (time.perf_counter() - begun) / steps
+
+    def trial(self, device: int, epochs: int) -> float:
+        """Train a model of this node's own and test it: on the samples that everybody shares, if it has them."""
+        assert self._held.pool is not None
+        job = Job(
+            self.initial(self._charter.seed, 0), self._held.pool, self._held.rows, self._training.batch_size,
+            self._training.at(0), key(self._charter.seed, "pretraining", device), epochs,
+        )  # fmt: skip
+        result = next(iter(self._trainer.run([job])))
+        test = self._held.trial or self._held.test or Test(self._held.pool, self._held.rows, _zeros(self._held.rows))
+        found = self._evaluator.run([result.vector], test.pool, test.rows, test.cells)[0]
+        return float(found.correct.sum() / found.count.sum()) if found.correct is not None else 1 / (1 + found.loss)
+
+    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Compute a registered statistic."""
+        found = statistic(what)
+        local = _Local(self._charter, self._held, self._evaluator, rng)
+        return found.compute(local, list(vectors) if found.models else [], **args)
+
+    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
+        """Score models on the test or the personal set."""
+        test = self._held.personal if where == "personal" else self._held.test
+        if where == "validation" and self._held.pool is not None and len(self._held.held):
+            test = Test(self._held.pool, self._held.held, np.zeros(len(self._held.held), dtype=np.int64))
+        if test is None or len(test.rows) == 0:
+            return []
+        found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
+        return [figures(one, test.mix, self._charter.card.kind, self._held.metric_names) for one in found]
+
+
+class Blind:
+    """An edge without data: it merges and passes on."""
+
+    samples = 0
+
+    def train(self, lesson: Lesson) -> Learnt:
+        """Refuse."""
+        raise DataError("This node has no samples to train on.")
+
+    def probe(self) -> float:
+        """Nothing to time."""
+        return 0.0
+
+    def trial(self, device: int, epochs: int) -> float:
+        """Refuse."""
+        raise DataError("This node has no samples to train on.")
+
+    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
+        """Refuse."""
+        raise DataError("This node has no samples to measure.")
+
+    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
+        """Nothing to score on."""
+        return []
+
+    def initial(self, seed: int, index: int) -> Tensor:
+        """Refuse: only the cloud and devices can build the model."""
+        raise DataError("This node cannot build the model; the cloud hands it out.")
+
+
+def figures(found: Any, mix: NDArray[np.float32] | None, kind: str, names: Sequence[str] = ()) -> dict[str, float]:
+    """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
+    count = np.maximum(found.count, 1)
+    weights = (found.count if mix is None else mix).astype(np.float64) * (found.count > 0)
+    weights /= max(float(weights.sum()), 1e-300)
+    out = {"loss": float(weights @ (found.loss_sum / count))}
+    if kind == "classification":
+        right = found.correct if mix is None else found.confusion[np.arange(len(count)), np.arange(len(count))]
+        out["acc"] = float(weights @ (right / count))
+    elif kind == "segmentation":
+        confusion = np.einsum("c,cij->ij", weights, found.confusion / count[:, None, None])
+        hit = np.diag(confusion)
+        union = confusion.sum(0) + confusion.sum(1) - hit
+        out["miou"] = float(np.mean(hit[union > 0] / union[union > 0])) if (union > 0).any() else float("nan")
+    else:
+        for i, name in enumerate(names or ("mse",)):
+            out[name] = float(weights @ (found.sums[:, i] / count))
+    return out
+
+
+def _zeros(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.zeros(len(rows), dtype=np.int64)
+
+
+class _Local:
+    """Implements :class:`espalier.core.statistics.LocalData` over a node's holdings."""
+
+    def __init__(self, charter: Charter, held: Holdings, evaluator: Evaluator, rng: np.random.Generator) -> None:
+        self._kind, self._held, self._evaluator = charter.card.kind, held, evaluator
+        self.rng = rng
+        self.n_cells = charter.card.n_cells
+        self.batch_size = charter.experiment.training.batch_size
+
+    def arrays(self) -> tuple[Tensor, Tensor]:
+        """Return the samples."""
+        assert self._held.pool is not None
+        return self._held.pool.gather(torch.from_numpy(np.ascontiguousarray(self._held.rows)))
+
+    def cells(self) -> NDArray[np.int64]:
+        """Return the cell of each sample."""
+        if self._kind == "classification" or self._held.cells is None:
+            labels: NDArray[np.int64] = self.arrays()[1].numpy()
+            return labels
+        return self._held.cells
+
+    def losses(self, vectors: Sequence[Tensor]) -> list[float]:
+        """Return each model's mean loss on the samples."""
+        assert self._held.pool is not None
+        return list(self._evaluator.mean_loss(vectors, self._held.pool, self._held.rows))
+
+    def logits(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Return each model's outputs on the samples."""
+        assert self._held.pool is not None
+        return self._evaluator.logits(vectors, self._held.pool, self._held.rows)
+
+    def held_out(self, vectors: Sequence[Tensor]) -> list[float]:
+        """Return each model's share of right answers on the held-out samples."""
+        held = self._held
+        if len(held.held) == 0 or held.pool is None or self._kind == "regression":
+            return []
+        cells = np.zeros(len(held.held), dtype=np.int64)
+        shares = []
+        for found in self._evaluator.run(vectors, held.pool, held.held, cells):
+            assert found.confusion is not None
+            if found.correct is not None:
+                shares.append(float(found.correct.sum() / found.count.sum()))
+            else:
+                pixels = found.confusion.sum(0)
+                shares.append(float(np.trace(pixels) / max(1, pixels.sum())))
+        return shares

@@ -1,0 +1,300 @@
+"""An aggregator's part in secure aggregation: it passes keys and sealed shares on, and gets one sum of masked models.
+
+    the aggregator orders   begin ─>   <─ keys      (the children train meanwhile)
+                             keys ─>   <─ shares
+                            boxes ─>   <─ reports, masked
+    its round closes        there ─>   <─ help
+    the sum is there: the event that closed the round is taken again, and its merge gets it
+
+The children's part is `espalier.fleet.secure.child`. All that is known here is written down with every transaction, so
+an aggregator that is killed goes on. Children that leave, or are silent for too long, are left out; with fewer than the
+threshold there is no sum, and the merge is told why.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from espalier.core.address import Address, host_of
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.messages import Action, Deadline, Order, Report, Send
+from espalier.core.store import Ref
+from espalier.fleet.secure.child import SUM, shares_of
+from espalier.fleet.secure.state import Gathering
+from espalier.policies.secure_sum import SecureMerge, Total
+from espalier.secure import shamir
+from espalier.secure.client import BOX, Keys, Unmasking
+from espalier.secure.masks import Words, decode
+from espalier.secure.server import Server
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.engine import Engine
+
+#: what a reminder of this file is called: a stage follows
+SILENT = "@silent "
+#: seconds that a child may be silent, at least
+SILENCE = 10.0
+
+
+class Awaited(Exception):
+    """A merge wants a sum that is not there yet: the node takes the event again when it is."""
+
+
+class Sums:
+    """The sums of one host's aggregators. All is called in the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Go on with what an earlier life had begun."""
+        self._engine = engine
+        self._gatherings: dict[int, Gathering] = engine.journal.get("sums") or {}
+        #: sums that were taken, until their merges have them
+        self._taken: dict[int, NDArray[np.float64]] = {}
+
+    def concerns(self, node: Address) -> bool:
+        """Tell whether a node gets its children's models masked."""
+        engine = self._engine
+        return not engine.directory.is_device(node) and isinstance(engine.rules(node).merge, SecureMerge)
+
+    # -- a round opens -------------------------------------------------------------------------------------
+
+    def opened(self, node: Address, actions: Sequence[Action]) -> None:
+        """Begin the sums of a round, one per group, right before its orders go out."""
+        if not self.concerns(node):
+            return
+        merge = self._engine.rules(node).merge
+        assert isinstance(merge, SecureMerge)
+        groups: dict[str, dict[Address, int]] = {}
+        for action in actions:
+            order = action.message if isinstance(action, Send) else None
+            if not isinstance(order, Order) or order.ask is not None or order.back:
+                continue
+            if len(order.models) != 1:
+                raise ConfigError(
+                    f"merge.kind = 'secure' at node {node}: node {order.to} gets the models of {len(order.models)} "
+                    "groups at once; one can be hidden. Use another merge at this tier, or a method with one model."
+                )
+            groups.setdefault(next(iter(order.models)), {})[order.to] = order.id
+        for orders in groups.values():
+            for old in [g for g in self._gatherings.values() if g.node == node and g.orders.keys() & orders.keys()]:
+                self._enter(old, "over")
+                del self._gatherings[old.id]
+                self._taken.pop(old.id, None)
+            found = Gathering(secrets.randbits(62), node, orders, merge.needed(len(orders)))
+            self._gatherings[found.id] = found
+            for child, number in orders.items():
+                self._say(found, child, "begin", node=node, order=number, members=len(orders))
+            self._enter(found, "keys")
+
+    # -- what children say ---------------------------------------------------------------------------------
+
+    def control(self, origin: int, data: dict[str, Any]) -> None:
+        """Hear what a child says about a sum.
+
+        Raises:
+            ProtocolError: It makes no sense; the child is left out.
+        """
+        step, child = str(data["step"]), int(data["child"])
+        found = self._gatherings.get(int(data["sum"]))
+        if host_of(child) != origin:
+            raise ProtocolError(f"Host {origin} speaks of a sum for node {child}: nobody speaks for another.")
+        if found is None or child in found.out or child not in found.silent():
+            return  # of a sum that is over, or goes on without it
+        try:
+            match step, found.stage:
+                case "keys", "keys":
+                    self._keys(found, child, data)
+                case "shares", "shares":
+                    boxes = shares_of(data["boxes"], found.keys.keys(), BOX)
+                    if boxes.keys() != found.keys.keys():
+                        raise ProtocolError(f"shares for {len(boxes)} of {len(found.keys)} clients")
+                    found.boxes[child] = boxes
+                case "help", "help":
+                    lost = shares_of(data["lost"], found.shared - found.there, shamir.SHARE)
+                    found.answers[child] = (lost, shares_of(data["there"], found.there, shamir.SHARE))
+                case _:
+                    raise ProtocolError(f"{step!r} while {found.stage} are collected")
+        except (ProtocolError, KeyError, ValueError, TypeError, AttributeError) as error:
+            self.strike(found.node, child)
+            raise ProtocolError(f"Node {child} sent to a secure sum what makes no sense: {error}.") from error
+        self._advance(found)
+
+    def _keys(self, found: Gathering, child: Address, data: dict[str, Any]) -> None:
+        keys = Keys(data["shares"], data["masks"])
+        keys.check()
+        known = {key for pair in found.keys.values() for key in pair}
+        if keys.shares in known or keys.masks in known or keys.shares == keys.masks:
+            raise ProtocolError("a key that another client has")
+        found.keys[child] = (keys.shares, keys.masks)
+
+    def arrived(self, report: Report) -> None:
+        """A masked report came."""
+        for found in self._gatherings.values():
+            if found.node == report.to and found.orders.get(report.sender) == report.order and report.models:
+                found.reports[report.sender] = (next(iter(report.models.values())), sum(report.samples.values()))
+
+    # -- children that leave or are silent -----------------------------------------------------------------
+
+    def strike(self, node: Address, child: Address) -> None:
+        """Count an offence of a child, and go on without it for now."""
+        self._engine.offended(node, child)
+        self._engine.stumbled(child)
+        self.left(node, child)
+
+    def left(self, node: Address, child: Address) -> None:
+        """A child left, or its round is over for it."""
+        for found in [g for g in self._gatherings.values() if g.node == node and child in g.orders]:
+            if child not in found.out:
+                found.out.add(child)
+                self._advance(found)
+
+    def due(self, event: Deadline) -> None:
+        """Children that are still silent are left out."""
+        found = self._gatherings.get(event.number)
+        if found is None or event.key != SILENT + found.stage:
+            return
+        for child in sorted(found.silent()):
+            data = {"node": found.node, "child": child, "why": f"silent in a secure sum ({found.stage})"}
+            self._engine.steward.recorded(found.node, "dropped", data)
+            self._engine.stumbled(child)
+            self.left(found.node, child)
+
+    # -- from stage to stage -------------------------------------------------------------------------------
+
+    def _advance(self, found: Gathering) -> None:
+        if found.stage == "help":
+            self._try(found)
+        if found.silent():
+            return
+        if found.stage == "keys":
+            found.keys = {c: k for c, k in found.keys.items() if c not in found.out}
+            if self._enough(found, len(found.keys)):
+                self._enter(found, "shares")
+                for child in found.keys:
+                    self._say(found, child, "keys", keys=found.keys)
+        elif found.stage == "shares":
+            sent = {c: b for c, b in found.boxes.items() if c not in found.out}
+            found.boxes = {}
+            if self._enough(found, len(sent)):
+                found.shared = set(sent)
+                self._enter(found, "numbers")
+                for child in sent:
+                    self._say(found, child, "boxes", boxes={c: b[child] for c, b in sent.items()})
+
+    def _enough(self, found: Gathering, count: int) -> bool:
+        if count >= found.threshold:
+            return True
+        found.why = f"{count} of {len(found.orders)} shared their keys"
+        self._enter(found, "void")
+        for child in found.orders.keys() - found.out:
+            self._say(found, child, "void")
+        return False
+
+    # -- the sum -------------------------------------------------------------------------------------------
+
+    def total(self, models: Mapping[Address, Ref]) -> Total:
+        """Return the sum that a merge asks for.
+
+        Raises:
+            Awaited: The children must help first.
+        """
+        wanted = {int(ref) for ref in models.values()}
+        found = next(
+            (g for g in self._gatherings.values() if any(int(ref) in wanted for ref, _ in g.reports.values())), None
+        )
+        if found is None:
+            return Total(len(models), 0, 0, None, self._rest(None), "no sum of these reports was begun")
+        if found.stage == "numbers":
+            words = {c: self._engine.store.words(ref) for c, ref in models.items() if c in found.shared}
+            found.there = {c for c, w in words.items() if len(w)}
+            self._enter(found, "help" if len(found.there) >= found.threshold else "over")
+            for child in sorted(found.there) if found.stage == "help" else ():
+                self._say(found, child, "there", there=found.there)
+        if found.stage == "help":
+            raise Awaited
+        counts = (len(found.orders), len(found.there), found.threshold)
+        if found.why or len(found.there) < found.threshold:
+            return Total(*counts, None, self._rest(None), found.why)
+        first = self._engine.store.words(found.reports[min(found.there)][0])
+        if found.id not in self._taken:
+            self._taken[found.id] = self._server(found).sum(self._answers(found))
+        return Total(*counts, self._taken[found.id], self._rest(first))
+
+    def _rest(self, words: Words | None) -> torch.Tensor:
+        """Return the integer buffers that follow the masked words, in the models' type."""
+        dtype = getattr(torch, self._engine.charter.experiment.training.precision)
+        tail = slice(self._engine.store.spec.n_float + 1, None)
+        return torch.from_numpy(decode(words[tail])).to(dtype) if words is not None else torch.empty(0, dtype=dtype)
+
+    def _server(self, found: Gathering) -> Server:
+        server, store = Server(found.threshold), self._engine.store
+        server.keys = {c: Keys(*pair) for c, pair in found.keys.items()}
+        server.shared = set(found.shared)
+        server.collect({c: store.words(found.reports[c][0])[: store.spec.n_float + 1] for c in found.there})
+        return server
+
+    def _answers(self, found: Gathering) -> dict[Address, Unmasking]:
+        return {c: Unmasking(*answer) for c, answer in found.answers.items()}
+
+    def _try(self, found: Gathering) -> None:
+        """Sum up if enough have helped; give up if no more can."""
+        answers, last = self._answers(found), not found.silent()
+        if len(answers) < found.threshold:
+            if last:
+                self._over(found, f"{len(answers)} helped to take the masks off")
+            return
+        server = self._server(found)
+        short = server.short(answers)
+        if short and not last:
+            return
+        if short:
+            why = f"the shares that nodes {sorted(short)} dealt out cannot be opened"
+            for child in sorted(short):
+                self._engine.effects.refused.append((host_of(child), f"In a secure sum, {why}."))
+                self._engine.offended(found.node, child)
+            self._over(found, why)
+            return
+        try:
+            numbers = server.sum(answers)
+        except ProtocolError as error:
+            if last:
+                self._over(found, str(error))
+            return
+        claimed = sum(found.reports[c][1] for c in found.there)
+        # the weights are known: masks that were not taken off properly show
+        if abs(numbers[-1] - claimed) <= 1e-3:
+            self._taken[found.id] = numbers
+            self._over(found, "")
+        elif last:
+            self._over(found, f"the weights sum up to {numbers[-1]:.6g}, {claimed} samples were reported")
+
+    def _over(self, found: Gathering, why: str) -> None:
+        found.why = why
+        self._enter(found, "over")
+        self._engine.release(found.node)
+
+    # -- helpers -------------------------------------------------------------------------------------------
+
+    def _say(self, found: Gathering, child: Address, step: str, **data: Any) -> None:
+        self._engine.say(host_of(child), SUM, step=step, sum=found.id, child=child, **data)
+
+    def _enter(self, found: Gathering, stage: str) -> None:
+        """Begin a stage; who is silent in it for too long is left out."""
+        timers = self._engine.timers
+        for old in [
+            t.id for t in timers.values() if t.event.number == found.id and t.event.key == SILENT + found.stage
+        ]:
+            del timers[old]
+        found.stage = stage
+        if stage in ("keys", "shares", "help"):
+            seconds = max(SILENCE, self._engine.charter.patience)
+            self._engine.remind(found.node, seconds, Deadline(SILENT + stage, found.id))
+
+    def save(self) -> None:
+        """Bring the journal up to date (it is not committed here)."""
+        self._engine.journal.put("sums", self._gatherings)

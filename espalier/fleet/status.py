@@ -1,0 +1,202 @@
+"""What operators look at: ``/healthz`` and Prometheus metrics on loopback, a control socket in the node's directory.
+
+The HTTP server answers GET only and listens on loopback unless told otherwise. The control socket takes one JSON
+object per line (``{"do": "status"}``, ``{"do": "move", "parent": "edge-1@host:port"}``, ``{"do": "stop"}``);
+whoever may write in the node's directory may use it, nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from espalier.core.errors import ConfigError, EspalierError
+from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.links.admission import parse_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from espalier.fleet.node.host import Host
+
+#: bytes of a request's head that are read at most
+REQUEST = 8192
+
+
+def status(host: Host) -> dict[str, Any]:
+    """Return how a node is: its place, links, round, and what waits."""
+    engine, steward = host.engine, host.steward
+    found: dict[str, Any] = {
+        "name": host.identity.name,
+        "role": host.identity.role,
+        "address": host.me if engine is not None else None,
+        "run": host.run_name,
+        "linked": host.registry is not None or host.roster.parent is not None,
+        "children": sorted(c.name for c in host.roster.children.values()),
+        "endpoint": host.endpoint,
+        "letters": host.postman.pending() if host.postman is not None else 0,
+        "time": round(host.clock.now(), 3),
+        "refused": host.refusals,
+    }
+    if isinstance(steward, Conductor):
+        found |= {"round": steward.round, "started": steward.started, "finished": steward.finished}
+        found["devices"] = sum(m.role == "device" for m in list(steward.engine.directory.members.values()))
+    return found
+
+
+class Collector:
+    """Turns a host's state into Prometheus metrics when they are asked for."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        host = self._host
+        now = status(host)
+        gauges = {
+            "linked": ("1 if the node has its parent (the cloud: always)", float(now["linked"])),
+            "children": ("Links from below", float(len(now["children"]))),
+            "letters_waiting": ("Letters that are not acknowledged", float(now["letters"])),
+            "models_held": ("Models in memory", float(len(host.engine.store)) if host.engine is not None else 0.0),
+            "works_waiting": (
+                "Trainings and other work under way",
+                float(len(host.engine.works.waiting)) if host.engine else 0.0,
+            ),
+        }
+        if "round" in now:
+            gauges["round"] = ("The run's round", float(now["round"]))
+            gauges["devices"] = ("Devices in the fleet", float(now["devices"]))
+            last = host.steward.last if isinstance(host.steward, Conductor) else {}
+            for name, value in last.items():
+                gauges[f"score_{name}"] = ("A figure of the last evaluation", value)
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
+        counters = {
+            "refused": ("Links and letters that were refused", float(host.refusals)),
+            "frames_relayed": ("Frames passed on for others", float(host.post.relayed) if host.post else 0.0),
+            "frames_lost": (
+                "Frames for nobody who is linked; they come again",
+                float(host.post.lost) if host.post else 0.0,
+            ),
+            "letters_resent": ("Letters that went out again", float(host.postman.resent) if host.postman else 0.0),
+            "parent_links": ("Links made to a parent", float(host.uplink.made) if host.uplink else 0.0),
+            "work_seconds": ("Seconds spent training, measuring and scoring", host.work_seconds),
+        }
+        for name, (text, value) in counters.items():
+            yield CounterMetricFamily(f"espalier_{name}", text, value=value)
+        sent = CounterMetricFamily("espalier_sent_bytes", "Bytes sent", labels=["tier", "direction", "kind"])
+        for (tier, direction, kind), count in sorted(host.tally.sent().items()):
+            sent.add_metric([tier, direction, kind], float(count))
+        yield sent
+
+
+class Ops:
+    """The HTTP server and the control socket of one host."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._registry = CollectorRegistry()
+        self._registry.register(Collector(host))
+        self._servers: list[asyncio.Server] = []
+        self._socket: Path | None = None
+        self.port = 0
+
+    async def start(self, listen: str | None, directory: Path | None) -> None:
+        """Begin to answer."""
+        if listen is not None:
+            name, _, port = listen.rpartition(":")
+            try:
+                server = await asyncio.start_server(self._http, name or "127.0.0.1", int(port), limit=REQUEST)
+            except (OSError, ValueError) as error:
+                raise ConfigError(f"--ops {listen}: cannot listen there ({error}); give [host:]port.") from error
+            self.port = server.sockets[0].getsockname()[1]
+            self._servers.append(server)
+        if directory is not None:
+            self._socket = directory / "control.sock"
+            self._socket.unlink(missing_ok=True)
+            mask = os.umask(0o177)
+            try:
+                self._servers.append(await asyncio.start_unix_server(self._control, self._socket, limit=REQUEST))
+            except OSError as error:
+                raise ConfigError(f"{self._socket}: {error}; choose a directory with a shorter path.") from error
+            finally:
+                os.umask(mask)
+
+    async def stop(self) -> None:
+        """Stop answering."""
+        for server in self._servers:
+            server.close()
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+
+    async def _http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError):
+            async with asyncio.timeout(5.0):
+                head = await reader.readuntil(b"\r\n\r\n")
+            words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+            path = words[1].partition("?")[0] if len(words) == 3 and words[0] == "GET" else ""
+            code, kind, body = "404 Not Found", "text/plain", b"/healthz and /metrics are here\n"
+            if path == "/healthz":
+                now = status(self._host)
+                code = "200 OK" if now["linked"] and now["address"] is not None else "503 Service Unavailable"
+                kind, body = "application/json", json.dumps(now).encode() + b"\n"
+            elif path == "/metrics":
+                code, kind = "200 OK", "text/plain; version=0.0.4; charset=utf-8"
+                body = generate_latest(self._registry)
+            answer = (
+                f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            writer.write(answer.encode() + body)
+            await writer.drain()
+        writer.close()
+
+    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            line = await reader.readline()
+            try:
+                answer = self._do(json.loads(line))
+            except (ValueError, KeyError, TypeError, EspalierError) as error:
+                answer = {"error": str(error)}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    def _do(self, wish: dict[str, Any]) -> dict[str, Any]:
+        host = self._host
+        match wish["do"]:
+            case "status":
+                return status(host)
+            case "move":
+                if host.uplink is None:
+                    raise ConfigError("The cloud has no parent to leave.")
+                host.uplink.move(*parse_parent(str(wish["parent"])))
+                return {"done": True}
+            case "stop":
+                host.stop("told to over the control socket")
+                return {"done": True}
+        raise ConfigError(f"do = {wish['do']!r}: must be status, move or stop.")
+
+
+def ask(directory: Path, **wish: Any) -> dict[str, Any]:
+    """Say something to the node of a directory; return its answer."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(10)
+        try:
+            link.connect(str(directory / "control.sock"))
+        except OSError as error:
+            raise ConfigError(f"No node runs in {directory} ({error.strerror}).") from error
+        link.sendall(json.dumps(wish).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(link.makefile().readline() or "{}")
+    if "error" in answer:
+        raise ConfigError(str(answer["error"]))
+    return answer

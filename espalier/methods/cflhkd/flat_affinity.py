@@ -1,0 +1,100 @@
+"""Dynamic clustering by affinity with the clusters at the cloud: what is left of CFLHKD without its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from espalier.core.address import Address
+from espalier.core.policies import Survey
+from espalier.core.store import Ref
+from espalier.core.view import Arrival, View
+from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
+from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
+from espalier.policies.likeness import note_similarity
+
+
+@dataclass(frozen=True)
+class FlatAffinity(Regrouping, kind="flat_affinity"):
+    """Clusters at the cloud by affinity: once, or (``dynamic``) anew every ``every`` rounds and after drift.
+
+    Attributes:
+        dynamic: Whether devices are ever put elsewhere.
+        initial: Least number of clusters at the beginning.
+        gamma: See :class:`~espalier.methods.cflhkd.affinity_clusters.AffinityRule`, as the three that follow.
+        delta: Greatest distance to a centroid.
+        scaled: Whether distances are scaled.
+        most: Greatest number of clusters.
+        restless: Clusters whose updates are shorter than this share of the longest average stay as they are.
+    """
+
+    dynamic: bool = True
+    initial: int = 4
+    gamma: float = 0.5
+    delta: float = 0.7
+    scaled: bool = False
+    most: int = 8
+    restless: float = 0.75
+
+    def survey(self, view: View) -> Survey | None:
+        """Ask devices that the cloud does not know yet for their labels."""
+        known = view.memory.setdefault("histogram", {})
+        unknown = [d for d in view.env.devices() if d not in known]
+        return Survey("label_histogram", devices=unknown) if unknown else None
+
+    def due(self, view: View) -> bool:
+        """Always look: somebody may have come or drifted."""
+        return True
+
+    def regroup(
+        self, view: View, answers: Mapping[Address, Arrival]
+    ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
+        """Form clusters, or find places for newcomers and drifted devices."""
+        memory = view.memory
+        memory["histogram"].update({d: a.report.stats["histogram"] for d, a in answers.items()})
+        before: dict[Address, str] = memory.get("place", {})
+        known = [d for d in view.env.devices() if d in memory["histogram"]]
+        drifted = memory.pop("drifted", set()) & set(known) & set(before)
+        loose = {d for d in known if d not in before} | (drifted if self.dynamic else set())
+        anew = not before or (self.dynamic and super().due(view))
+        if not known or not (loose or anew):
+            return None
+        rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
+        seen, updates = last_updates(view, known)
+        ways = {d: u.numpy() for d, u in zip(seen, updates, strict=True)}
+        names, place = [str(k) for k in range(self.most)], dict(before)
+        if before and loose:
+            place |= rule.mend(known, rule.affinities(known, memory["histogram"], ways), before, names, loose)
+        if anew:
+            norms = {d: float(np.linalg.norm(u)) for d, u in ways.items()}
+            peak = memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), memory.get("peak", 0.0))
+            rest = at_rest(place, norms, self.restless * peak)
+            moving = [d for d in known if place.get(d) not in rest]
+            affinities = rule.affinities(moving, memory["histogram"], ways)
+            note_similarity(view, moving, affinities, "affinity")
+            place |= rule.form(
+                moving, affinities, place, [n for n in names if n not in rest],
+                least=1 if before else self.initial,
+            )  # fmt: skip
+        memory["place"] = place
+        groups: dict[str, list[Address]] = {}
+        for device, name in sorted(place.items()):
+            groups.setdefault(name, []).append(device)
+        return groups, {name: self._model(view, name, inside, before) for name, inside in groups.items()}
+
+    def _model(self, view: View, name: str, inside: Sequence[Address], before: Mapping[Address, str]) -> Ref:
+        """Return a cluster's model: its own if it goes on, else the average of those that its devices had."""
+        own = next((d for d in inside if before.get(d) == name), None)
+        if own is not None:
+            return view.models[group_of(view, own)]
+        return blend(view.store, ((samples_of(view, d), view.models[group_of(view, d)]) for d in inside))
+
+    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Remember what the devices learnt, and who has drifted."""
+        super().observe(view, arrivals)
+        for arrival in arrivals:
+            if "histogram" in arrival.report.stats:
+                view.memory["histogram"][arrival.report.sender] = arrival.report.stats["histogram"]
+                view.memory.setdefault("drifted", set()).add(arrival.report.sender)

@@ -1,0 +1,121 @@
+"""CSAHFL: clusters across edges, rounds that close in time, late work kept.
+
+Li, Du, Liu, Shao, Zhao, Ye. CSAHFL: Clustered Semi-Asynchronous Hierarchical Federated Learning for
+Dual-layer Non-IID in Heterogeneous Edge Computing Networks. IJCAI 2025.
+
+1. Once, every device sends the first p singular vectors of its data; the cloud clusters devices by the
+   smallest principal angle between them (Eq. 4–6). Clusters cut across edges.
+2. In each of ``edge_rounds`` rounds an edge draws devices, closes the round at T = median + alpha · IQR of
+   their times (Eq. 7–8) and gives each device the epochs that fit into T (Eq. 9). Per cluster it averages
+   what is in; what is late joins a later round with a weight of 1/(1 + rounds late) (Eq. 10).
+3. The cloud averages each cluster over the edges, then the clusters by quantity × similarity of their label
+   distribution to everybody's (Eq. 11–14). All edges go on from that one model.
+
+Where the paper is open or contradicts itself, this is how it is read:
+
+* Eq. (10) divides by all samples but discounts late ones, so that the model would shrink; here the weights
+  sum to one (``literal`` is the equation as printed).
+* A report's delay counts the edge's rounds from dispatch to arrival. Devices at work are not drawn. A device
+  that moved meanwhile is merged by the edge where it arrives; its cluster moves with it, and an edge without
+  that cluster's model gives it the global one.
+* One interval per edge and round, over all devices drawn (Algorithm 1 has it inside the loop over clients);
+  it counts from dispatch, and the round is shorter if all are in before. The unit time is that of a batch.
+  Epochs are rounded down. The probe of one batch is paid for.
+* The cloud merges after ``edge_rounds`` edge rounds (Algorithm 1's indentation puts it inside the loop).
+* Samples and distribution of a cluster in Eq. (12) and (13) are those of the devices that reported since the
+  last cloud merge, each once. Histograms are needed for that and are paid for in bytes, although the paper
+  sends singular vectors only.
+* beta is in degrees: small means many clusters. p is 3 and the linkage WPGMA, as in PACFL's code. If beta
+  gives one cluster or as many as devices, the largest gap of merge heights is taken and recorded.
+* "Without clustering": the devices of an edge are its cluster. "Without distribution-awareness": clusters
+  weigh the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from espalier.core.method import Method, Plan, Setting
+from espalier.core.policies import Local, Pace, Rules
+from espalier.methods.csahfl.distribution import ByDistribution
+from espalier.methods.csahfl.one_shot import OneShot
+from espalier.methods.csahfl.semi_async import Discounted, FreeShare, GroupModels, Probing, SemiAsync
+
+
+@dataclass(frozen=True)
+class CSAHFL(Method, kind="csahfl"):
+    """Clusters of similar devices across edges; rounds of median + alpha · IQR; late work is kept.
+
+    Attributes:
+        alpha: Tolerance for slow devices, in interquartile ranges of the devices' times.
+        beta: Where the clustering is cut, in degrees, or "auto".
+        edge_rounds: Edge rounds per cloud merge, r_e.
+        max_epochs: The most local updates of a device, E_max (default: the experiment's).
+        vectors: Singular vectors per device, p.
+        measure: The smallest principal angle, the sum of all (trace), or what PACFL's code computes (repository).
+        rescue: Whether a cut that makes one cluster, or only single devices, is replaced (see above).
+        clustering: Whether devices are clustered (the ablation "w/o C").
+        semi_async: Whether rounds close in time; else all do ``max_epochs`` and are awaited ("w/o SA").
+        weighting: How the cloud weighs clusters ("w/o D": uniform).
+        literal: Eq. (10) as printed.
+        probe: Whether a device tries one batch before it trains.
+        fraction: Share of an edge's devices in each round, drawn among the free ones (default: the experiment's).
+        serve: Which model a device uses: the global one, or its cluster's at its edge.
+    """
+
+    title: ClassVar[str] = "CSAHFL"
+    citation: ClassVar[str] = (
+        "Li et al., CSAHFL: Clustered Semi-Asynchronous Hierarchical Federated Learning for Dual-layer Non-IID in "
+        "Heterogeneous Edge Computing Networks, IJCAI 2025"
+    )
+
+    alpha: float = 1.5
+    beta: float | Literal["auto"] = 20.0
+    edge_rounds: int = 3
+    max_epochs: int | None = None
+    vectors: int = 3
+    measure: Literal["smallest", "trace", "repository"] = "smallest"
+    rescue: bool = True
+    clustering: bool = True
+    semi_async: bool = True
+    weighting: Literal["distribution", "samples", "uniform"] = "distribution"
+    literal: bool = False
+    probe: bool = True
+    fraction: float | None = None
+    serve: Literal["global", "cluster"] = "global"
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.alpha >= 0, "alpha", "0 or more")
+        self.require(self.beta == "auto" or self.beta >= 0, "beta", 'degrees, 0 or more, or "auto"')
+        self.require(self.edge_rounds >= 1, "edge_rounds", "at least 1")
+        self.require(self.max_epochs is None or self.max_epochs >= 1, "max_epochs", "at least 1")
+        self.require(self.vectors >= 1, "vectors", "at least 1")
+        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+
+    def plan(self, setting: Setting) -> Plan:
+        """Clusters at the root, intervals at the edges."""
+        epochs = self.max_epochs or setting.updates
+        probing = self.probe and self.semi_async
+        structure = OneShot(
+            vectors=self.vectors,
+            beta=self.beta,
+            measure=self.measure,
+            rescue=self.rescue,
+            clusters=self.clustering,
+            histograms=self.weighting == "distribution",
+        )
+        pace = SemiAsync(epochs, alpha=self.alpha, probe=probing) if self.semi_async else Pace(epochs)
+        return Plan(
+            root=Rules(structure=structure, pace=Pace(self.edge_rounds), merge=ByDistribution(self.weighting)),
+            edge=Rules(
+                selection=FreeShare(setting.fraction if self.fraction is None else self.fraction),
+                pace=pace,
+                merge=Discounted(self.literal),
+                hand_down=GroupModels(),
+            ),
+            middle=Rules(merge=Discounted(), hand_down=GroupModels()),
+            local=Probing() if probing else Local(),
+            serves="root" if self.serve == "global" else "edge",
+        )

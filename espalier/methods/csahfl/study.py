@@ -1,0 +1,291 @@
+"""CSAHFL's Tables 1 to 3 and Figures 3 and 4, and what its semi-asynchrony does at which alpha.
+
+Li, Du, Liu, Shao, Zhao, Ye. CSAHFL: Clustered Semi-Asynchronous Hierarchical Federated Learning for Dual-layer
+Non-IID in Heterogeneous Edge Computing Networks. IJCAI 2025.
+
+The cells of table1, table2 and fig3 are the same runs: give them one directory (``--out``) and they run once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from espalier.methods.csahfl.published import DATASETS, TABLE1, TABLE2, TABLE3, TARGETS
+from espalier.methods.csahfl.settings import (
+    ABLATIONS,
+    EDGE_ROUNDS,
+    NOTES,
+    SHARES,
+    column,
+    comparison,
+    experiment,
+)
+from espalier.record.run import Run
+from espalier.study.base import (
+    Cell,
+    Measure,
+    Results,
+    Scale,
+    Study,
+    best,
+    final_time,
+    last,
+    reached,
+    register,
+    tail,
+)
+
+FASHION = DATASETS[0]
+#: what a smaller fleet can reach in its few rounds stands in for the paper's two targets, in percent
+EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (50, 65)}
+
+
+def accuracy(run: Run) -> float:
+    """Return the devices' mean accuracy at the end, in percent."""
+    return 100 * last(run, "acc_device")
+
+
+def swing(run: Run) -> float:
+    """Return by how much the accuracy changes from one evaluation to the next, mean of the last eight, in points."""
+    curve = run.frame()["acc_device"].dropna().to_numpy()[-9:]
+    return 100 * float(np.abs(np.diff(curve)).mean())
+
+
+def targets(run: Run) -> tuple[float, float]:
+    """Return a run's two target accuracies in percent."""
+    scale = run.experiment["name"].split()[-1]
+    share = run.experiment["partition"]["edge_fraction"]
+    eniid = next(name for name, value in SHARES.items() if value == share)
+    return EASIER.get(scale, TARGETS[eniid])
+
+
+def time_to(run: Run, which: int) -> float:
+    """Return the virtual seconds until a target was reached (NaN: never)."""
+    return reached(run, targets(run)[which] / 100, "acc_device")
+
+
+def late_share(run: Run) -> float:
+    """Return how many of the devices' trainings were merged late, in percent."""
+    return 100 * len(run.events("late")) / max(1.0, last(run, "jobs_ordered"))
+
+
+def clusters(run: Run) -> float:
+    """Return the number of clusters (NaN without clustering)."""
+    found = [e["clusters"] for e in run.events("arranged") if "clusters" in e]
+    return float(found[0]) if found else float("nan")
+
+
+ACCURACY = Measure("accuracy (%)", accuracy)
+#: what a global model that swings from round to round is worth does not depend on where the run happens to end
+LATE = Measure("mean accuracy of the last five rounds (%)", lambda run: 100 * tail(run, "acc_device"))
+TARGET_TIME = Measure("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0)
+
+
+def lead(results: Results) -> list[str]:
+    """Say where CSAHFL stands against the best of the others."""
+    out = []
+    for name in results.columns:
+        said = []
+        for measure, when in (("accuracy", "at the end"), ("late", "over the last five rounds")):
+            ours = results.mean("CSAHFL", name, measure)
+            others = {r: results.mean(r, name, measure) for r in results.rows if r != "CSAHFL"}
+            known = {r: v for r, v in others.items() if v == v}
+            if ours == ours and known:
+                other = max(known, key=lambda r: known[r])
+                verb = "leads" if ours > known[other] else "trails"
+                said.append(f"{verb} by {abs(ours - known[other]):.2f} points {when} (the best other is {other})")
+        if said:
+            out.append(f"{name}: CSAHFL {' and '.join(said)}.")
+    return out
+
+
+def parts(results: Results) -> list[str]:
+    """Say what each part of CSAHFL contributes."""
+
+    def gain(row: str, read: Callable[[str, str, str], float], measure: str) -> str:
+        mean = _mean([read("CSAHFL", c, measure) - read(row, c, measure) for c in results.columns])
+        return f"{abs(mean):.2f} points {'better' if mean >= 0 else 'worse'}"
+
+    return [
+        f"{row}: the whole is {gain(row, results.mean, 'accuracy')} at the end and "
+        f"{gain(row, results.mean, 'late')} over the last five rounds, on average over the settings (published: "
+        f"{gain(row, results.published, 'accuracy')})."
+        for row in results.rows
+        if row.startswith("w/o")
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [v for v in values if v == v]
+    return sum(known) / len(known) if known else float("nan")
+
+
+def _table1() -> dict[str, dict[str, dict[str, float]]]:
+    out: dict[str, dict[str, dict[str, float]]] = {}
+    for stay, rows in TABLE1.items():
+        for row, values in rows.items():
+            names = [column(d, e, stay) for d in DATASETS for e in SHARES]
+            out.setdefault(row, {}).update({n: {"accuracy": v} for n, v in zip(names, values, strict=True)})
+    return out
+
+
+def _table2() -> dict[str, dict[str, dict[str, float]]]:
+    out: dict[str, dict[str, dict[str, float]]] = {}
+    for stay, rows in TABLE2.items():
+        for row, values in rows.items():
+            for i, eniid in enumerate(SHARES):
+                found = {"first": values[2 * i], "second": values[2 * i + 1]}
+                out.setdefault(row, {})[column(FASHION, eniid, stay)] = found
+    return out
+
+
+def _table3() -> dict[str, dict[str, dict[str, float]]]:
+    out: dict[str, dict[str, dict[str, float]]] = {}
+    for eniid, stays in TABLE3.items():
+        for stay, rows in stays.items():
+            where = column(FASHION, eniid, stay)
+            for row, (acc, seconds) in rows.items():
+                out.setdefault(row, {})[where] = {"accuracy": acc, "time": seconds}
+            place = list(SHARES).index(eniid)
+            whole = {"accuracy": TABLE1[stay]["CSAHFL"][place], "time": TABLE2[stay]["CSAHFL"][2 * place + 1]}
+            out.setdefault("CSAHFL", {})[where] = whole
+    return out
+
+
+def table3_cells(scale: Scale) -> list[Cell]:
+    """Return CSAHFL, its ablations, and CSAHFL judged by the clusters' own models."""
+    return [
+        Cell(row, column(FASHION, eniid, stay), experiment(scale, FASHION, eniid, stay, method, row))
+        for stay in (1.0, 0.5)
+        for eniid in SHARES
+        for row, method in ABLATIONS.items()
+    ]
+
+
+def _varied(scale: Scale, row: str, where: str, options: Mapping[str, Any], **world: Any) -> Cell:
+    method = {**ABLATIONS["CSAHFL"], **options}
+    return Cell(row, where, experiment(scale, FASHION, "ENIID50%", 1.0, method, row, **world))
+
+
+def fig4_cells(scale: Scale) -> list[Cell]:
+    """Return (a) alpha × E_max and (b) a sweep of beta, with the cut as asked for."""
+    some = scale == "smoke"
+    cells = [
+        _varied(scale, f"alpha={alpha:g}", f"E_max={epochs}", {"alpha": alpha, "max_epochs": epochs})
+        for alpha in ((0.5, 1.5) if some else (0.5, 1.0, 1.5, 2.0))
+        for epochs in ((5, 10) if some else (5, 10, 20, 30))
+    ]
+    betas = (5.0, 20.0) if some else (1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 20.0, 30.0)
+    return cells + [_varied(scale, f"beta={b:g}", "beta", {"beta": b, "rescue": False}) for b in betas]
+
+
+def semi_async_cells(scale: Scale) -> list[Cell]:
+    """Return CSAHFL at several alpha, with and without run-time noise, and without semi-asynchrony."""
+    cells = []
+    for noise in (0.0, 0.3):
+        where = f"noise {noise:g}"
+        for alpha in (0.0, 0.5, 1.0, 1.5):
+            cells.append(_varied(scale, f"alpha={alpha:g}", where, {"alpha": alpha}, noise=noise))
+        cells.append(_varied(scale, "w/o SA", where, {"semi_async": False}, noise=noise))
+    return cells
+
+
+def idleness(results: Results) -> list[str]:
+    """Say what the interval does at the paper's alpha."""
+    out = []
+    for where in results.columns:
+        late = results.mean("alpha=1.5", where, "late")
+        ours, sync = (results.mean(row, where, "duration") for row in ("alpha=1.5", "w/o SA"))
+        out.append(
+            f"{where}: at the paper's alpha = 1.5, {late:.1f} % of trainings are merged late, and the run takes "
+            f"{ours / sync:.2f} times as long as without semi-asynchrony (the paper: about a quarter)."
+        )
+    return out
+
+
+register(
+    Study(
+        name="csahfl/table1",
+        title="accuracy of eight methods, static and mobile, at three degrees of skew between edges",
+        cells=lambda scale: comparison(scale, DATASETS if scale == "full" else DATASETS[:1]),
+        measures={"accuracy": ACCURACY, "late": LATE},
+        published=_table1(),
+        notes=NOTES,
+        comment=lead,
+    )
+)
+register(
+    Study(
+        name="csahfl/table2",
+        title="virtual time until two target accuracies on Fashion-MNIST",
+        cells=lambda scale: comparison(scale, (FASHION,)),
+        measures={
+            "first": Measure("to the first target (s)", lambda run: time_to(run, 0), lower=True, digits=0),
+            "second": Measure("to the second target (s)", lambda run: time_to(run, 1), lower=True, digits=0),
+        },
+        published=_table2(),
+        notes=(
+            *NOTES,
+            "Targets: " + json.dumps({**TARGETS, **EASIER}) + " (percent; smaller scales have easier ones).",
+        ),
+    )
+)
+register(
+    Study(
+        name="csahfl/table3",
+        title="CSAHFL without clustering, semi-asynchrony, distribution-aware merging",
+        cells=table3_cells,
+        measures={"accuracy": ACCURACY, "late": LATE, "time": TARGET_TIME},
+        published=_table3(),
+        notes=(
+            *NOTES,
+            "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
+            "not in the paper: devices use their cluster's model at their edge instead of the global one.",
+        ),
+        comment=parts,
+    )
+)
+register(
+    Study(
+        name="csahfl/fig3",
+        title="accuracy over time of the eight methods on Fashion-MNIST",
+        cells=lambda scale: comparison(scale, (FASHION,)),
+        measures={
+            "highest": Measure("highest accuracy (%)", lambda run: 100 * best(run, "acc_device")),
+            "swing": Measure("mean change from round to round, of the last eight (points)", swing, lower=True),
+        },
+        notes=NOTES,
+        curves=("acc_device", "acc_global"),
+    )
+)
+register(
+    Study(
+        name="csahfl/fig4",
+        title="alpha × E_max, and beta, on Fashion-MNIST with ENIID50%",
+        cells=fig4_cells,
+        measures={
+            "time": TARGET_TIME,
+            "accuracy": ACCURACY,
+            "clusters": Measure("clusters", clusters, digits=0, ranked=False),
+        },
+        notes=(*NOTES, "The paper finds alpha = 1.5 with E_max = 10, and beta near 20, best; it prints no figures."),
+    )
+)
+register(
+    Study(
+        name="csahfl/semi_async",
+        title="what the interval does at which alpha, with and without run-time noise (not in the paper)",
+        cells=semi_async_cells,
+        measures={
+            "late": Measure("merged late (%)", late_share, lower=True, digits=1),
+            "duration": Measure("virtual time of the run (s)", final_time, lower=True, digits=0),
+            "accuracy": ACCURACY,
+        },
+        notes=(*NOTES, f"All with r_e = {EDGE_ROUNDS}, Fashion-MNIST, ENIID50%, nobody moves."),
+        comment=idleness,
+    )
+)

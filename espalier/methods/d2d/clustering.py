@@ -1,0 +1,195 @@
+"""Ways to split a fleet into clusters: the paper's swap search and its three benchmarks, by name.
+
+Each sees the same ground (who answered, how long they take, where they learn towards) and answers with
+clusters; heads, round times and rounds follow from them in the same way for all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.spec import Spec
+from espalier.methods.d2d.angle import Alignment, Angle, cosines, gram
+from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
+from espalier.methods.d2d.dcliques import greedy_cliques
+from espalier.methods.d2d.rule import Solution
+from espalier.methods.d2d.skew import Skew
+from espalier.methods.d2d.spectral import adapted_similarity, similarity, spectral_clusters
+from espalier.methods.d2d.start import reverse_spectral_start
+from espalier.methods.d2d.swap import Search, search
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """What the server knows when it forms clusters; devices are numbered 0 … n-1 here.
+
+    Attributes:
+        weights: ``[n]`` samples.
+        seconds: ``[n]`` t', what each device needs to compute one round.
+        times: ``[n, n]`` when the report of the row's device is at the column's.
+        features: ``[n, d]`` learning directions, or label counts where ``labels``.
+        labels: Whether the features are label counts.
+        rng: The search's generator.
+    """
+
+    weights: Ints
+    seconds: Floats
+    times: Floats
+    features: NDArray[Any]
+    labels: bool
+    rng: np.random.Generator
+
+    @cached_property
+    def alignment(self) -> Alignment:
+        """How far clusters are from the fleet: an angle, or label skew."""
+        return Skew.from_counts(self.features) if self.labels else Angle.from_gram(self._products)
+
+    @cached_property
+    def _products(self) -> Floats:
+        # Label counts are sums over samples already: weighing them again would count samples twice.
+        return gram(self.features, np.ones(len(self.weights)) if self.labels else self.weights)
+
+    @cached_property
+    def cosines(self) -> Floats:
+        """``[n, n]`` cosines between features."""
+        return cosines(self._products)
+
+
+@dataclass(frozen=True)
+class Clustering(Spec, ABC, family="clustering"):
+    """A way to split a fleet; ``n_clusters`` is U_C, by default a fifth of the devices."""
+
+    #: whether clusters are kept as long as the same devices are there
+    once: ClassVar[bool] = False
+
+    n_clusters: int | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.n_clusters is None or self.n_clusters >= 1, "n_clusters", "at least 1")
+
+    @abstractmethod
+    def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
+        """Return the clusters, and what is worth noting about how they came about."""
+
+    def many(self, n_devices: int) -> int:
+        """Return the number of clusters for a fleet (never more than there are devices)."""
+        return min(n_devices, self.n_clusters or max(1, round(n_devices / 5)))
+
+
+@dataclass(frozen=True)
+class SwapSearch(Clustering, kind="swap"):
+    """Algorithms 2 and 3 of the D2D paper.
+
+    Attributes:
+        solution: Which metrics must improve: angle and time, of pairs ("1.1") or of each cluster ("1.2"), angle and
+            angle/time ("2"), time and angle/time ("3").
+        n_swap: Trials.
+        z: How many times larger an improvement must be than what is given up; default: the paper's for the solution.
+        pick: Which valid exchange is made: a random one, or the best.
+        start: Where the search begins.
+        n_min: Smallest cluster, by default 2.
+        n_max: Largest cluster, by default twice the mean, rounded up.
+    """
+
+    solution: Solution = "1.1"
+    n_swap: int = 80
+    z: float | None = None
+    pick: Literal["random", "best"] = "random"
+    start: Literal["random", "reverse_spectral"] = "random"
+    n_min: int | None = None
+    n_max: int | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        super().check()
+        Search(self.solution, self.n_swap, self.z, self.pick)
+        self.require(self.n_min is None or self.n_min >= 1, "n_min", "at least 1")
+        self.require(self.n_max is None or self.n_max >= (self.n_min or 1), "n_max", "at least n_min")
+
+    def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
+        """Search."""
+        n = len(ground.weights)
+        size = self._sizes(n)
+        settings = Search(self.solution, self.n_swap, self.z, self.pick, size.n_clusters, size.n_min, size.n_max)
+        begin = None
+        if self.start == "reverse_spectral":
+            begin = reverse_spectral_start(ground.cosines, size.n_clusters, ground.rng)
+        found = search(ground.alignment, ground.times, settings, ground.rng, begin)
+        note = {
+            "accepted": len(found.trace),
+            "angle_before": float(found.start.angles.mean()),
+            "angle_after": float(found.end.angles.mean()),
+        }
+        return found.end.clusters, note
+
+    def _sizes(self, n_devices: int) -> Sizes:
+        """Return sizes that the devices who are there can fill: some may be missing in a round."""
+        many = self.many(n_devices)
+        if self.n_min is not None:
+            many = max(1, min(many, n_devices // self.n_min))
+        low = None if self.n_min is None else min(self.n_min, n_devices // many)
+        high = None if self.n_max is None else max(self.n_max, -(-n_devices // many))
+        return Sizes.for_fleet(n_devices, many, low, high)
+
+
+@dataclass(frozen=True)
+class Spectral(Clustering, kind="spectral"):
+    """Benchmark A: devices of like speed and like direction together; ``sigma`` is the width of likeness."""
+
+    sigma: float = 0.5
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        super().check()
+        self.require(self.sigma > 0, "sigma", "more than 0")
+
+    def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
+        """Cluster by time and direction."""
+        affinity = similarity(ground.seconds, ground.cosines, self.sigma)
+        return spectral_clusters(affinity, self.many(len(ground.weights)), ground.rng), {}
+
+
+@dataclass(frozen=True)
+class Adapted(Clustering, kind="adapted"):
+    """Benchmark A+: devices of like speed and unlike direction together."""
+
+    sigma_t: float = 0.5
+    sigma_ft: float = 0.8
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        super().check()
+        self.require(self.sigma_t > 0, "sigma_t", "more than 0")
+        self.require(self.sigma_ft > 0, "sigma_ft", "more than 0")
+
+    def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
+        """Cluster by time and against direction."""
+        affinity = adapted_similarity(ground.seconds, ground.cosines, self.sigma_t, self.sigma_ft)
+        return spectral_clusters(affinity, self.many(len(ground.weights)), ground.rng), {}
+
+
+@dataclass(frozen=True)
+class Cliques(Clustering, kind="cliques"):
+    """Benchmark B: swaps that lower the label skew, clusters of equal size, links and speeds unseen."""
+
+    once: ClassVar[bool] = True
+
+    n_swap: int = 80
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        super().check()
+        self.require(self.n_swap >= 0, "n_swap", "0 or more")
+
+    def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
+        """Swap while it helps."""
+        n = len(ground.weights)
+        found = greedy_cliques(Skew.from_counts(ground.features), self.many(n), ground.rng, self.n_swap)
+        return found.clusters, {"skew_before": float(found.skews[0]), "skew_after": float(found.skews[-1])}

@@ -1,0 +1,296 @@
+"""Figures 5 to 13 of the D2D paper. They have no numbers but those in the text; curves are in curves.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from espalier.experiment import Experiment
+from espalier.methods.d2d.settings import (
+    DISTRIBUTIONS,
+    NOTES,
+    Distribution,
+    Links,
+    benchmark,
+    image,
+    magnet,
+    rounds,
+    solution,
+    world,
+)
+from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES
+from espalier.record.run import Run
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, reached, register
+
+MAGNET_NOTES = (
+    "full: 10⁶ points of the dipole field, three layers of 2,048, learning rate 0.004, 3 seeds.",
+    "small: 100,000 points, three layers of 256, learning rate 0.3 (0.004 takes the paper's many updates), 3 seeds.",
+    "smoke: 2,400 points, layers of 16, two rounds: shows that it runs, nothing more.",
+    "The sensors' spacing, the magnet's strength and its distance are ours; so are the 30 global rounds.",
+)
+
+
+def figure(
+    name: str,
+    title: str,
+    cells: Callable[[Scale], Sequence[Cell]],
+    measures: Mapping[str, Measure],
+    notes: Sequence[str] = NOTES,
+    curves: Sequence[str] = ("acc_global",),
+    comment: Callable[[Results], Sequence[str]] = lambda results: (),
+) -> None:
+    """Register a figure."""
+    register(Study(name=f"d2d/{name}", title=title, cells=cells, measures=measures, notes=notes, curves=curves,
+                   comment=comment))  # fmt: skip
+
+
+def images(
+    names: Sequence[str], links: Links, methods: Mapping[str, Callable[[Distribution], dict[str, Any]]], t_g: float,
+    many: int | None = None, **options: Any,
+) -> Callable[[Scale], list[Cell]]:  # fmt: skip
+    """Return the cells of methods under distributions."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        r = rounds(scale, t_g) if many is None or scale == "smoke" else many
+        return [
+            Cell(row, name, image(scale, name, links, {**make(DISTRIBUTIONS[name]), **options, "label": row}, r))
+            for name in (names[:1] if scale == "smoke" else names)
+            for row, make in methods.items()
+        ]
+
+    return cells
+
+
+figure(
+    "fig5",
+    "accuracy over steps, solution 1 and benchmark A, equal links",
+    images(("σ=750 I_c=4", "σ=750 I_c=7"), "1a", {k: v for k, v in FOUR.items() if k != "Benchmark A+"}, T_G),
+    {
+        "accuracy": ACCURACY,
+        "steps": Measure("steps to 40 %", lambda r: reached(r, 0.4, "acc_global"), lower=True, digits=0),
+    },
+    (*NOTES, "The text: solutions take 500 steps fewer to 40 % where data are unbalanced (I_c = 4)."),
+)
+
+
+def spread(what: str, share: float) -> Callable[[Run], float]:
+    """Return the measure of a quantile of gradient distances over all rounds."""
+
+    def read(run: Run) -> float:
+        values = np.concatenate([np.asarray(e[what], dtype=float) for e in run.events("mismatch")])
+        return float(np.quantile(values, share))
+
+    return read
+
+
+figure(
+    "fig6",
+    "how gradient mismatch is distributed, Dir(0.1), equal links",
+    images(("Dir(0.1)",), "1a", FOUR, T_G, theory=True),
+    {
+        "cluster": Measure("‖∇F_c − ∇F‖, median", spread("clusters", 0.5), lower=True),
+        "cluster90": Measure("90 %", spread("clusters", 0.9), lower=True),
+        "device": Measure("‖∇F_i − ∇F_c‖, median", spread("devices", 0.5), lower=True),
+        "device90": Measure("90 % of devices", spread("devices", 0.9), lower=True),
+    },
+    curves=(),
+)
+
+ERRORS = {
+    "position": Measure("position error (mm)", lambda run: last(run, "position_mm_global"), lower=True),
+    "angle": Measure("angular error (°)", lambda run: last(run, "angle_deg_global"), lower=True),
+    "to_5mm": Measure("steps to 5 mm", lambda r: reached(r, 5.0, "position_mm_global"), lower=True, digits=0),
+    "to_6deg": Measure("steps to 6°", lambda r: reached(r, 6.0, "angle_deg_global"), lower=True, digits=0),
+    "to_10mm": Measure("steps to 10 mm", lambda r: reached(r, 10.0, "position_mm_global"), lower=True, digits=0),
+}
+ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
+
+
+def magnets(
+    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]], many: int = 30
+) -> Callable[[Scale], list[Cell]]:
+    """Return the cells of methods on magnet tracking."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        return [
+            Cell(row, "magnet", magnet(scale, sigma, classes, links, {**method, "label": row}, many))
+            for row, method in methods.items()
+        ]
+
+    return cells
+
+
+def saved(results: Results) -> list[str]:
+    """Say how much sooner the solutions reach the targets than benchmark A."""
+    out = []
+    for measure, what, said in (("to_5mm", "5 mm", "18"), ("to_6deg", "6°", "16.7")):
+        slow = results.mean("Benchmark A", "magnet", measure)
+        for row in results.rows[1:]:
+            share = 100 * (1 - results.mean(row, "magnet", measure) / slow)
+            verdict = "cannot be compared" if share != share else f"{share:.1f} % sooner than benchmark A"
+            out.append(f"{row} to {what}: {verdict} (the paper: at least {said} %).")
+    return out
+
+
+figure(
+    "fig7",
+    "magnet tracking, solution 1 and benchmark A (I_c = 3, σ = 12,500)",
+    magnets(
+        12_500,
+        3,
+        "1a",
+        {
+            "Benchmark A": benchmark("A", 80, Distribution(24, width=1.5)),
+            "Solution 1.1": solution("1.1", 80),
+            "Solution 1.2": solution("1.2", 80),
+        },
+    ),
+    ERRORS,
+    MAGNET_NOTES,
+    ERROR_CURVES,
+    saved,
+)
+
+figure(
+    "fig8",
+    "accuracy over steps by global round time, solutions 1.1, 2 and 3",
+    lambda scale: [
+        Cell(
+            f"Solution {number}",
+            f"{name} RT={t}",
+            image(scale, name, "1b", {**solution(number, t), "label": f"Solution {number}"}, rounds(scale, t)),
+        )
+        for name in (("σ=1250 I_c=4",) if scale == "smoke" else ("σ=1250 I_c=4", "Dir(0.5)"))
+        for t in ((90,) if scale == "smoke" else (90, 180))
+        for number in SOLUTIONS
+    ],
+    {"accuracy": ACCURACY},
+)
+
+figure(
+    "fig9",
+    "magnet tracking, solutions 1.1, 2 and 3 (I_c = 2, σ = 20,000)",
+    magnets(20_000, 2, "1b", {f"Solution {s}": solution(s, 80) for s in SOLUTIONS}),
+    ERRORS,
+    MAGNET_NOTES,
+    ERROR_CURVES,
+)
+
+figure(
+    "fig10",
+    "accuracy over rounds by feature, and benchmark B",
+    images(
+        ("σ=750 I_c=4", "Dir(0.1)"),
+        "3",
+        {
+            "Solution 1.1": lambda d: solution("1.1", T_G_FEATURES),
+            "1.1-crop": lambda d: solution("1.1", T_G_FEATURES, "phi_crop"),
+            "1.1-skew": lambda d: solution("1.1", T_G_FEATURES, "skew"),
+            "1.1-pred": lambda d: solution("1.1", T_G_FEATURES, "pred"),
+            "Benchmark B": lambda d: benchmark("B", T_G_FEATURES, d),
+        },
+        T_G_FEATURES,
+        many=20,
+    ),
+    {"accuracy": ACCURACY},
+)
+
+
+def hundred(scale: Scale, devices: int, alpha: float, model: str, links: Links, method: dict[str, Any]) -> Experiment:
+    """Return an experiment on CIFAR-100; at ``small`` CIFAR-10 with a small ResNet and a third of the devices."""
+    many = {"smoke": 8, "small": devices // 3, "full": devices}[scale]
+    task: dict[str, Any] = {"dataset": "cifar100", "model": model}
+    layers = 4
+    if scale == "small":
+        task = {"dataset": "cifar10", "model": "resnet_small"}
+    if scale == "smoke":
+        task, layers = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}}, 1
+    samples = {"smoke": 1437, "small": 18_000, "full": 50_000}[scale] / many
+    if method.get("feature") == "phi_crop":
+        method = {**method, "crop_layers": layers}
+    return Experiment.build(
+        {
+            "name": f"d2d cifar100 {devices} {model} {links}",
+            "methods": [method],
+            "seeds": [0] if scale != "full" else [0, 1, 2],
+            "task": {**task, "score": "acc_global"},
+            "partition": {"kind": "dirichlet", "alpha": alpha, "min_samples": 4 if scale == "smoke" else 16},
+            "fleet": {"devices": many, "edges": 1},
+            "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else 0.004},
+            # an epoch of a device takes as many steps as on CIFAR-10
+            "world": world(links, 10 * samples / 2500, 0.5),
+            "stop": {"rounds": {"smoke": 2, "small": 10, "full": 40}[scale]},
+            "record": {"spans": False},
+        }
+    )
+
+
+HUNDRED_NOTES = (
+    "full: CIFAR-100, 40 global rounds (the paper gives no number), 3 seeds.",
+    "small: CIFAR-10, a small ResNet with group normalisation, a third of the devices, 10 rounds, 1 seed.",
+    "smoke: digits, a small MLP, 8 devices, two rounds: shows that it runs, nothing more.",
+)
+
+
+def wide(*settings: tuple[str, int, float, str, Links, Mapping[str, dict[str, Any]]]) -> Callable[[Scale], list[Cell]]:
+    """Return the cells of the CIFAR-100 figures: (column, devices, α, model, links, methods) each."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        return [
+            Cell(row, column, hundred(scale, devices, alpha, model, links, {**method, "label": row}))
+            for column, devices, alpha, model, links, methods in settings
+            for row, method in methods.items()
+        ]
+
+    return cells
+
+
+_DIRICHLET = Distribution(100, alpha=0.1)
+_VERSUS_B = {
+    "1.1-crop": solution("1.1", T_G_FEATURES, "phi_crop"),
+    "1.1-skew": solution("1.1", T_G_FEATURES, "skew"),
+    "1.1-pred": solution("1.1", T_G_FEATURES, "pred"),
+    "Benchmark B": benchmark("B", T_G_FEATURES, _DIRICHLET),
+}
+
+figure(
+    "fig11",
+    "CIFAR-100: cropped features beside benchmarks A and B",
+    wide(
+        ("100 devices", 100, 0.1, "resnet18", "3", {
+            "Benchmark A": benchmark("A", T_G_FEATURES, _DIRICHLET),
+            "A-crop": benchmark("A", T_G_FEATURES, _DIRICHLET, feature="phi_crop"),
+            "1.1-crop": solution("1.1", T_G_FEATURES, "phi_crop"),
+        }),
+        ("80 devices", 80, 0.05, "resnet18", "3", _VERSUS_B),
+    ),
+    {"accuracy": ACCURACY},
+    HUNDRED_NOTES,
+)  # fmt: skip
+
+figure(
+    "fig12",
+    "CIFAR-100 with SqueezeNet, 200 devices, links always there and not",
+    wide(
+        ("links always there", 200, 0.1, "squeezenet", "3", _VERSUS_B),
+        ("links come and go", 200, 0.1, "squeezenet", "3-intermittent", _VERSUS_B),
+    ),
+    {"accuracy": ACCURACY},
+    HUNDRED_NOTES,
+)
+
+figure(
+    "fig13",
+    "magnet tracking, solution 1.1 by feature φ and by label skew (I_c = 3, σ = 12,500)",
+    magnets(
+        12_500,
+        3,
+        "1b",
+        {"Solution 1.1": solution("1.1", T_G_FEATURES), "1.1-skew": solution("1.1", T_G_FEATURES, "skew")},
+    ),
+    ERRORS,
+    MAGNET_NOTES,
+    ERROR_CURVES,
+)

@@ -1,0 +1,178 @@
+"""D2D co-optimisation: clusters of devices that learn in the fleet's direction and finish their rounds fast.
+
+Wu, Boban, Dressler. Hierarchical Federated Learning in Device-to-Device Networks with Learning-Topology
+Co-Optimization. IEEE Transactions on Mobile Computing, 2026.
+
+A global round: (1) every device trains a little from the global model and sends the change (its *feature*), with
+the state of its links and its speed. (2) The server splits the devices into clusters by a swap search that lowers
+both the angle between each cluster's direction and the fleet's (Eq. (3)) and the cluster's round time (Eq. (4));
+the head is the member that hears all others soonest (Eq. (5)). (3) Each cluster averages its models at its head
+r_c = ⌊T_g/T_c⌋ times. (4) The server averages the clusters by samples. Links and speeds are drawn anew.
+Benchmarks: A groups like directions (FedMDS' spectral clustering), A+ unlike ones, B label mixes (D-Cliques).
+
+How we read the paper:
+
+- An exchange is valid if one metric improves and the other worsens by at most 1/z of that share; the paper's
+  α is any number for which its two inequalities hold. Sums over the pair, or (solution 1.2) each cluster.
+- Clusters: a fifth of the devices, 2 to twice the mean in size (none of it is stated).
+- r_c = 0: the cluster counts with its members' survey models, which the server has; with the global model where it
+  has not (cropped feature, skew, prediction). A cluster never overruns T_g: the links are redrawn then.
+- Devices go on from the survey's training (Algorithm 1; section 4.2's proof discards it: ``keep = false``).
+- A global round lasts t_feature + t_g: 120 + 80 steps make 12 rounds of 2,400 steps. One step is one second.
+- Round times count the way to the head only, as Eq. (4); the world's links say whether the way back is free too.
+  Bytes of both are counted: models up and down inside clusters in every round, one model per head to the server,
+  one to each device, the feature and 4 bytes per link from each device.
+- Benchmark B's swaps must lower the skew strictly ("≤" walks about on plateaus), once: labels do not change. In A and
+  A+ times are scaled to [0, 1], and a device left alone joins the cluster most like it.
+
+Beyond the paper: t_g by itself (``rounds`` rounds of the median cluster), a reverse-spectral start for large fleets,
+and a defence: who reports links differently from its peers, or takes longer than it says, is left out.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from espalier.core.method import Method, Plan, Setting
+from espalier.core.policies import Rules
+from espalier.methods.d2d.clustering import Adapted, Cliques, Clustering, Spectral, SwapSearch
+from espalier.methods.d2d.member import HeadDown, HeadPace, Member, nodes
+from espalier.methods.d2d.rule import Solution
+from espalier.methods.d2d.server import Heads, ServerDown, ServerMerge, ServerPace
+from espalier.methods.d2d.structure import CoOptimisation
+
+_PAPER = "Wu et al., Hierarchical FL in D2D Networks with Learning-Topology Co-Optimization, IEEE TMC 2026"
+
+
+@dataclass(frozen=True)
+class ClusteredD2D(Method):
+    """Algorithm 1, whatever forms the clusters.
+
+    Attributes:
+        feature: What devices send about their learning direction: the model's change, its smallest convolution layers,
+            label counts, or the global model's mean prediction.
+        t_feature: Seconds of the feature collection; default: until all have answered.
+        t_g: Seconds of a global round's clusters; default: ``rounds`` rounds of the median cluster.
+        rounds: See ``t_g``.
+        t_cg: Seconds for the heads' models to reach the server; default: what the links say.
+        n_clusters: Default: a fifth of the devices.
+        feature_updates: Local updates for the feature; default: as many as in a cluster's round.
+        crop_layers: Convolution layers of the cropped feature.
+        keep: Whether the training for the feature counts.
+        defence: Whether liars and dawdlers are found and left out.
+        theory: Whether the mismatch of gradients is recorded.
+    """
+
+    citation: ClassVar[str] = _PAPER
+
+    feature: Literal["phi", "phi_crop", "skew", "pred"] = "phi"
+    t_feature: float | None = None
+    t_g: float | None = None
+    rounds: int = 4
+    t_cg: float | None = None
+    n_clusters: int | None = None
+    feature_updates: int | None = None
+    crop_layers: int = 1
+    keep: bool = True
+    defence: bool = False
+    theory: bool = False
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        for name in ("t_g", "t_feature", "t_cg"):
+            value = getattr(self, name)
+            self.require(value is None or value >= 0, name, "0 seconds or more")
+        self.require(self.rounds >= 1, "rounds", "at least 1")
+        self.require(self.feature_updates is None or self.feature_updates >= 1, "feature_updates", "at least 1")
+        self.require(self.crop_layers >= 1, "crop_layers", "at least 1")
+        self._clustering()
+
+    @abstractmethod
+    def _clustering(self) -> Clustering:
+        """Return how clusters are formed."""
+
+    def plan(self, setting: Setting) -> Plan:
+        """The server's rules, and those of heads that are devices."""
+        structure = CoOptimisation(
+            clustering=self._clustering(), feature=self.feature, t_feature=self.t_feature, t_g=self.t_g,
+            rounds=self.rounds, updates=self.feature_updates or setting.updates, keep=self.keep,
+            defence=self.defence, theory=self.theory,
+        )  # fmt: skip
+        head = Rules(pace=HeadPace(setting.updates), hand_down=HeadDown())
+        return Plan(
+            root=Rules(
+                selection=Heads(), pace=ServerPace(t_cg=self.t_cg), merge=ServerMerge(), hand_down=ServerDown(),
+                structure=structure,
+            ),
+            edge=head,
+            local=Member(
+                feature=self.feature, crop_layers=self.crop_layers, keep=self.keep, updates=setting.updates
+            ),
+            node=nodes(head),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class D2D(ClusteredD2D, kind="d2d"):
+    """Swap search on (angle, round time); the fields are `SwapSearch`'s."""
+
+    title: ClassVar[str] = "D2D co-optimisation"
+
+    solution: Solution = "1.1"
+    n_swap: int = 80
+    z: float | None = None
+    pick: Literal["random", "best"] = "random"
+    start: Literal["random", "reverse_spectral"] = "random"
+    n_min: int | None = None
+    n_max: int | None = None
+
+    def _clustering(self) -> Clustering:
+        return SwapSearch(
+            self.n_clusters, self.solution, self.n_swap, self.z, self.pick, self.start, self.n_min, self.n_max
+        )
+
+
+@dataclass(frozen=True)
+class BenchmarkA(ClusteredD2D, kind="d2d_a"):
+    """Spectral clustering of like speeds and like directions (FedMDS, Zhang et al. 2023, as the D2D paper uses it)."""
+
+    title: ClassVar[str] = "Benchmark A"
+    reconstruction: ClassVar[str] = "FedMDS' clustering as the D2D paper states it, without its asynchronous groups"
+
+    sigma: float = 0.5
+
+    def _clustering(self) -> Clustering:
+        return Spectral(self.n_clusters, self.sigma)
+
+
+@dataclass(frozen=True)
+class BenchmarkAPlus(ClusteredD2D, kind="d2d_a_plus"):
+    """Spectral clustering of like speeds and unlike directions."""
+
+    title: ClassVar[str] = "Benchmark A+"
+
+    sigma_t: float = 0.5
+    sigma_ft: float = 0.8
+
+    def _clustering(self) -> Clustering:
+        return Adapted(self.n_clusters, self.sigma_t, self.sigma_ft)
+
+
+@dataclass(frozen=True)
+class BenchmarkB(ClusteredD2D, kind="d2d_b"):
+    """Cliques of equal size whose label mix is the fleet's (D-Cliques, Bellet et al. 2022)."""
+
+    title: ClassVar[str] = "Benchmark B"
+
+    feature: Literal["phi", "phi_crop", "skew", "pred"] = "skew"
+    n_swap: int = 80
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        super().check()
+        self.require(self.feature == "skew", "feature", '"skew": cliques are formed by label counts')
+
+    def _clustering(self) -> Clustering:
+        return Cliques(self.n_clusters, self.n_swap)

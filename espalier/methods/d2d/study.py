@@ -1,0 +1,298 @@
+"""Tables 6 to 12 of the D2D paper: benchmarks, theory beside practice, solutions, features.
+
+Wu, Boban, Dressler, Hierarchical Federated Learning in Device-to-Device Networks with Learning-Topology
+Co-Optimization, IEEE Transactions on Mobile Computing, 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import PchipInterpolator
+
+from espalier.api import slug
+from espalier.core.errors import RunError
+from espalier.methods.d2d import published as paper
+from espalier.methods.d2d.settings import (
+    DISTRIBUTIONS,
+    NOTES,
+    SIX,
+    Distribution,
+    Links,
+    benchmark,
+    image,
+    rounds,
+    solution,
+)
+from espalier.methods.d2d.theory import affordable_feature_time, loss_term
+from espalier.record.run import Run
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
+
+T_G = 120
+ACCURACY = Measure("accuracy (%)", lambda run: 100 * last(run, "acc_global"), digits=1)
+FOUR: Mapping[str, Callable[[Distribution], dict[str, Any]]] = {
+    "Benchmark A": lambda dealt: benchmark("A", T_G, dealt),
+    "Benchmark A+": lambda dealt: benchmark("A+", T_G, dealt),
+    "Solution 1.1": lambda dealt: solution("1.1", T_G),
+    "Solution 1.2": lambda dealt: solution("1.2", T_G),
+}
+
+
+def chosen(scale: Scale, names: Sequence[str] = SIX) -> Sequence[str]:
+    """Return the distributions of a scale: two suffice to see that it runs."""
+    return (names[0], names[-1]) if scale == "smoke" else names
+
+
+def compared(links: Links, **options: Any) -> Callable[[Scale], list[Cell]]:
+    """Return the cells of a comparison of the four methods under six distributions."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        many = rounds(scale, T_G)
+        return [
+            Cell(row, name, image(scale, name, links, {**make(DISTRIBUTIONS[name]), **options, "label": row}, many))
+            for name in chosen(scale)
+            for row, make in FOUR.items()
+        ]
+
+    return cells
+
+
+def printed(block: paper.Block, measure: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Return a block of published figures by row, column and measure."""
+    return {row: {n: {measure: v} for n, v in zip(SIX, values, strict=True)} for row, values in block.items()}
+
+
+def gains(results: Results) -> list[str]:
+    """Say how far each method is from benchmark A, relative to it, as the paper's brackets do."""
+    out = []
+    for row in results.rows:
+        change = [
+            100 * (results.mean(row, c, "accuracy") / results.mean("Benchmark A", c, "accuracy") - 1)
+            for c in results.columns
+        ]
+        if row != "Benchmark A":
+            out.append(f"{row} against benchmark A: {', '.join(f'{v:+.1f} %' for v in change)} (in column order).")
+    return out
+
+
+for _table, _links, _block, _what in (
+    ("table6", "1a", paper.TABLE6, "equal"),
+    ("table7", "1b", paper.TABLE7, "heterogeneous"),
+):
+    register(
+        Study(
+            name=f"d2d/{_table}",
+            title=f"accuracy after 2,400 steps on CIFAR-10, {_what} links",
+            cells=compared(_links),  # type: ignore[arg-type]
+            measures={"accuracy": ACCURACY},
+            published=printed(_block, "accuracy"),
+            notes=NOTES,
+            comment=gains,
+            curves=("acc_global",),
+        )
+    )
+
+
+# -- theory ---------------------------------------------------------------------------------------------------
+
+
+def mismatch(run: Run, what: str) -> list[float]:
+    """Return one figure per global round of what the server recorded about gradients."""
+    return [float(event["values"][what]) for event in run.events("mismatch")]
+
+
+def read_loss_term(run: Run) -> float:
+    """Table 8, times 10⁴; the loss after the last round is not measured, so the last round is left out."""
+    losses, progress = mismatch(run, "loss"), mismatch(run, "progress")[:-1]
+    return 1e4 * loss_term(losses, progress) if any(w > 0 for w in progress) else float("nan")
+
+
+register(
+    Study(
+        name="d2d/table8",
+        title="the bound's loss term, 10⁴/P Σ (2/w)(F before − F after)",
+        cells=compared("1a", theory=True),
+        measures={"term": Measure("loss term × 10⁴", read_loss_term)},
+        published=printed(paper.TABLE8, "term"),
+        notes=(
+            *NOTES,
+            "The printed magnitudes fit a w without the learning rate (with it the term would be 250 times larger); so "
+            "it is computed here.",
+        ),
+    )
+)
+
+
+def ratios(results: Results) -> list[str]:
+    """Say the mismatches relative to benchmark A, as the paper's brackets do."""
+    out = []
+    for measure, what in (("cluster", "clusters from the fleet"), ("device", "devices from their clusters")):
+        for row in results.rows[1:]:
+            values = [results.mean(row, c, measure) / results.mean("Benchmark A", c, measure) for c in results.columns]
+            out.append(f"{row}, {what}, relative to benchmark A: {', '.join(f'{v:.2f}' for v in values)}.")
+    return out
+
+
+register(
+    Study(
+        name="d2d/table9",
+        title="mismatch of gradients",
+        cells=compared("1a", theory=True),
+        measures={
+            "cluster": Measure("‖∇F_c − ∇F‖", lambda run: float(np.mean(mismatch(run, "cluster_global"))), lower=True),
+            "device": Measure("‖∇F_i − ∇F_c‖", lambda run: float(np.mean(mismatch(run, "device_cluster"))), lower=True),
+        },
+        published={
+            row: {
+                name: {"cluster": paper.TABLE9_CLUSTER[row][i], "device": paper.TABLE9_DEVICE[row][i]}
+                for i, name in enumerate(SIX)
+            }
+            for row in FOUR
+        },
+        notes=(*NOTES, "The paper does not say what its norms are scaled by; compare the ratios."),
+        comment=ratios,
+    )
+)
+
+
+# -- solutions ------------------------------------------------------------------------------------------------
+
+ROUND_TIMES = (90, 120, 150, 180)
+SOLUTIONS = ("1.1", "2", "3")
+
+
+def cells_table10(scale: Scale) -> list[Cell]:
+    """Return solutions 1.1, 2 and 3 under eight distributions and four round times."""
+    times = ROUND_TIMES[:1] if scale == "smoke" else ROUND_TIMES
+    return [
+        Cell(
+            f"Solution {number}",
+            f"{name} RT={t}",
+            image(scale, name, "1b", {**solution(number, t), "label": f"Solution {number}"}, rounds(scale, t)),
+        )
+        for name in chosen(scale, tuple(DISTRIBUTIONS))
+        for t in times
+        for number in SOLUTIONS
+    ]
+
+
+register(
+    Study(
+        name="d2d/table10",
+        title="accuracy of three solutions by global round time, varying links",
+        cells=cells_table10,
+        measures={"accuracy": ACCURACY},
+        published={
+            f"Solution {number}": {
+                f"{name} RT={t}": {"accuracy": values[j][i]}
+                for name, values in paper.TABLE10.items()
+                for j, t in enumerate(ROUND_TIMES)
+            }
+            for i, number in enumerate(SOLUTIONS)
+        },
+        notes=NOTES,
+        curves=("acc_global",),
+    )
+)
+
+
+# -- features -------------------------------------------------------------------------------------------------
+
+R_PHI, MOST, T_G_FEATURES = 16, 26, 100
+T_PHI, T_CG = 50, 30
+ORIGINAL = "Solution 1.1"
+
+
+def cells_features(*rows: str) -> Callable[[Scale], list[Cell]]:
+    """Return solution 1.1 for 16 rounds, and others for as many as they may need to catch up with it."""
+    kinds = {"1.1-crop": "phi_crop", "1.1-pred": "pred", "1.1-skew": "skew"}
+
+    def cells(scale: Scale) -> list[Cell]:
+        found = []
+        for name in chosen(scale):
+            for row in (ORIGINAL, *rows):
+                if row == "Benchmark B":
+                    method = benchmark("B", T_G_FEATURES, DISTRIBUTIONS[name])
+                else:
+                    method = solution("1.1", T_G_FEATURES, kinds.get(row, "phi"))
+                many = 2 if scale == "smoke" else R_PHI if row == ORIGINAL else MOST
+                found.append(Cell(row, name, image(scale, name, "3", {**method, "label": row}, many)))
+        return found
+
+    return cells
+
+
+def rounds_to(curve: Sequence[float], target: float) -> float:
+    """Return the (fractional) round at which a curve, interpolated by PCHIP, first reaches a target; NaN if never.
+
+    Args:
+        curve: Accuracy before the first round and after each.
+        target: What is to be reached.
+    """
+    reached = next((i for i, v in enumerate(curve) if v >= target), None)
+    if reached is None or reached == 0:
+        return float("nan") if reached is None else 0.0
+    smooth = PchipInterpolator(np.arange(len(curve)), np.asarray(curve))
+    # PCHIP is monotone between two points: bisection finds the crossing.
+    low, high = float(reached - 1), float(reached)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if smooth(middle) >= target else (middle, high)
+    return high
+
+
+def accuracies(run: Run) -> list[float]:
+    """Return the global accuracy before the first round and after each."""
+    return [float(v) for (v,) in run.query("SELECT value FROM metrics WHERE name = 'acc_global' ORDER BY rowid")]
+
+
+def beside(run: Run) -> list[float]:
+    """Return the accuracies of solution 1.1 under the same distribution and seed."""
+    if run.directory is None:
+        raise RunError("A run in memory has no neighbours: this figure compares runs of a study's directory.")
+    return accuracies(Run(run.directory.parent.parent / slug(ORIGINAL) / run.directory.name))
+
+
+def read_rounds(run: Run) -> float:
+    """Return the rounds that a run needed for what solution 1.1 had after its last round."""
+    return rounds_to(accuracies(run), beside(run)[-1])
+
+
+def read_affordable(run: Run) -> float:
+    """Return the feature time below which a run is faster than solution 1.1 with t_φ = 50 (NaN: never)."""
+    needed = read_rounds(run)
+    if run.label == ORIGINAL or not needed > 0:
+        return float("nan")
+    time = affordable_feature_time(len(beside(run)) - 1, needed, T_PHI, T_G_FEATURES, T_CG)
+    return time if time > 0 else float("nan")
+
+
+for _table, _rows in (("table11", ("1.1-crop",)), ("table12", ("Benchmark B", "1.1-pred", "1.1-skew"))):
+    register(
+        Study(
+            name=f"d2d/{_table}",
+            title="rounds to what solution 1.1 reaches in 16, and when a cheaper feature pays",
+            cells=cells_features(*_rows),
+            measures={
+                "accuracy": ACCURACY,
+                "rounds": Measure("rounds to the target", read_rounds, lower=True, digits=1),
+                "affordable": Measure("pays below t = (steps)", read_affordable, digits=1),
+            },
+            published={ORIGINAL: {n: {"accuracy": t, "rounds": R_PHI} for n, t in zip(SIX, paper.TARGET, strict=True)}}
+            | {
+                row: {
+                    n: {"rounds": paper.ROUNDS[row][i], "affordable": paper.AFFORDABLE[row][i]}
+                    for i, n in enumerate(SIX)
+                }
+                for row in _rows
+            },
+            notes=(
+                *NOTES,
+                f"Rounds of t_g = {T_G_FEATURES} steps, t_cg = {T_CG}; others than solution 1.1 run {MOST} rounds. The "
+                "accuracy column is after each one's own last round.",
+            ),
+            curves=("acc_global",),
+        )
+    )

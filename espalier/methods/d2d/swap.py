@@ -1,0 +1,189 @@
+"""Algorithms 2 and 3: swap search for clusters that learn in the fleet's direction and finish fast.
+
+Each trial takes two clusters, evaluates every exchange between them (a swap of two devices, or one
+device moving over where the sizes allow it, in both directions: D5), keeps the valid ones by the
+solution's rule and applies one of them: a random one as in the paper, or the best (D3).
+
+All exchanges of a pair are evaluated together, from the Gram matrix and the arrival times, in time
+proportional to their number. A trial recomputes its two clusters from those tables, so no error builds
+up over a long search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.errors import ConfigError, nearest
+from espalier.methods.d2d.angle import Alignment
+from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
+from espalier.methods.d2d.rule import SOLUTIONS, PairMetrics, Solution, judge
+from espalier.methods.d2d.start import random_start
+from espalier.methods.d2d.timing import exchange_times, head_and_time
+
+
+@dataclass(frozen=True)
+class Search:
+    """Settings of a swap search.
+
+    Attributes:
+        solution: Which metrics must improve: "1.1", "1.2", "2" or "3".
+        n_swap: Trials.
+        z: How many times larger the improvement must be than what is given up; None takes the paper's
+            value for the solution.
+        pick: "random" or "best" among the valid exchanges.
+        n_clusters: Number of clusters; None for a fifth of the devices.
+        n_min: Smallest cluster; None for 2.
+        n_max: Largest cluster; None for twice the mean, rounded up.
+    """
+
+    solution: Solution = "1.1"
+    n_swap: int = 80
+    z: float | None = None
+    pick: Literal["random", "best"] = "random"
+    n_clusters: int | None = None
+    n_min: int | None = None
+    n_max: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no search can follow."""
+        if self.solution not in SOLUTIONS:
+            hint = nearest(self.solution, SOLUTIONS)
+            raise ConfigError(f"solution is {self.solution!r}; accepted: {', '.join(SOLUTIONS)}.{hint}")
+        if self.pick not in ("random", "best"):
+            raise ConfigError(f"pick is {self.pick!r}; accepted: random, best.")
+        if self.n_swap < 0:
+            raise ConfigError(f"n_swap is {self.n_swap}; give the number of trials, 0 or more.")
+        if self.z is not None and not self.z >= 1:
+            raise ConfigError(f"z is {self.z}; an improvement must be at least as large as the loss, so z ≥ 1.")
+
+    @property
+    def tradeoff(self) -> float:
+        """The z in use."""
+        return SOLUTIONS[self.solution] if self.z is None else self.z
+
+    def sizes(self, n_devices: int) -> Sizes:
+        """Cluster sizes for a fleet."""
+        return Sizes.for_fleet(n_devices, self.n_clusters, self.n_min, self.n_max)
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """Clusters and what they are worth.
+
+    Attributes:
+        clusters: Who is with whom.
+        heads: ``[U]`` device that merges, by Eq. (5).
+        times: ``[U]`` round time in seconds, by Eq. (4); infinite where no head hears every member.
+        angles: ``[U]`` divergence: radians by Eq. (3), or label skew.
+    """
+
+    clusters: Clusters
+    heads: Ints
+    times: Floats
+    angles: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One accepted exchange.
+
+    Attributes:
+        trial: Number of the trial, from 0.
+        pair: The two clusters.
+        devices: Who left the first and who left the second; None where nobody did.
+        valid: How many exchanges of the pair were valid.
+        before: Metrics of the pair before.
+        after: Metrics of the pair after.
+    """
+
+    trial: int
+    pair: tuple[int, int]
+    devices: tuple[int | None, int | None]
+    valid: int
+    before: PairMetrics
+    after: PairMetrics
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Result of a search: where it began, where it ended, and every accepted step between."""
+
+    start: Configuration
+    end: Configuration
+    trace: tuple[Step, ...]
+
+
+def evaluate(clusters: Clusters, alignment: Alignment, times: Floats) -> Configuration:
+    """Heads, round times and divergences of given clusters; every clustering is judged by this."""
+    served = [head_and_time(times, members) for members in clusters.members]
+    return Configuration(
+        clusters,
+        np.array([head for head, _ in served], dtype=np.int64),
+        np.array([seconds for _, seconds in served]),
+        np.array([alignment.of(members) for members in clusters.members]),
+    )
+
+
+def search(
+    alignment: Alignment,
+    times: Floats,
+    settings: Search,
+    rng: np.random.Generator,
+    start: Clusters | None = None,
+) -> Found:
+    """Run Algorithm 2.
+
+    Args:
+        alignment: Divergence of clusters: `Angle` or `Skew`.
+        times: ``[N, N]`` seconds from `arrivals`.
+        settings: Solution, trials, trade-off and sizes.
+        rng: Draws the start (if none is given), the pairs and the picks.
+        start: Clusters to begin with, of the sizes that the settings allow.
+
+    Returns:
+        The start, the end and the trace. Sizes stay within their bounds and every device keeps a cluster.
+    """
+    sizes = settings.sizes(len(times))
+    begin = random_start(len(times), sizes.n_clusters, rng) if start is None else start
+    sizes.check(begin)
+    if begin.n_devices != len(times):
+        raise ConfigError(f"The starting clusters hold {begin.n_devices} devices; times has {len(times)} of them.")
+    members: list[Ints] = list(begin.members)
+    trace: list[Step] = []
+    for trial in range(settings.n_swap if len(members) > 1 else 0):
+        one, two = (int(c) for c in rng.choice(len(members), size=2, replace=False))
+        first, second = members[one], members[two]
+        angle1, angle2 = alignment.exchanges(first, second)
+        time1, time2 = exchange_times(times, first, second)
+        tables = angle1, time1, angle2, time2
+        before = PairMetrics(*(float(table[-1, -1]) for table in tables))
+        valid, score = judge(settings.solution, settings.tradeoff, before, PairMetrics(*tables))
+        choices = np.flatnonzero(valid & _within(sizes, first.size, second.size))
+        if choices.size == 0:
+            continue
+        chosen = score.ravel()[choices].argmin() if settings.pick == "best" else rng.integers(choices.size)
+        i, j = divmod(int(choices[chosen]), second.size + 1)
+        after = PairMetrics(*(float(table[i, j]) for table in tables))
+        out, back = first[i : i + 1], second[j : j + 1]
+        devices = (int(out[0]) if out.size else None, int(back[0]) if back.size else None)
+        trace.append(Step(trial, (one, two), devices, int(choices.size), before, after))
+        members[one] = np.sort(np.concatenate([first[:i], first[i + 1 :], back]))
+        members[two] = np.sort(np.concatenate([second[:j], second[j + 1 :], out]))
+    return Found(
+        evaluate(begin, alignment, times),
+        evaluate(Clusters(tuple(members)), alignment, times),
+        tuple(trace),
+    )
+
+
+def _within(sizes: Sizes, n1: int, n2: int) -> NDArray[np.bool_]:
+    """Exchanges that keep both sizes: all swaps, and moves out of clusters that can spare a member."""
+    allowed = np.ones((n1 + 1, n2 + 1), dtype=np.bool_)
+    allowed[:, -1] = n1 > sizes.n_min and n2 < sizes.n_max
+    allowed[-1, :] = n2 > sizes.n_min and n1 < sizes.n_max
+    allowed[-1, -1] = False
+    return allowed

@@ -1,0 +1,146 @@
+"""AAF: parents recommend how often a child updates, children decide (EASF, Eq. 10-13, Algorithms 3 and 4).
+
+AAF-R, at the parent: from each child's measured times it predicts computation per update, download and upload;
+from its own last round it predicts how long the next should take; a child gets as many updates as fit. AAF-D, at the
+child: after each update it predicts the next one and stops when that would not fit. Both hold at every level: an
+update is a local epoch at a device, a round of its own at an aggregator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.core.address import Address
+from espalier.core.policies import Assignment, Progress
+from espalier.core.view import Arrival, View
+from espalier.methods.easf.abandon import total_time
+from espalier.methods.easf.frequency import Timed
+from espalier.methods.easf.prediction import Predictor
+
+
+def next_time(predicted: float | None, real: float, growth: float) -> float:
+    """Return the predicted time of the next round, Algorithm 3, lines 1-5.
+
+    The real time of the last one if that was shorter than predicted (or nothing was predicted), else ``growth``
+    times the prediction: time is given back slowly. The printed lines are garbled (line 2 assigns a value that may
+    be None, the other branch is lost); this is the reading that uses the growth rate and "ensures a gradual
+    increase".
+    """
+    return real if predicted is None or real < predicted else growth * predicted
+
+
+def recommended(round_time: float, transfer: float, update: float, most: int) -> tuple[int, float]:
+    """Return how many updates a child should do, and within which time: Algorithm 3, lines 7-8.
+
+    ``rt = t_pred - t_tran``, ``rf = floor(rt / t_avgcomp)``, at least 1 and at most ``most``.
+    """
+    time = round_time - transfer
+    fit = math.inf if update <= 0 else time / update + 1e-9
+    return (max(1, min(most, math.floor(fit))) if fit < math.inf else most), time
+
+
+def stops(done: int, expected: float, wanted: int, time: float, slack: float, caution: float, most: int) -> bool:
+    """Tell whether a child reports now: Algorithm 4, line 9.
+
+    Args:
+        done: Updates done.
+        expected: Predicted seconds in all after one more.
+        wanted: Recommended updates rf.
+        time: Recommended seconds rt.
+        slack: rho_a > 1: while short of rf, rt may be exceeded so far.
+        caution: rho_p < 1: from rf on, one more must fit well within rt.
+        most: The upper bound of the frequency.
+    """
+    return done >= most or expected > time * (slack if done < wanted else caution)
+
+
+@dataclass(frozen=True)
+class AAF(Timed, kind="aaf"):
+    """AAF-R and AAF-D.
+
+    Attributes:
+        predictor: Of times; exponential smoothing by default.
+        rho_g: How fast a round's time grows back.
+        rho_a: How far a child may exceed its time while it is short of the recommended updates.
+        rho_p: The share of its time within which it may do more than recommended.
+        f_max: The most updates before a report.
+    """
+
+    child_decides: bool = True
+    predictor: Predictor = field(default_factory=Predictor)
+    rho_g: float = 1.1
+    rho_a: float = 1.1
+    rho_p: float = 0.9
+    f_max: int = 20
+
+    def check(self) -> None:
+        """Refuse impossible rates."""
+        super().check()
+        self.require(self.rho_g > 1, "rho_g", "more than 1")
+        self.require(self.rho_a > 1, "rho_a", "more than 1")
+        self.require(0 < self.rho_p < 1, "rho_p", "in (0, 1)")
+        self.require(self.f_max >= 1, "f_max", "at least 1")
+
+    def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
+        """Recommend updates and time; a child of which no times are known does one update."""
+        predicted, known = view.memory.get("predicted"), view.memory.get("children", {})
+        work = {}
+        for child in chosen:
+            times = known.get(child)
+            if predicted is None or times is None:
+                work[child] = Assignment(1)
+                continue
+            transfer = times["download"][-1] + times["upload"][-1]
+            work[child] = Assignment(*recommended(predicted, transfer, times["update"][-1], self.f_max))
+        return work
+
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Predict every child's times (Eq. 10, 12, 13) and the next round's (Eq. 11, Algorithm 3).
+
+        Eq. (11) is about all children: those that were abandoned, or still work on what came too late, count with
+        their predicted times. Else the round's time would shrink to that of the quick ones, and who has become slower
+        than the timeout would be abandoned for ever.
+        """
+        super().learn(view, arrivals)
+        known = view.memory.setdefault("children", {})
+        for arrival in arrivals:
+            self._measure(known, arrival)
+        reported = {a.report.sender for a in arrivals}
+        missing = [known[c] for c in view.children if c in known and c not in reported]
+        real = max(total_time(a) for a in arrivals)
+        real = max([real, *(sum(times[-1] for times in child.values()) for child in missing)])
+        view.memory["predicted"] = next_time(view.memory.get("predicted"), real, self.rho_g)
+
+    def overdue(self, memory: dict[str, Any], arrival: Arrival) -> None:
+        """Learn from a report that came too late how long its child takes."""
+        self._measure(memory.setdefault("children", {}), arrival)
+
+    def _measure(self, known: dict[Address, dict[str, list[float]]], arrival: Arrival) -> None:
+        report = arrival.report
+        measured = {
+            "update": report.compute / max(1, report.updates),
+            "download": report.download,
+            "upload": arrival.upload,
+        }
+        times = known.setdefault(report.sender, {name: [] for name in measured})
+        for name, value in measured.items():
+            times[name] = self.predictor.after(times[name], value)
+
+    def forget(self, memory: dict[str, Any], child: Address) -> None:
+        """A new pair begins anew: without times, with one update."""
+        memory.get("children", {}).pop(child, None)
+
+    def enough(self, progress: Progress) -> bool:
+        """Decide, at the child, after an update: Algorithm 4."""
+        expected = self.predictor.after(progress.memory.get("updates", []), progress.last)
+        progress.memory["updates"] = expected
+        order = progress.order
+        if order.budget is None:
+            return progress.done >= order.updates
+        return stops(
+            progress.done, progress.spent + expected[-1], order.updates, order.budget,
+            self.rho_a, self.rho_p, self.f_max,
+        )  # fmt: skip

@@ -1,0 +1,258 @@
+"""A control node that builds the devices' tree from all it knows, and rebuilds it between rounds (for KMA).
+
+Devices register with it. It builds the tree once, then again at the end of a full round of the root, if anyone came
+or went meanwhile; until then newcomers wait and whose parent is gone idles. Only when the root itself is gone, or has
+nobody left to work with, it rebuilds at once: else there would be no end of the round. Building takes the time of a
+message to the farthest device and back. A control node that comes back without its memory asks all to register again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from espalier.core.address import Address, host_of, level_of, role
+from espalier.core.codec import register
+from espalier.core.device import Device, DeviceState
+from espalier.core.messages import (
+    ALL,
+    Action,
+    Arrange,
+    Arrived,
+    Deadline,
+    Event,
+    Lost,
+    Order,
+    Record,
+    Report,
+    Send,
+    SetDeadline,
+    Started,
+    Word,
+)
+from espalier.core.policies import Local, Pace
+from espalier.core.rounds import AggregatorState
+from espalier.core.store import Ref
+from espalier.core.view import Environment
+from espalier.methods.easf.dsf.central import Level
+from espalier.methods.easf.dsf.head import Head
+
+#: builds the levels of a tree: (environment, devices and their accuracies, number of the tree) -> levels
+Build = Callable[[Environment, dict[int, float], int], list[Level]]
+#: bytes of a control message
+NOTE = 8
+#: seconds after which a device without a place registers again, and how often it does
+AGAIN, ENOUGH = 30.0, 200
+
+
+@register
+@dataclass(slots=True)
+class ControlState:
+    """Registered devices, the root, whether the tree is out of date, whether it is being built, trees built so far."""
+
+    devices: dict[int, float] = field(default_factory=dict)
+    root: Address | None = None
+    stale: bool = False
+    building: bool = False
+    waiting: bool = False
+    built: int = 0
+
+
+class Control:
+    """The control node."""
+
+    def __init__(self, me: Address, build: Build, env: Environment, patience: float) -> None:
+        self.me, self.env = me, env
+        self.build, self.patience = build, patience
+        self.state = ControlState()
+
+    @property
+    def idle(self) -> bool:
+        """Never."""
+        return False
+
+    def watches(self, host: int) -> bool:
+        """Tell whether a host is registered."""
+        return host in self.state.devices
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        state = self.state
+        match event:
+            case Started():
+                devices = self.env.devices()
+                tops = sorted({self._above(d)[-1] for d in devices})
+                state.root = next((t for t in tops if level_of(t) and self._answers(host_of(t))), None)
+                return [Send(Word("again", self.me, device, now)) for device in devices]
+            case Arrived(message=Word(kind="register", sender=device, data=data)):
+                state.stale |= device not in state.devices
+                state.devices[device] = data["accuracy"]
+                return self._plan(self.patience) if state.root is None else []
+            case Arrived(message=Word(kind="round", sender=root)) if root == state.root:
+                if not state.stale:
+                    return [Send(Word("go", self.me, root, now))]
+                state.waiting = True
+                return self._plan(self._exchange())
+            case Lost(host=host):
+                state.devices.pop(host, None)
+                state.stale = True
+                if state.root is not None and host_of(state.root) == host:
+                    state.root, state.waiting = None, False
+                    return self._plan(self._exchange())
+            case Deadline(key="build"):
+                return self._build(now)
+        return []
+
+    def _answers(self, host: int) -> bool:
+        return bool(self.env.facts("answers", host=host))
+
+    def _above(self, device: Address) -> list[Address]:
+        """Return a device and the aggregators above it, the root last."""
+        path, at = [device], self.env.parent(device)
+        while at is not None:
+            path.append(at)
+            at = self.env.parent(at)
+        return path
+
+    def _plan(self, seconds: float) -> list[Action]:
+        if self.state.building:
+            return []
+        self.state.building = True
+        return [SetDeadline(seconds, "build", self.state.built)]
+
+    def _exchange(self) -> float:
+        """Return the seconds in which every device is told and has answered."""
+        delays = self.env.facts("delays", devices=sorted(self.state.devices), nbytes=NOTE)
+        # Who has died unnoticed cannot be reached, and nobody waits for its answer for ever.
+        return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))
+
+    def _build(self, now: float) -> list[Action]:
+        state = self.state
+        state.building = False
+        old, waiting = state.root, state.waiting
+        heads = {a for d in self.env.devices() for a in self._above(d)[1:]}
+        levels = self.build(self.env, dict(state.devices), state.built) if state.devices else []
+        if not levels:
+            return []  # nobody may lead: the next who registers may
+        state.built += 1
+        state.stale, state.waiting = False, False
+        parents: dict[Address, Address | None] = {}
+        for number, level in enumerate(levels):
+            for centre, members in level.items():
+                parents |= {role(m, number): role(centre, number + 1) for m in members}
+        state.root = role(next(iter(levels[-1])), len(levels))
+        parents |= dict.fromkeys(sorted(heads - set(parents.values())), None)
+        parents[state.root] = None
+        actions: list[Action] = [Arrange(parents, {})]
+        actions.append(Record("rebuilt", {"clusters": len(levels[0]), "devices": len(state.devices)}))
+        if waiting and old == state.root:
+            actions.append(Send(Word("go", self.me, old, now)))
+        elif waiting and old is not None:
+            actions.append(Send(Word("yield", self.me, old, now, {"head": state.root})))
+        elif old is None:
+            actions.append(Send(Word("crown", self.me, host_of(state.root), now, {"head": state.root})))
+        return actions
+
+
+@register
+@dataclass(slots=True)
+class ClientState(DeviceState):
+    """A device's state, the newest global model it has seen, and the aggregators that it runs."""
+
+    clock: int = -1
+    model: Ref | None = None
+    heads: set[Address] = field(default_factory=set)
+
+
+class Client(Device):
+    """A device that registers with the control node."""
+
+    state: ClientState
+
+    def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int) -> None:
+        super().__init__(me, local, pace, env, ClientState())
+        self.epochs = epochs
+
+    @property
+    def idle(self) -> bool:
+        """Never: it keeps the newest model."""
+        return False
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        state = self.state
+        match event:
+            case Started():
+                return [*self._retire(now), *self._register(now, 0)]
+            case Arrived(message=Word(kind="again")):
+                return self._register(now, 0)
+            case Deadline(key="register", number=number):
+                waits = self.env.parent(self.me) is None and number < ENOUGH
+                return self._register(now, number + 1) if waits else []
+            case Arrived(message=Word(kind="crown", data=data)):
+                start = {"clock": max(0, state.clock), "model": state.model}
+                return [Send(Word("reign", self.me, data["head"], now, start))]
+            case Arrived(message=Word(kind="fresh", sender=head, data=data)):
+                state.heads.add(head)
+                self._seen(data["clock"], data["model"])
+                return []
+            case Arrived(message=Order() as order):
+                if order.sender != self.env.parent(self.me):
+                    return []  # of a parent that it had before: the message was slow
+                self._seen(order.clock, next(iter(order.models.values())))
+        return super().on(event, now)
+
+    def _retire(self, now: float) -> list[Action]:
+        """Let the aggregators that it ran before it went forget what they knew: nobody has waited for them."""
+        heads, self.state.heads = sorted(self.state.heads), set()
+        return [Send(Word("retire", self.me, head, now)) for head in heads]
+
+    def _register(self, now: float, number: int) -> list[Action]:
+        """Register; until there is a place in the tree, say so again now and then."""
+        accuracy = self.env.facts("pretraining_accuracy", device=self.me, epochs=self.epochs)
+        word = Word("register", self.me, self.env.facts("cloud"), now, {"accuracy": accuracy})
+        return [Send(word), SetDeadline(AGAIN, "register", number)]
+
+    def _seen(self, clock: int, model: Ref) -> None:
+        if clock > self.state.clock:
+            self.state.clock, self.state.model = clock, model
+
+
+class Controlled(Head):
+    """A head whose rounds, when it is the root, begin when the control node says so."""
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Arrived(message=Word(kind="go")):
+                return self._go(now)
+            case Arrived(message=Word(kind="yield", data=data)):
+                state, to = self.state, data["head"]
+                clock = state.progress
+                models = {ALL: state.models[ALL]}
+                self.state = AggregatorState(orders=state.orders)
+                return [Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, clock, now, stats={"clock": clock}))]
+        return super().on(event, now)
+
+    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
+        actions = super()._reign(clock, model, now)
+        news = {"clock": clock, "model": self.state.models[ALL]}
+        return [Send(Word("fresh", self.me, host_of(self.me), now, news)), *actions] if actions else []
+
+    def _begin(self, now: float) -> list[Action]:
+        # The first round of a reign: the tree is new.
+        return [self._consult(now)] if self.state.memory.get("reigns") else self._go(now)
+
+    def _go(self, now: float) -> list[Action]:
+        self.state.memory["reigns"] = True
+        return super()._begin(now)
+
+    def _stall(self, key: str, now: float) -> list[Action]:
+        actions = super()._stall(key, now)
+        nobody = self.state.order is None and not self.state.tickets and not actions
+        return [self._consult(now)] if nobody else actions
+
+    def _consult(self, now: float) -> Action:
+        return Send(Word("round", self.me, self.env.facts("cloud"), now))

@@ -1,0 +1,93 @@
+"""The aggregator that a device runs for a cluster: any level, also the root."""
+
+from __future__ import annotations
+
+from espalier.core.address import host_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.messages import (
+    ALL,
+    Action,
+    Arrange,
+    Arrived,
+    ChildJoined,
+    Deadline,
+    Event,
+    Order,
+    Report,
+    Send,
+    Serve,
+    Word,
+)
+from espalier.core.rounds import AggregatorState
+from espalier.core.store import Ref
+from espalier.core.view import Arrival
+from espalier.methods.easf.frequency import Timed
+
+
+class Head(Aggregator):
+    """An aggregator that may become the root, or stop, when its device's agent says so.
+
+    Words of its own device: ``reign`` (be the root from the given round and model on), ``retire`` (forget all).
+    A report with a ``clock`` brings a model to begin the reign with.
+    """
+
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        match event:
+            case Arrived(message=Word(kind="reign", data=data)):
+                return self._reign(data["clock"], data["model"], now)
+            case Arrived(message=Word(kind="retire")):
+                self.state = AggregatorState(orders=self.state.orders)
+                return []
+            case Arrived(message=Report(stats={"clock": clock}) as report):
+                return self._reign(clock, report.models[ALL], now)
+            case Arrived(message=Report() as report):
+                self._notice(report, now)
+            case Deadline() if not self.state.models:
+                return []  # set before it retired
+            case ChildJoined(child=child):
+                # A new pair begins anew, also if this host was away when the child left it.
+                self.rules.pace.forget(self.state.memory, child)
+                self.state.tickets.pop(child, None)
+        return super().on(event, now)
+
+    def _notice(self, report: Report, now: float) -> None:
+        """Let the pace know of a report that comes too late (it is dropped, but says how long its child took)."""
+        ticket, pace = self.state.tickets.get(report.sender, {}).get(report.order), self.rules.pace
+        if ticket is None or not report.models or not isinstance(pace, Timed):
+            return
+        cohort = self.state.cohorts.get(ticket.cohort)
+        if cohort is not None and cohort.waiting.get(report.sender) != report.order:
+            pace.overdue(self.state.memory, Arrival(report, now))
+
+    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
+        state = self.state
+        if state.models and state.order is None:
+            return []  # it is the root already
+        self.state = AggregatorState(
+            models={ALL: model if model is not None else self.env.store.initial()},
+            rounds=clock,
+            progress=clock,
+            orders=self._first_order(now),
+        )
+        return [Arrange({}, {}, self.me), Serve(dict(self.state.models)), *self._begin(now)]
+
+    def _first_order(self, now: float) -> int:
+        """Return the number before the first order: none of an earlier life is used again."""
+        return max(self.state.orders, int(now * 1000) << 20)
+
+    def _begin(self, now: float) -> list[Action]:
+        # Said in every round: of two trees that met, the one that stays is the run's.
+        return [Arrange({}, {}, self.me), *super()._begin(now)]
+
+    def _ordered(self, order: Order, now: float) -> list[Action]:
+        if order.sender != self.env.parent(self.me):
+            return []  # of a parent that it had before: the message was slow
+        if self.state.order is None or self.state.order.sender != order.sender:
+            # Who still works on an earlier order gets the new one too: a new parent's model supersedes. The same
+            # parent's does not: who was too late for a round would begin anew in each, and never be done.
+            self.state.tickets.clear()
+            self.state.orders = self._first_order(now)
+        model = next(iter(order.models.values()))
+        news = Word("fresh", self.me, host_of(self.me), now, {"clock": order.clock, "model": model})
+        return [Send(news), *super()._ordered(order, now)]

@@ -1,0 +1,226 @@
+"""EASF, and what it is compared with: Syn, HFL and KMA-RAF. Three axes: structure, frequency, abandonment.
+
+Xu, Sun, Cui, Qi, Bilal, Dou, Cai, Crowcroft. Dynamic Optimization of Edge Aggregation Structures and Update
+Frequencies for Efficient Distributed Hierarchical Model Training. IEEE Transactions on Mobile Computing.
+
+There is no server: devices train and aggregate.
+
+1. DSF. Devices elect central nodes by two-hop return probability (Eq. 9), join the nearest, and central nodes
+   exchange members until each cluster's mean pre-training accuracy is near everybody's (Eq. 8, Algorithm 1). Each
+   cluster then picks the member with the least sum of delays (Eq. 1), and those pick the root in the same way.
+2. Who leaves is struck off; whose central node leaves vote again, up to the root; newcomers join by Algorithm 2.
+3. AAF. A parent predicts a child's times and recommends how many updates fit (Algorithm 3); the child decides after
+   each update whether another fits (Algorithm 4). A new pair begins with one update.
+4. A parent waits for ``rho_t`` times the predicted time of a round (Eq. 14) and goes on with what it has.
+
+Where the paper leaves something open or contradicts itself, we read it so:
+
+- An update of a device is one local epoch (pre-training is in epochs, too); of an aggregator, one round of its own.
+- Eq. 12 is smoothing of what was measured; Algorithm 3's garbled lines give the real time if it was shorter than
+  predicted, else let the prediction grow by ``rho_g``. Frequencies are rounded down, at least 1, at most ``f_max``.
+- Pre-training accuracy is measured on 500 test samples that everybody shares; neither its time nor that of building
+  the first tree is more than the messages take. Equal two-hop probabilities go to the smaller number, else regular
+  graphs would have no central node. Devices that may not aggregate do not stand for election.
+- "Nearby" is twice the hop limit; "significantly smaller" is below ``1 / rho_e`` of the mean nearby; a node that was
+  listed because its cluster is too large is given although Eq. 8 is against it, else no such node would ever move.
+- The real time of a round (Eq. 11) counts children that were abandoned with their predicted times, to which their
+  late reports contribute: else who has become slower than the timeout would be abandoned for ever.
+- An abandoned update is dropped, and the child gets the next round's model once it has reported: an order in the
+  middle of a round would find it late again. If nobody is in time the first report closes the round.
+- An aggregator rests between its report and its parent's next order; the device's own training goes on by its
+  cluster's rounds. A new root goes on from the newest global model that any of its voters has seen.
+- No value of any rate is published; the defaults are ours.
+- The fixed timeout of the ablation is twice the median child's time in an aggregator's first round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from espalier.core.address import Address
+from espalier.core.method import Method, Node, Plan, Setting
+from espalier.core.policies import Pace, Rules, Structure
+from espalier.core.view import Environment
+from espalier.methods.easf.aaf import AAF
+from espalier.methods.easf.abandon import Abandon, Adaptive, Fixed
+from espalier.methods.easf.control import Client, Control, Controlled
+from espalier.methods.easf.dsf.central import Level
+from espalier.methods.easf.dsf.head import Head
+from espalier.methods.easf.dsf.peer import Peer
+from espalier.methods.easf.dsf.state import Bounds
+from espalier.methods.easf.frequency import Timed
+from espalier.methods.easf.kma import kma
+from espalier.methods.easf.prediction import Predictor
+from espalier.methods.easf.raf import RAF
+
+
+@dataclass(frozen=True)
+class SelfMade(Structure, kind="self_made"):
+    """The nodes arrange the tree themselves: the runtime neither plants it nor moves anyone."""
+
+    peers: ClassVar[bool] = True
+
+    def follows(self) -> bool:
+        """Edges play no part."""
+        return False
+
+    def plants(self) -> bool:
+        """Devices find their own place."""
+        return False
+
+
+@dataclass(frozen=True)
+class EASF(Method, kind="easf"):
+    """DSF builds the tree and keeps it whole, AAF paces it, laggards are abandoned.
+
+    Attributes:
+        structure: Who builds the tree: ``dsf``; ``syn``, the same without regard to accuracy; ``kma``, a control node.
+        frequency: Updates before a report: ``aaf``; ``raf``; ``fixed`` (``leaf_updates`` at devices, 1 above).
+        abandon: Whose time is up: ``adaptive`` (needs aaf), ``fixed``, ``none``.
+        leaf_updates: Updates of a device before a report where the frequency is fixed.
+        predictor: Of times, in aaf.
+        rho_g: Growth of a round's predicted time.
+        rho_a: How far a child may exceed its time while short of the recommended updates.
+        rho_p: The share of its time within which it may do more than recommended.
+        rho_t: Timeout over predicted time.
+        f_max: The most updates before a report.
+        raf_base: What raf fits updates into: the slowest child's time as ``measured``, or of a ``single`` update.
+        hops: Hop limit of a device's search for a central node.
+        rho_e: Excess of size over the clusters nearby at which nodes must go.
+        sweeps: The most sweeps of exchange.
+        width: The most children of the root before further levels are put in.
+        delay_limit: The longest delay (seconds of one model) at which a newcomer looks for a cluster; None: any.
+        pretrain_epochs: Epochs of the pre-training.
+        patience: Seconds that an agent waits for messages that may still come.
+        clusters: Clusters of kma; None: the square root of the number of devices.
+        kma_weight: Weight of delay in kma's objective.
+        kma_restarts: Starts of kma's clustering.
+    """
+
+    title: ClassVar[str] = "EASF"
+    citation: ClassVar[str] = (
+        "Xu et al., Dynamic Optimization of Edge Aggregation Structures and Update Frequencies for Efficient "
+        "Distributed Hierarchical Model Training, IEEE TMC"
+    )
+
+    structure: Literal["dsf", "syn", "kma"] = "dsf"
+    frequency: Literal["aaf", "raf", "fixed"] = "aaf"
+    abandon: Literal["adaptive", "fixed", "none"] = "adaptive"
+    leaf_updates: int = 1
+    predictor: Predictor = field(default_factory=Predictor)
+    rho_g: float = 1.1
+    rho_a: float = 1.1
+    rho_p: float = 0.9
+    rho_t: float = 1.5
+    f_max: int = 20
+    raf_base: Literal["measured", "single"] = "measured"
+    hops: int = 3
+    rho_e: float = 1.2
+    sweeps: int = 10
+    width: int = 32
+    delay_limit: float | None = None
+    pretrain_epochs: int = 1
+    patience: float = 0.2
+    clusters: int | None = None
+    kma_weight: float = 0.5
+    kma_restarts: int = 20
+
+    def check(self) -> None:
+        """Refuse impossible values and axes that do not fit each other."""
+        self.require(
+            self.abandon != "adaptive" or self.frequency == "aaf", "abandon",
+            f"'fixed' or 'none' with frequency = {self.frequency!r}: only aaf predicts the time that adaptive needs",
+        )  # fmt: skip
+        for name in ("leaf_updates", "f_max", "hops", "pretrain_epochs", "kma_restarts"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.require(self.width >= 2, "width", "at least 2")
+        self.require(self.sweeps >= 0, "sweeps", "0 or more")
+        self.require(self.rho_e > 1, "rho_e", "more than 1")
+        self.require(self.patience > 0, "patience", "more than 0")
+        self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
+        self.require(self.delay_limit is None or self.delay_limit > 0, "delay_limit", "more than 0")
+        self.pace()
+
+    def pace(self) -> Pace:
+        """Return the pace of every node: frequency and abandonment."""
+        none: Abandon = Abandon()
+        timeout = {"adaptive": Adaptive(self.rho_t), "fixed": Fixed(), "none": none}[self.abandon]
+        if self.frequency == "aaf":
+            return AAF(
+                abandon=timeout, predictor=self.predictor, rho_g=self.rho_g, rho_a=self.rho_a, rho_p=self.rho_p,
+                f_max=self.f_max,
+            )  # fmt: skip
+        if self.frequency == "raf":
+            return RAF(abandon=timeout, f_max=self.f_max, base=self.raf_base)
+        return Timed(leaf=self.leaf_updates, abandon=timeout)
+
+    def plan(self, setting: Setting) -> Plan:
+        """Everybody follows the same pace; devices make the tree, or a control node does."""
+        pace = self.pace()
+        rules = Rules(pace=pace, structure=SelfMade())
+        plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
+        if self.structure == "kma":
+            device = partial(Client, epochs=self.pretrain_epochs)
+            return plan(node=self._control, aggregator=Controlled, device=device)
+        return plan(aggregator=Head, device=partial(Peer, bounds=self.bounds()))
+
+    def bounds(self) -> Bounds:
+        """Return the numbers of the protocol."""
+        return Bounds(
+            self.structure == "dsf", self.hops, self.rho_e, self.sweeps, self.width, self.pretrain_epochs,
+            self.patience, float("inf") if self.delay_limit is None else self.delay_limit,
+        )  # fmt: skip
+
+    def _control(self, me: Address, env: Environment) -> Node | None:
+        return Control(me, self._build, env, self.patience) if me == env.facts("cloud") else None
+
+    def _build(self, env: Environment, accuracies: dict[int, float], number: int) -> list[Level]:
+        devices = sorted(accuracies)
+        delays = np.minimum(env.facts("delays", devices=devices), 1e9)
+        able = {d: env.may_aggregate(d) for d in devices}
+        return kma(
+            devices, delays, accuracies, able, env.rng("kma", number), clusters=self.clusters, weight=self.kma_weight,
+            restarts=self.kma_restarts, width=self.width,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Syn(EASF, kind="syn"):
+    """Strong synchronisation: DSF's tree without regard to accuracy, one update everywhere, everybody is awaited."""
+
+    title: ClassVar[str] = "Syn"
+    citation: ClassVar[str] = "the strongly synchronous baseline of EASF, after Ramaswamy et al., 2005"
+
+    structure: Literal["dsf", "syn", "kma"] = "syn"
+    frequency: Literal["aaf", "raf", "fixed"] = "fixed"
+    abandon: Literal["adaptive", "fixed", "none"] = "none"
+
+
+@dataclass(frozen=True)
+class HFL(Syn, kind="hfl_easf"):
+    """Syn with two updates of a device before it reports: EASF's "HFL" (Liu et al.'s scheme on Syn's tree)."""
+
+    title: ClassVar[str] = "HFL (EASF)"
+    citation: ClassVar[str] = "the HFL baseline of EASF, after Liu et al., ICC 2020"
+
+    leaf_updates: int = 2
+
+
+@dataclass(frozen=True)
+class KMARAF(EASF, kind="kma_raf"):
+    """A control node builds the tree by KMA, RAF sets the frequencies, everybody is awaited."""
+
+    title: ClassVar[str] = "KMA-RAF"
+    citation: ClassVar[str] = (
+        "Yang et al., Optimizing Aggregation Frequency for Hierarchical Model Training in Heterogeneous Edge "
+        "Computing, IEEE TMC 2023"
+    )
+    reconstruction: ClassVar[str] = "how KMA balances accuracy against delay: the text gives its aims, no formula"
+
+    structure: Literal["dsf", "syn", "kma"] = "kma"
+    frequency: Literal["aaf", "raf", "fixed"] = "raf"
+    abandon: Literal["adaptive", "fixed", "none"] = "none"

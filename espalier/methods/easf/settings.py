@@ -1,0 +1,184 @@
+"""EASF's experiments as settings (section V): the methods, the fleet's data, the world, at three scales.
+
+The paper names neither speeds nor rates of its world. A link takes 0.25 to 2.5 s for a model, a batch 0.02 to 0.2 s,
+busy spells last 3 s on average: chosen once, so that Syn (a baseline without anything adaptive) comes near its own
+published row of Table I; nothing was fitted to another method. Everything else is as in ``presets.easf``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from espalier.core.params import ParamSpec
+from espalier.experiment import Experiment
+from espalier.study.base import Cell, Scale
+from espalier.training.models import build
+from espalier.world import presets
+from espalier.world.churn import TwoState
+from espalier.world.compute import Busy, Fluctuating, Uniform
+from espalier.world.links import Graph
+from espalier.world.world import World
+
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "Syn": {"name": "syn"},
+    "KMA-RAF": {"name": "kma_raf"},
+    "HFL": {"name": "hfl_easf"},
+    "EASF": {"name": "easf"},
+}
+#: Table VI: without DSF the tree is Syn's, without AAF frequencies are RAF's, abandonment without AAF is fixed
+ABLATION: Mapping[str, Mapping[str, Any]] = {
+    "#1": {"name": "easf", "structure": "syn", "frequency": "raf", "abandon": "none"},
+    "#2": {"name": "easf", "structure": "dsf", "frequency": "raf", "abandon": "none"},
+    "#3": {"name": "easf", "structure": "syn", "frequency": "aaf", "abandon": "none"},
+    "#4": {"name": "easf", "structure": "syn", "frequency": "raf", "abandon": "fixed"},
+    "#5": {"name": "easf", "structure": "dsf", "frequency": "aaf", "abandon": "none"},
+    "#6": {"name": "easf", "structure": "dsf", "frequency": "raf", "abandon": "fixed"},
+    "#7": {"name": "easf", "structure": "syn", "frequency": "aaf", "abandon": "adaptive"},
+    "#8": {"name": "easf", "structure": "dsf", "frequency": "aaf", "abandon": "adaptive"},
+}
+#: Figure 4: structure and frequency, nobody is abandoned
+STRUCTURES: Mapping[str, Mapping[str, Any]] = {
+    f"{s.upper()}-{f.upper()}": {"name": "easf", "structure": s, "frequency": f, "abandon": "none"}
+    for s in ("kma", "dsf")
+    for f in ("raf", "aaf")
+}
+#: seconds of a model over a link, of a batch at a device
+LINK, BATCH = (0.25, 2.5), (0.02, 0.2)
+
+NOTES = (
+    "full: the paper's devices, classes, samples, batches, optimisers and seconds; 3 seeds. Devices draw their samples "
+    "from common pools, as the fleets ask for more than there are.",
+    "small: MNIST and EMNIST with fewer devices and less virtual time, 1 seed.",
+    "smoke: digits, a small MLP, about ten devices, 20 virtual seconds: shows that it runs, nothing more.",
+    "The CNN has LeNet's two convolutions and 120 units: the paper gives its layers, no widths.",
+    "The paper gives no speed of devices or links. A model takes 0.25 to 2.5 s per hop, a batch 0.02 to 0.2 s, busy "
+    "spells last 3 s and come every 100 s: chosen so that Syn comes near its published accuracy; devices stay 60 s on "
+    "average, 0.7 of them at a time.",
+)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is trained.
+
+    Attributes:
+        dataset: Its name; ``options`` are its options.
+        model: The model's name.
+        shape: Shape of an input, ``labels`` the classes: the size of a model follows from both.
+        samples: The fewest and the most samples of a device.
+        training: Optimiser, learning rate, batch size.
+        pretrain: Epochs of the pre-training.
+    """
+
+    dataset: str
+    model: str
+    shape: tuple[int, ...]
+    labels: int
+    samples: tuple[int, int]
+    training: Mapping[str, Any]
+    pretrain: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+CNN = "espalier.methods.easf.models:cnn"
+SGD = {"batch_size": 64, "lr": 0.1}
+ADAM = {"batch_size": 64, "optimizer": "adam"}
+TEXT = {"topics": 10, "max_len": 200, "vocab": 10_000}
+WORKS: Mapping[str, Work] = {
+    "MNIST": Work("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
+    "EMNIST": Work("emnist", CNN, (1, 28, 28), 47, (300, 500), SGD),
+    "MLP; MNIST": Work("mnist", "mlp_easf", (1, 28, 28), 10, (200, 300), {**ADAM, "lr": 2e-4}),
+    "CNN; MNIST": Work("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
+    "LSTM; 20newsgroups": Work(
+        "newsgroups20", "lstm", (200,), 10, (400, 600), {**ADAM, "lr": 0.01}, 3, TEXT, {"vocabulary": 10_000}
+    ),
+    "Transformer; 20newsgroups": Work(
+        "newsgroups20", "transformer", (200,), 10, (400, 600), {**ADAM, "lr": 0.01}, 3, TEXT, {"vocabulary": 10_000}
+    ),
+    "ResNet-18; ImageNet-10": Work(
+        "imagenet10", "resnet18", (3, 64, 64), 10, (250, 350), {**ADAM, "batch_size": 32, "lr": 1e-4}
+    ),
+}
+#: stands in for all of them at the smallest scale
+DIGITS = Work("digits", "mlp", (1, 8, 8), 10, (40, 60), {"batch_size": 16, "lr": 0.1}, model_options={"hidden": [32]})
+
+
+def model_bytes(work: Work) -> int:
+    """Return the bytes of a model on a link."""
+    module = build(work.model, input_shape=work.shape, n_classes=work.labels, **work.model_options)
+    return ParamSpec.of(module).model_bytes
+
+
+def world(work: Work, *, case_study: bool = False, stable: bool = False) -> World:
+    """Return section V's world.
+
+    Args:
+        work: Its model's size decides the links' bandwidth: a model takes ``LINK`` seconds per hop, whatever it is.
+        case_study: Half the devices may not aggregate, and signal strength shapes the bandwidth.
+        stable: The "relatively stable" world of Figure 4: no busy spells, half the fluctuation, stays of 240 s.
+    """
+    base = presets.easf(case_study)
+    assert isinstance(base.links, Graph)
+    size = model_bytes(work)
+    power = Uniform(*BATCH)
+    return replace(
+        base,
+        links=replace(base.links, bandwidth=(size / LINK[1], size / LINK[0])),
+        compute=Fluctuating(power, 0.75, 1.25, period=20.0)
+        if stable
+        else Busy(Fluctuating(power, 0.5, 1.5, period=20.0), mean=3.0, every=100.0),
+        churn=TwoState(working=0.7, mean_stay=240.0 if stable else 60.0),
+    )
+
+
+def cell(
+    scale: Scale,
+    row: str,
+    column: str,
+    method: Mapping[str, Any],
+    task: str,
+    *,
+    devices: int,
+    classes: int,
+    seconds: float,
+    **kind: bool,
+) -> Cell:
+    """Return the runs of one method under one condition.
+
+    Args:
+        scale: ``smoke`` puts digits, 12 devices at most and 20 s in place of everything.
+        row: How the method is called.
+        column: How the condition is called.
+        method: The method's table.
+        task: A key of ``WORKS``.
+        devices: N.
+        classes: Classes per device.
+        seconds: Virtual time of the run; ``small`` takes half of it.
+        **kind: Of world, see :func:`world`.
+    """
+    smoke = scale == "smoke"
+    work = DIGITS if smoke else WORKS[task]
+    experiment = {
+        "name": f"easf {scale}",
+        "methods": [{**method, "label": row, "pretrain_epochs": work.pretrain}],
+        "seeds": [0, 1, 2] if scale == "full" else [0],
+        "task": {
+            "dataset": work.dataset,
+            "dataset_options": dict(work.options),
+            "model": work.model,
+            "model_options": {} if work.options else dict(work.model_options),
+            "score": "acc_global",
+        },
+        "partition": {
+            "kind": "classes", "k": min(classes, work.labels), "overlap": True, "samples_per_device": work.samples,
+            "coverage": devices * classes >= work.labels,
+        },
+        "fleet": {"devices": min(devices, 12) if smoke else devices, "edges": 1},
+        "training": dict(work.training),
+        "world": world(work, **kind),
+        "stop": {"seconds": {"smoke": 20.0, "small": seconds / 2, "full": seconds}[scale]},
+    }  # fmt: skip
+    return Cell(row, column, Experiment.build(experiment))

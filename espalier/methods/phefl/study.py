@@ -1,0 +1,281 @@
+"""PHE-FL's Table V and Figures 3 and 4: three ways to use a cloud, from one label per edge to all labels everywhere.
+
+Lee et al., Personalizing Federated Learning for Hierarchical Edge Networks with Non-IID Data, arXiv 2504.08872, 2025.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from espalier.experiment import Experiment
+from espalier.methods.phefl.measures import acc_n, curve, drop_m
+from espalier.record.run import Run
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
+
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    "EdgeCloud": {"name": "edge_cloud"},
+    "OnlyEdge": {"name": "only_edge"},
+    "PHE-FL": {"name": "phefl"},
+}
+#: (layout, test set) in the order of the table's columns
+SPLITS = (
+    ("D1", "imbalanced"),
+    ("D2", "imbalanced"),
+    ("D3", "imbalanced"),
+    ("D3", "balanced"),
+    ("D4", "imbalanced"),
+)
+#: N of Acc_N and M of Drop_M, per dataset and column
+MARKS: Mapping[str, Sequence[tuple[int, float]]] = {
+    "mnist": ((50, 0), (150, 90), (200, 90), (200, 90), (200, 90)),
+    "fashion-mnist": ((12, 0), (180, 75), (200, 70), (200, 70), (150, 75)),
+    "cifar10": ((12, 0), (180, 30), (200, 20), (200, 20), (130, 0)),
+}
+#: Table V: per dataset and method, Acc_N and Drop_M of each column (NaN where the paper has a dash)
+TABLE5: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]] = {
+    "mnist": {
+        "EdgeCloud": ((92.08, 35.14), (95.54, 43.59), (95.77, 67.99), (95.75, 67.68), (95.75, 67.69)),
+        "OnlyEdge": ((100, 0), (95.59, 12.59), (92.72, 15.31), (91.37, 15.66), (92.42, 12.9)),
+        "PHE-FL": ((100, 0), (96.45, 16.32), (96.1, 52.16), (96.01, 28.67), (95.7, 57.65)),
+    },
+    "fashion-mnist": {
+        "EdgeCloud": ((53.88, 37.02), (77.67, 14.67), (77.67, 21.47), (77.67, 21.47), (77.41, 14.67)),
+        "OnlyEdge": ((100, 0), (84.06, 8.79), (75.94, 8.09), (74.27, 5.75), (71.21, float("nan"))),
+        "PHE-FL": ((100, 0), (81.65, 13.57), (79.66, 8.15), (77.72, 13.87), (75.75, 11.61)),
+    },
+    "cifar10": {
+        "EdgeCloud": ((16.56, 6.87), (37.85, 15.71), (39.23, 19.48), (39.23, 19.48), (32.99, 17.64)),
+        "OnlyEdge": ((100, 0), (40.56, 7.23), (34.31, 7.01), (25.16, 5.88), (23.95, 4.07)),
+        "PHE-FL": ((100, 0), (40.89, 7.45), (47.22, 17.72), (38.26, 14.61), (31.79, 13.71)),
+    },
+}
+NOTES = (
+    "full: 100 devices (10 per edge), the FedAvg CNN, all data, 200 rounds of 5 epochs, batch 32, SGD 0.1, 3 seeds.",
+    "small: a LeNet, a fifth of the training data, 60 rounds, 1 seed; Acc_N of the first min(N, 60) rounds.",
+    "smoke: digits, a small MLP, 6 rounds: shows that it runs, nothing more.",
+    "The paper gives no number of seeds. Figures are of the raw curve, not of its rolling mean.",
+    "The authors' published code differs from the paper: its D2 is no cyclic pattern, and its MNIST scripts for D2 and "
+    "D3 scale the training images to [0, 1] but not the test images, which may be part of why its curves drop so far.",
+)
+
+
+def column(dataset: str, layout: str, test: str) -> str:
+    """Name a column."""
+    return f"{dataset} {layout} {test}"
+
+
+def setting(scale: Scale, dataset: str, layout: str, test: str, **training: Any) -> dict[str, Any]:
+    """Return the experiment of one column."""
+    data = "digits" if scale == "smoke" else dataset
+    model = {"smoke": "mlp", "small": "lenet", "full": "fedavg_cnn"}[scale]
+    partition: dict[str, Any] = {"kind": "phefl", "layout": layout, "test": test}
+    if scale == "small":
+        partition["fraction"] = 0.2
+    return {
+        "name": f"phefl {column(data, layout, test)}",
+        "seeds": [0, 1, 2] if scale == "full" else [0],
+        "task": {"dataset": data, "model": model, "score": "acc_edge"},
+        "partition": partition,
+        "fleet": {"devices": 100, "edges": 10},
+        "training": {"batch_size": 32, "updates": 1 if scale == "smoke" else 5, "lr": 0.1, **training},
+        "stop": {"rounds": {"smoke": 6, "small": 60, "full": 200}[scale]},
+        "record": {"spans": False},
+    }
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """Return every method under every column."""
+    found = []
+    for dataset in ("mnist",) if scale == "smoke" else MARKS:
+        for layout, test in SPLITS:
+            for label, method in METHODS.items():
+                table = setting(scale, dataset, layout, test)
+                experiment = Experiment.build({**table, "methods": [{**method, "label": label}]})
+                found.append(Cell(label, column(dataset, layout, test), experiment))
+    return found
+
+
+def _marks(run: Run) -> tuple[int, float]:
+    """Return N and M for a run's dataset and split."""
+    dataset = run.experiment["task"]["dataset"]
+    split = run.experiment["partition"]
+    place = SPLITS.index((split["layout"], split.get("test", "imbalanced")))
+    return MARKS.get(dataset, MARKS["mnist"])[place]
+
+
+def read_acc(run: Run) -> float:
+    """Acc_N of a run, in percent."""
+    return acc_n(curve(run), _marks(run)[0])
+
+
+def read_drop(run: Run) -> float:
+    """Drop_M of a run, in percentage points; NaN if M was never reached."""
+    found = drop_m(curve(run), _marks(run)[1])
+    return float("nan") if found is None else found
+
+
+def read_fall(run: Run) -> float:
+    """Drop_0 of a run: its largest change within ten rounds whatever the accuracy, which also short runs have."""
+    return drop_m(curve(run), 0) or 0.0
+
+
+def read_best(run: Run) -> float:
+    """The best accuracy of a run, in percent."""
+    return float(curve(run).max())
+
+
+def read_late(run: Run) -> float:
+    """The mean accuracy of a run's last fifth, in percent: what is left of its swings."""
+    found = curve(run)
+    return float(found[-max(1, len(found) // 5) :].mean())
+
+
+def alphas(results: Results) -> list[str]:
+    """Say how much of their own model edges kept under PHE-FL, at three times of the (first) run."""
+    out = []
+    for name in results.columns:
+        kept: dict[int, list[float]] = {}
+        for event in results.runs["PHE-FL", name][0].events("alpha"):
+            kept.setdefault(event["round"], []).append(event["values"]["alpha"])
+        rounds = sorted(kept)
+        if rounds:
+            shown = (rounds[0], rounds[len(rounds) // 2], rounds[-1])
+            said = ", ".join(f"{np.mean(kept[r]):.2f} in round {r}" for r in shown)
+            out.append(f"{name}: alpha, mean over edges: {said}.")
+    return out
+
+
+def never_last(results: Results) -> list[str]:
+    """Answer the paper's main claims from our own runs."""
+    lasts: list[str] = []
+    placed: list[bool] = []
+    for name in results.columns:
+        order = sorted(results.rows, key=lambda r: results.mean(r, name, "acc"))
+        if results.mean("PHE-FL", name, "acc") <= results.mean(order[0], name, "acc"):
+            lasts.append(name)
+        known = [r for r in results.rows if results.mean(r, name, "drop") == results.mean(r, name, "drop")]
+        drops = sorted(known, key=lambda r: results.mean(r, name, "drop"))
+        if "PHE-FL" in known:
+            placed.append("PHE-FL" in drops[:2])
+    total = len(results.columns)
+    verdict = "never has the lowest accuracy" if not lasts else f"has the lowest accuracy in: {'; '.join(lasts)}"
+    return [
+        f"PHE-FL {verdict} ({total} columns; the paper: never).",
+        f"PHE-FL's drop is the smallest or second smallest in {sum(placed)} of the {len(placed)} columns where it "
+        "reached M (the paper: all).",
+        *alphas(results),
+    ]
+
+
+register(
+    Study(
+        name="phefl/table5",
+        title="accuracy and stability from one label per edge (D1) to all labels everywhere (D4)",
+        cells=cells,
+        measures={
+            "acc": Measure("Acc_N (%)", read_acc),
+            "drop": Measure("Drop_M (points)", read_drop, lower=True),
+            "fall": Measure("Drop_0 (points)", read_fall, lower=True),
+        },
+        published={
+            label: {
+                column(dataset, *split): {"acc": TABLE5[dataset][label][i][0], "drop": TABLE5[dataset][label][i][1]}
+                for dataset in TABLE5
+                for i, split in enumerate(SPLITS)
+            }
+            for label in METHODS
+        },
+        notes=NOTES,
+        comment=never_last,
+    )
+)
+
+register(
+    Study(
+        name="phefl/fig3",
+        title="accuracy over rounds of the three methods",
+        cells=cells,
+        measures={"last": Measure("accuracy after the last round (%)", lambda run: 100 * last(run, "acc_edge"))},
+        notes=(*NOTES, "The paper's figure has no numbers; the curves are in curves.csv and in the report."),
+        curves=("acc_edge",),
+    )
+)
+
+
+def cells_fig4(scale: Scale) -> list[Cell]:
+    """Return Figure 4's variants of one column of Table V: fewer devices, smaller batches, rarer averages."""
+
+    def cell(
+        row: str, name: str, method: Mapping[str, Any], devices: int = 100, each: int = 1, **training: Any
+    ) -> Cell:
+        table = setting(scale, "mnist", "D2", "imbalanced", **training)
+        table["fleet"] = {"devices": devices, "edges": 10}
+        table["stop"] = {"rounds": max(2, table["stop"]["rounds"] // each)}
+        return Cell(row, name, Experiment.build({**table, "methods": [{**method, "label": row}]}))
+
+    found = [cell(label, column("mnist", "D2", "imbalanced"), method) for label, method in METHODS.items()]
+    found += [cell(label, "5 devices per edge", method, devices=50) for label, method in METHODS.items()]
+    found.append(cell("PHE-FL", "batch 10", METHODS["PHE-FL"], batch_size=10))
+    for name, option in (("edge averages every 5", "edge_every"), ("personal models every 5", "cloud_every")):
+        found.append(cell("PHE-FL", name, {**METHODS["PHE-FL"], option: 5}, each=5))
+    return found
+
+
+register(
+    Study(
+        name="phefl/fig4",
+        title="PHE-FL with fewer devices, smaller batches and rarer edge averages (MNIST, D2)",
+        cells=cells_fig4,
+        measures={
+            "best": Measure("best accuracy (%)", read_best),
+            "late": Measure("mean accuracy of the last fifth of the rounds (%)", read_late),
+        },
+        notes=(
+            *NOTES,
+            "The paper's figure has no numbers; it says that none of the three makes a notable difference.",
+            "Edge averages every 5 rounds are the paper's words, personal models every 5 edge averages what the "
+            "authors' code does; a round is then five of the others', and there are a fifth as many.",
+            "The first column is Table V's: its runs are reused if the two studies share a directory (--out).",
+        ),
+        curves=("acc_edge",),
+    )
+)
+
+
+def cells_options(scale: Scale) -> list[Cell]:
+    """Return PHE-FL beside its own options: alpha by loss, by body and head, and servers that choose too."""
+    ways: Mapping[str, Mapping[str, Any]] = {
+        "PHE-FL": METHODS["PHE-FL"],
+        "alpha by loss": {"name": "phefl", "by": "loss"},
+        "alpha for body and head": {"name": "phefl", "layers": "head_body"},
+    }
+    found = []
+    for layout in ("D2",) if scale == "smoke" else ("D1", "D2", "D3", "D4"):
+        for row, method in ways.items():
+            table = setting(scale, "mnist", layout, "imbalanced")
+            where = column("mnist", layout, "imbalanced")
+            found.append(Cell(row, where, Experiment.build({**table, "methods": [{**method, "label": row}]})))
+    for row, who in (("PHE-FL", "edge"), ("servers choose too", "all")):
+        table = setting(scale, "mnist", "D2", "imbalanced")
+        table["fleet"] = {**table["fleet"], "tiers": [4, 2]}
+        method = {"name": "phefl", "tiers": who, "label": row}
+        found.append(Cell(row, "D2 with two tiers of servers", Experiment.build({**table, "methods": [method]})))
+    return found
+
+
+register(
+    Study(
+        name="phefl/options",
+        title="PHE-FL beside its options beyond the paper (MNIST)",
+        cells=cells_options,
+        measures={
+            "best": Measure("best accuracy (%)", read_best),
+            "late": Measure("mean accuracy of the last fifth of the rounds (%)", read_late),
+        },
+        notes=(*NOTES[:3], "PHE-FL's own runs are Table V's, reused if the two studies share a directory (--out)."),
+        curves=("acc_edge",),
+    )
+)

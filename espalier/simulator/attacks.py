@@ -1,0 +1,163 @@
+"""What hostile devices do, done to a simulation: false labels, false models, false reports.
+
+Everything else about them is as usual: they take part, take time and send bytes like any other device. A false
+model is made when the true one is computed, so attacks are as lazy as training and cost a run no batches.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from espalier.core.address import host_of
+from espalier.core.errors import ConfigError
+from espalier.core.messages import Message, Report
+from espalier.core.seeds import stream
+from espalier.core.store import Ref
+from espalier.policies.attacks import (
+    a_little_is_enough,
+    false_histogram,
+    label_flip,
+    little_is_enough_z,
+    scaled_noise,
+    sign_flip,
+)
+from espalier.simulator.jobs import Compute, Job, Outcome
+from espalier.world.attackers import (
+    Broken,
+    FalseHistogram,
+    FalseLinks,
+    FalseTimes,
+    LabelFlip,
+    Little,
+    Noise,
+    SignFlip,
+)
+
+if TYPE_CHECKING:
+    from espalier.simulator.simulation import Simulation
+
+#: colluders whose honest updates are taken to estimate everybody's, and numbers of such trainings
+COLLUDERS, COLLUSION = 8, 1 << 40
+#: what a claim of samples is multiplied by, and a change that is to be huge
+MANY, HUGE = 100, 1e12
+
+
+class Tampering:
+    """The attackers of one simulation."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.sim = simulation
+        bound = simulation.world.attackers
+        self.attack, self.hostile, self.any = bound.attack, bound.is_hostile, bound.any
+        self._forged: OrderedDict[tuple[int, int, int], Tensor] = OrderedDict()
+        if self.any and isinstance(self.attack, LabelFlip):
+            data = simulation.task.dataset
+            if data.kind != "classification":
+                raise ConfigError(f"attackers.kind = 'label_flip': {data.name} has no labels to flip.")
+            simulation.views.flip = label_flip(data.n_classes, dict(self.attack.swaps) or None)
+
+    def look(self, device: int, number: int) -> int:
+        """Return how a device's data look to itself when it trains or counts: a hostile one's may be false."""
+        if not (self.any and isinstance(self.attack, LabelFlip) and self.hostile(device)):
+            return number
+        views = self.sim.views
+        return views.number(replace(views.looks[number], false=True))
+
+    # -- false models --------------------------------------------------------------------------------------
+
+    def computing(self, honest: Compute) -> Compute:
+        """Return what computes jobs, with hostile devices' results in the place of true ones."""
+        if not self.any or not isinstance(self.attack, SignFlip | Noise | Little | Broken):
+            return honest
+
+        def compute(
+            jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+        ) -> Iterator[Outcome]:
+            if isinstance(self.attack, Little):
+                self._collude(jobs, honest, vector)
+            for job, outcome in zip(jobs, honest(jobs, vector, memory), strict=True):
+                if self.hostile(job.device):
+                    outcome.vector = self._false(job, outcome.vector, vector(job.start))
+                yield outcome
+
+        return compute
+
+    def _false(self, job: Job, update: Tensor, start: Tensor) -> Tensor:
+        floats = self.sim.task.spec.n_float
+        true, base = update[:floats], start[:floats]
+        match self.attack:
+            case SignFlip(scale=scale):
+                changed = sign_flip(true, base, scale)
+            case Noise(scale=scale):
+                changed = scaled_noise(true, base, stream(self.sim.seed, "attack", job.device, job.number), scale)
+            case Broken(what="nan"):
+                changed = torch.full_like(true, float("nan"))
+            case Broken(what="huge"):
+                changed = base + HUGE * (true - base)
+            case Little():
+                changed = self._forged.get(self._plot(job), true)
+            case _:
+                changed = true
+        return torch.cat([changed.to(update.dtype), update[floats:]])
+
+    def _plot(self, job: Job) -> tuple[int, int, int]:
+        """Return what colluders have in common: where they start, how far they go, and their edge."""
+        return int(job.start), job.updates, self._side(job.device)
+
+    def _side(self, device: int) -> int:
+        """Return the edge at whose merge a device's update counts (-1: at the cloud's, with all others)."""
+        flat = self.sim.plan.root.structure.flat
+        return -1 if flat else int(self.sim.fleet.partition.edge[device])
+
+    def _collude(self, jobs: Sequence[Job], honest: Compute, vector: Callable[[Ref], Tensor]) -> None:
+        """Let colluders work out what all of them send, from honest updates of their own."""
+        devices = range(self.sim.fleet.n_devices)
+        for job in jobs:
+            plot = self._plot(job)
+            if not self.hostile(job.device) or plot in self._forged:
+                continue
+            side = [d for d in devices if self._side(d) == plot[2]]
+            ours = [d for d in side if self.hostile(d)]
+            number = COLLUSION + int(job.start)
+            own = [replace(job, device=d, number=number, memory=None, keep_memory=False) for d in ours[:COLLUDERS]]
+            known = torch.stack([o.vector for o in honest(own, vector, lambda ref: None)])
+            z = self.attack.z if isinstance(self.attack, Little) else None
+            if z is None:  # a majority need not hide
+                z = little_is_enough_z(len(side), len(ours)) if 2 * len(ours) <= len(side) else 1.0
+            forged = a_little_is_enough(known[:, : self.sim.task.spec.n_float], len(side), len(ours), z)
+            self._forged[plot] = forged
+            while len(self._forged) > 4 * (self.sim.fleet.shape.n_edges + 1):
+                self._forged.popitem(last=False)
+
+    # -- false reports -------------------------------------------------------------------------------------
+
+    def outgoing(self, message: Message) -> Message:
+        """Return a message as a hostile device sends it."""
+        if not self.any or not isinstance(message, Report) or not self.hostile(host_of(message.sender)):
+            return message
+        stats: dict[str, Any] = dict(message.stats)
+        match self.attack:
+            case FalseHistogram(claim=claim, inflate=inflate):
+                if "histogram" in stats:
+                    stats["histogram"] = false_histogram(stats["histogram"], claim, inflate).astype(np.float32)
+                claims = {g: round(n * inflate) for g, n in message.samples.items()}
+                return replace(message, samples=claims, stats=stats)
+            case Broken(what="samples"):
+                return replace(message, samples={g: n * MANY for g, n in message.samples.items()})
+            case FalseTimes(factor=factor):
+                if "seconds" in stats:
+                    stats["seconds"] = factor * stats["seconds"]
+                compute, download = factor * message.compute, factor * message.download
+                return replace(message, stats=stats, compute=compute, download=download)
+            case FalseLinks(factor=factor):
+                if "links" in stats:
+                    stats["links"] = factor * np.asarray(stats["links"])
+                return replace(message, stats=stats)
+        return message

@@ -1,0 +1,98 @@
+"""What the ledger writes down in place of models, and what becomes of it when it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from espalier.core.codec import register
+from espalier.core.store import Ref
+from espalier.simulator.reduction import Part
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A training that was ordered: everything its result depends on."""
+
+    device: int
+    number: int
+    start: Ref
+    updates: int
+    clock: int
+    concept: int = 0
+    anchor: Ref | None = None
+    mu: float = 0.0
+    memory: Ref | None = None
+    keep_memory: bool = False
+    args: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        return [int(r) for r in (self.start, self.anchor, self.memory) if r is not None]
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A weighted sum that was asked for; its terms are in the order of their names."""
+
+    terms: tuple[tuple[float, Ref], ...]
+    fallback: Ref | None = None
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        names = [int(r) for _, r in self.terms]
+        return names if self.fallback is None else [*names, int(self.fallback)]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a computed job left: the model, its mean loss, and optimiser state if it was to be kept."""
+
+    vector: Tensor
+    loss: float
+    memory: Tensor | None
+
+
+#: computes jobs: (jobs, look up a vector, look up an optimiser state) -> outcomes in the same order
+Compute = Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tensor | None]], Iterator[Outcome]]
+
+
+@dataclass(slots=True)
+class Handed:
+    """What a computed job left whose model stayed where it was made, because only parts of sums need it.
+
+    Attributes:
+        fit: Whether its numbers are finite.
+        parts: The parts that end with it, by the sum's name and the place of the term.
+        loss: Mean training loss.
+        memory: Optimiser state if it was to be kept.
+    """
+
+    fit: bool
+    parts: dict[tuple[int, int], Part]
+    loss: float
+    memory: Tensor | None
+
+
+@runtime_checkable
+class Summing(Protocol):
+    """What computes jobs, and can make parts of sums of them on the way."""
+
+    def summed(
+        self,
+        jobs: Mapping[int, Job],
+        sums: Mapping[int, Sum],
+        free: AbstractSet[int],
+        vector: Callable[[Ref], Tensor],
+        memory: Callable[[Ref], Tensor | None],
+    ) -> Iterator[Outcome | Handed]:
+        """Compute jobs by name, in their order; ``sums`` need them, and nothing else needs those in ``free``."""
+        ...

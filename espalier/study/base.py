@@ -1,0 +1,270 @@
+"""A paper's table or figure as a study: which runs it takes, what is read off them, what was published.
+
+    TABLE1 = Study(
+        name="csahfl/table1", title="Accuracy of eight methods", cells=cells,
+        measures={"accuracy": Measure("accuracy (%)", lambda run: 100 * last(run, "acc_device"))},
+        published={"CSAHFL": {"EIID p_s=1": {"accuracy": 90.1}, …}, …},
+    )
+    register(TABLE1)
+
+A study runs at three scales: ``full`` is the paper's setting, ``small`` keeps everything but sizes, rounds and
+seeds, ``smoke`` runs on embedded data within seconds. Runs are kept in a directory and reused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from espalier.core.errors import ConfigError, RunError, nearest
+from espalier.experiment import Experiment
+from espalier.record.run import Run
+
+Scale = Literal["smoke", "small", "full"]
+SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is)."""
+
+    title: str
+    read: Callable[[Run], float]
+    lower: bool = False
+    digits: int = 2
+    ranked: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one row under one condition: an experiment of one method, over its seeds.
+
+    ``until`` names another cell (row, column): the runs stop at the virtual time which that cell's run of the same
+    seed needed (for asynchronous methods, whose rounds cannot be compared).
+    """
+
+    row: str
+    column: str
+    experiment: Experiment
+    until: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure of a paper.
+
+    Attributes:
+        name: ``paper/table1``.
+        title: What it shows.
+        cells: Returns the runs of a scale.
+        measures: What is read off each run, by name.
+        published: The paper's figures: row → column → measure → value.
+        notes: What differs from the paper, per scale or in general; printed with every result.
+        comment: Says in words what the figures show, from the results.
+        curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
+    """
+
+    name: str
+    title: str
+    cells: Callable[[Scale], Sequence[Cell]]
+    measures: Mapping[str, Measure]
+    published: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    comment: Callable[[Results], Sequence[str]] = lambda results: ()
+    curves: Sequence[str] = ()
+
+
+class Results:
+    """The figures of a study's finished runs."""
+
+    def __init__(self, study: Study, scale: Scale, runs: Mapping[tuple[str, str], Sequence[Run]]) -> None:
+        self.study, self.scale, self.runs = study, scale, runs
+        self.rows = list(dict.fromkeys(row for row, _ in runs))
+        self.columns = list(dict.fromkeys(column for _, column in runs))
+        self._values = {
+            (row, column, name): np.array([measure.read(r) for r in found], dtype=float)
+            for (row, column), found in runs.items()
+            for name, measure in study.measures.items()
+        }
+
+    def values(self, row: str, column: str, measure: str) -> np.ndarray:
+        """Return one figure per seed."""
+        return self._values.get((row, column, measure), np.array([]))
+
+    def known(self, row: str, column: str, measure: str) -> np.ndarray:
+        """Return the figures of the seeds that have one (a target may never be reached)."""
+        found = self.values(row, column, measure)
+        return np.asarray(found[~np.isnan(found)])
+
+    def mean(self, row: str, column: str, measure: str) -> float:
+        """Return the mean over the seeds that have a figure (NaN where none has)."""
+        known = self.known(row, column, measure)
+        return float(known.mean()) if len(known) else float("nan")
+
+    def std(self, row: str, column: str, measure: str) -> float:
+        """Return the standard deviation over the seeds that have a figure."""
+        known = self.known(row, column, measure)
+        return float(known.std(ddof=1)) if len(known) > 1 else 0.0
+
+    def published(self, row: str, column: str, measure: str) -> float:
+        """Return the paper's figure (NaN where it gives none)."""
+        return float(self.study.published.get(row, {}).get(column, {}).get(measure, float("nan")))
+
+    def best(self, column: str, measure: str, *, published: bool = False) -> str | None:
+        """Return the row with the best figure, if there is such a thing."""
+        if not self.study.measures[measure].ranked:
+            return None
+        found = {r: self._standing(r, column, measure, published) for r in self.rows}
+        known = {r: v for r, v in found.items() if v is not None}
+        return min(known, key=lambda r: known[r]) if known else None
+
+    def _standing(self, row: str, column: str, measure: str, published: bool) -> tuple[int, float] | None:
+        """Return what rows are ordered by, the best the least: who has figures under more seeds comes first."""
+        mean = (self.published if published else self.mean)(row, column, measure)
+        if mean != mean:
+            return None
+        without = 0 if published else len(self.values(row, column, measure)) - len(self.known(row, column, measure))
+        return without, mean if self.study.measures[measure].lower else -mean
+
+    def agreement(self, column: str, measure: str) -> float:
+        """Return Kendall's tau between our order of the rows and the paper's (NaN if it cannot be said)."""
+        pairs = [tuple(self._standing(r, column, measure, p) for p in (False, True)) for r in self.rows]
+        known = [pair for pair in pairs if None not in pair]
+        if len(known) < 3:
+            return float("nan")
+        ours, theirs = ([sorted(set(side)).index(one) for one in side] for side in zip(*known, strict=True))
+        return float(kendalltau(ours, theirs).statistic)
+
+    def words(self) -> list[str]:
+        """Say where the orders agree and where they do not, then the study's own comment."""
+        out = []
+        for measure, what in self.study.measures.items():
+            for column in self.columns:
+                theirs = self.best(column, measure, published=True)
+                ours = self.best(column, measure)
+                printed = sum(not math.isnan(self.published(r, column, measure)) for r in self.rows)
+                if theirs is None or ours is None or printed < 2:
+                    continue
+                tau = self.agreement(column, measure)
+                order = "" if tau != tau else f" The orders agree to τ = {tau:+.2f}."
+                if ours == theirs:
+                    out.append(f"{column}, {what.title}: {ours} is best, as in the paper.{order}")
+                else:
+                    gap = abs(self.mean(ours, column, measure) - self.mean(theirs, column, measure))
+                    far = "without a figure here" if gap != gap else f"here {gap:.{what.digits}f} apart"
+                    out.append(f"{column}, {what.title}: {ours} is best here, {theirs} in the paper ({far}).{order}")
+        return [*out, *self.study.comment(self)]
+
+
+def last(run: Run, name: str) -> float:
+    """Return a metric's last value."""
+    rows = run.query("SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL ORDER BY rowid DESC LIMIT 1", name)
+    return float(rows[0][0]) if rows else float("nan")
+
+
+def tail(run: Run, name: str, over: int = 5) -> float:
+    """Return the mean of a metric's last evaluations (NaN if there is none)."""
+    rows = run.query(
+        "SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL AND round > 0 ORDER BY rowid DESC LIMIT ?",
+        name,
+        over,
+    )
+    return float(np.mean([r[0] for r in rows])) if rows else float("nan")
+
+
+def reached(run: Run, target: float, name: str) -> float:
+    """Return the virtual time at which a metric first was as good as a target (NaN: never)."""
+    found = run.time_to(target, name)
+    return float("nan") if found is None else found
+
+
+def best(run: Run, name: str, before: float | None = None) -> float:
+    """Return a metric's largest value (up to a virtual time)."""
+    limit = float("inf") if before is None else before
+    rows = run.query("SELECT max(value) FROM metrics WHERE name = ? AND time <= ? AND round > 0", name, limit)
+    return float("nan") if rows[0][0] is None else float(rows[0][0])
+
+
+def final_time(run: Run) -> float:
+    """Return the virtual seconds of a run."""
+    return float(run.query("SELECT coalesce(max(time), 0) FROM metrics")[0][0])
+
+
+def with_time(experiment: Experiment, seconds: float) -> Experiment:
+    """Return an experiment that stops at a virtual time instead of after rounds."""
+    stop = replace(experiment.stop, rounds=None, seconds=seconds)
+    every = max(seconds / max(1, experiment.stop.rounds or 50), 1e-9)
+    return replace(experiment, stop=stop, evaluate=replace(experiment.evaluate, seconds=every))
+
+
+_STUDIES: dict[str, Study] = {}
+
+
+def register(study: Study) -> Study:
+    """Make a study known by its name."""
+    _STUDIES[study.name] = study
+    return study
+
+
+@cache
+def _load() -> None:
+    for paper in ("cflhkd", "csahfl", "d2d", "easf", "phefl"):
+        importlib.import_module(f"espalier.methods.{paper}.study")
+
+
+def studies() -> dict[str, Study]:
+    """Return every study by name."""
+    _load()
+    return dict(sorted(_STUDIES.items()))
+
+
+def study(name: str) -> Study:
+    """Return a study by name."""
+    found = studies()
+    if name not in found:
+        raise ConfigError(f"There is no study {name!r}; known: {', '.join(found)}.{nearest(name, found)}")
+    return found[name]
+
+
+def part(of: Study, only: Callable[[Cell], bool] = lambda cell: True, seeds: Sequence[int] = ()) -> Study:
+    """Return a study's cells for which ``only`` holds, with those of its seeds that are named (none: all)."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        found = []
+        for cell in filter(only, of.cells(scale)):
+            kept = tuple(s for s in cell.experiment.seeds if not seeds or s in seeds)
+            if not kept:
+                raise ConfigError(
+                    f"{of.name} at {scale} has the seeds {list(cell.experiment.seeds)}, not {list(seeds)}."
+                )
+            found.append(replace(cell, experiment=replace(cell.experiment, seeds=kept)))
+        return found
+
+    return replace(of, cells=cells)
+
+
+def read_results(of: Study, scale: Scale, directory: Path) -> Results:
+    """Read the runs that a study has left in a directory."""
+    runs: dict[tuple[str, str], list[Run]] = {}
+    for cell in of.cells(scale):
+        for seed in cell.experiment.seeds:
+            where = cell_directory(directory, cell, seed)
+            if not (where / "run.sqlite").is_file():
+                raise RunError(f"{where} has no run: `espalier reproduce {of.name} --scale {scale}` makes it.")
+            runs.setdefault((cell.row, cell.column), []).append(Run(where))
+    return Results(of, scale, runs)
+
+
+def cell_directory(directory: Path, cell: Cell, seed: int) -> Path:
+    """Return where a cell's run of one seed is kept."""
+    from espalier.api import slug
+
+    return directory / slug(cell.column) / slug(cell.row) / f"seed-{seed}"

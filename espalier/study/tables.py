@@ -1,0 +1,146 @@
+"""A study's results as text: for the terminal, for Markdown documents, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from espalier.study.base import Results
+
+BROAD = 8
+"""Columns up to which a Markdown table is upright."""
+
+
+def _ours(results: Results, row: str, column: str, measure: str) -> str:
+    digits = results.study.measures[measure].digits
+    mean = results.mean(row, column, measure)
+    if mean != mean:
+        return "–"
+    seeds, known = len(results.values(row, column, measure)), len(results.known(row, column, measure))
+    spread = f" ± {results.std(row, column, measure):.{digits}f}" if known > 1 else ""
+    return f"{mean:.{digits}f}{spread}" + (f" [{known} of {seeds} seeds]" if known < seeds else "")
+
+
+def _theirs(results: Results, row: str, column: str, measure: str) -> str:
+    """Return the published figure in brackets; nothing where there is none of this measure at all."""
+    if not any(measure in figures for columns in results.study.published.values() for figures in columns.values()):
+        return ""
+    value = results.published(row, column, measure)
+    return " (–)" if value != value else f" ({value:.{results.study.measures[measure].digits}f})"
+
+
+def _heads(results: Results) -> list[tuple[str, str]]:
+    return [(c, m) for c in results.columns for m in results.study.measures]
+
+
+def _seeds(results: Results) -> str:
+    counts = {len(r) for r in results.runs.values()}
+    return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)}–{max(counts)}"
+
+
+def terminal(results: Results) -> Group:
+    """Return ours beside the published figures, a table per measure, best of ours in bold."""
+    study = results.study
+    out = []
+    for name, measure in study.measures.items():
+        whose = "; ours (published)" if study.published else ""
+        title = f"{study.name} at scale {results.scale}: {measure.title}{whose}, {_seeds(results)} seed(s)"
+        table = Table(title=title)
+        table.add_column("")
+        for column in results.columns:
+            table.add_column(column, justify="right")
+        for row in results.rows:
+            cells = [row]
+            for column in results.columns:
+                text = _ours(results, row, column, name) + _theirs(results, row, column, name)
+                cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
+            table.add_row(*cells)
+        out.append(table)
+    return Group(*out)
+
+
+def markdown(results: Results, command: str) -> str:
+    """Return the result as a section of a Markdown document: a table per measure, or one where there is one column."""
+    study = results.study
+    lines = [f"### {study.name}: {study.title}", ""]
+    whose = " · ours, published in brackets" if study.published else ""
+    lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s){whose}", ""]
+    if len(results.columns) == 1:
+        column = results.columns[0]
+        titles = [f"{column}: {m.title}" for m in study.measures.values()]
+        lines += [*_table(results, titles, _heads(results)), ""]
+    else:
+        for name, measure in study.measures.items():
+            lines += [f"{measure.title}:", ""]
+            lines += [*_table(results, results.columns, [(c, name) for c in results.columns]), ""]
+    lines += [f"- {w}" for w in results.words()]
+    if study.notes:
+        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the lines of one table: a column for each of ``heads`` (column of the study, measure).
+
+    A table with many columns lies on its side.
+    """
+    grid = [["", *titles]]
+    for row in results.rows:
+        cells = []
+        for column, measure in heads:
+            mine = _ours(results, row, column, measure)
+            mine = f"**{mine}**" if results.best(column, measure) == row else mine
+            cells.append(mine + _theirs(results, row, column, measure))
+        grid.append([row, *cells])
+    agreement = [results.agreement(c, m) for c, m in heads]
+    if any(a == a for a in agreement):
+        grid.append(["*order, Kendall τ*", *("–" if a != a else f"{a:+.2f}" for a in agreement)])
+    if len(titles) > BROAD:
+        grid = [list(line) for line in zip(*grid, strict=True)]
+    lines = ["| " + " | ".join(line) + " |" for line in grid]
+    return [lines[0], "| --- |" + " ---: |" * (len(grid[0]) - 1), *lines[1:]]
+
+
+def plain(results: Results) -> dict[str, Any]:
+    """Return the result as plain data."""
+    return {
+        "study": results.study.name,
+        "scale": results.scale,
+        "cells": [
+            {
+                "row": row,
+                "column": column,
+                "measure": measure,
+                "values": [None if v != v else float(v) for v in results.values(row, column, measure)],
+                "published": None if (p := results.published(row, column, measure)) != p else p,
+            }
+            for row in results.rows
+            for column, measure in _heads(results)
+        ],
+        "words": results.words(),
+    }
+
+
+def as_json(results: Results) -> str:
+    """Return the result as JSON."""
+    return json.dumps(plain(results), indent=2)
+
+
+def curves_csv(results: Results) -> str:
+    """Return every run's curves as CSV: row, column, seed, time, round, and the study's metrics."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["row", "column", "seed", "time", "round", *results.study.curves])
+    for (row, column), runs in results.runs.items():
+        for run in runs:
+            frame = run.frame()
+            for _, line in frame.iterrows():
+                figures = [line.get(name, float("nan")) for name in results.study.curves]
+                writer.writerow([row, column, run.seed, line["time"], int(line["round"]), *figures])
+    return out.getvalue()

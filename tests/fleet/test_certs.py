@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from espalier.core.errors import ConfigError
+from espalier.fleet import certs
+from espalier.fleet.links.admission import Gate, parse_parent
+from espalier.fleet.links.limits import Limits
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ca") / "ca"
+    certs.init(folder, "trial")
+    return folder
+
+
+def test_a_bundle_says_who_the_node_is(ca: Path) -> None:
+    bundle = certs.Bundle.read(certs.issue(ca, "edge-7", "edge", ["example.org", "10.0.0.7"]))
+    assert (bundle.identity.name, bundle.identity.role) == ("edge-7", "edge")
+    assert bundle.ca == (ca / "ca.pem").read_bytes()
+
+
+def test_keys_are_secret(ca: Path) -> None:
+    bundle = certs.issue(ca, "secretive", "device")
+    for path in (ca / "ca.key", bundle / "node.key"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not (bundle / "ca.key").exists()
+
+
+def test_revoked_certificates_are_on_a_signed_list(ca: Path, tmp_path: Path) -> None:
+    first, second = (certs.Bundle.read(certs.issue(ca, name, "device")) for name in ("bad", "good"))
+    before = (ca / "crl.pem").read_bytes()
+    assert certs.revoke(ca, "bad") == 1
+    assert certs.revoke(ca, "bad") == 0
+    crl = (ca / "crl.pem").read_bytes()
+    listed = certs.revoked(crl, first.ca)
+    assert first.identity.serial in listed
+    assert second.identity.serial not in listed
+    # the newer list wins, whichever way round they come; nothing is newer than something only if it is empty
+    assert certs.newer(before, crl) == certs.newer(crl, before) == crl
+    assert certs.newer(b"", crl) == crl
+    # a certificate that was issued anew under the name counts again
+    assert certs.Bundle.read(certs.issue(ca, "bad", "device")).identity.serial not in certs.revoked(crl, first.ca)
+    other = tmp_path / "other"
+    certs.init(other)
+    with pytest.raises(ConfigError, match="not signed by this fleet's authority"):
+        certs.revoked((other / "crl.pem").read_bytes(), first.ca)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        certs.revoked(b"nonsense", first.ca)
+
+
+def test_the_gate_keeps_revoked_certificates_out(ca: Path) -> None:
+    thief = certs.Bundle.read(certs.issue(ca, "thief", "device"))
+    gate = Gate(thief, Limits(greetings_per_minute=60))
+    assert gate.refuses(thief.identity) is None
+    assert "not one of this software's" in str(gate.refuses(None))
+    certs.revoke(ca, "thief")
+    new = (ca / "crl.pem").read_bytes()
+    assert gate.update(new)
+    assert not gate.update(new)
+    assert not gate.update(thief.crl), "an older list does not bring a revoked certificate back"
+    assert gate.refuses(thief.identity) == "the certificate of thief is revoked"
+    # 60 per minute: a burst of 15, then one per second
+    assert sum(not gate.hurries(thief.identity) for _ in range(50)) == 15
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "what"),
+    [
+        ("Edge", "edge", "small letters"),
+        ("a" * 64, "edge", "at most 63"),
+        ("../up", "edge", "small letters"),
+        ("issued", "edge", "none of issued"),
+        ("edge-1", "boss", "must be one of cloud, edge, device"),
+    ],
+)
+def test_names_and_roles_are_checked(ca: Path, name: str, role: str, what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        certs.issue(ca, name, role)
+
+
+def test_mistakes_are_explained(ca: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds a certificate authority already"):
+        certs.init(ca)
+    with pytest.raises(ConfigError, match="espalier certs init"):
+        certs.issue(tmp_path, "edge-1", "edge")
+    with pytest.raises(ConfigError, match=r"issued no certificate to 'edgy'"):
+        certs.revoke(ca, "edgy")
+    with pytest.raises(ConfigError, match="espalier certs issue"):
+        certs.Bundle.read(tmp_path)
+
+
+def test_a_parent_is_named_or_checked_by_its_host() -> None:
+    assert parse_parent("edge-1@10.0.0.1:7000") == ("edge-1", "10.0.0.1:7000")
+    assert parse_parent("[::1]:7000") == (None, "[::1]:7000")
+    for wrong in ("host", "host:", ":70", "a@host:x"):
+        with pytest.raises(ConfigError, match="must be host:port"):
+            parse_parent(wrong)

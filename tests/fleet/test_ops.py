@@ -1,0 +1,172 @@
+"""What an operator sees of a fleet: health, metrics, logs, the live page, a stop in good order, its commands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
+
+from espalier.cli.main import main
+from espalier.fleet import certs
+from espalier.fleet.certs import Bundle
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.local import LocalFleet
+from espalier.record.run import Run
+from espalier.report.place import listen
+from espalier.report.server import LivePage
+from tests.fleet import counting
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFleet]:
+    """A fleet that goes on until it is stopped."""
+    made = counting.experiment(3, 1, 100_000)
+    with counting.fleet(made, tmp_path_factory.mktemp("ops")) as found:
+        found.start()
+        found.until("cloud", lambda s: s.get("round", 0) >= 2)
+        yield found
+
+
+def get(fleet: LocalFleet, name: str, path: str) -> tuple[int, str]:
+    port = (fleet.directory / name / "ops").read_text()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def eventually(look: Callable[[], list[Any]]) -> list[Any]:
+    """Look until something is there."""
+    until = time.monotonic() + 30
+    while not (found := look()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return found
+
+
+def test_health(fleet: LocalFleet) -> None:
+    code, text = get(fleet, "cloud", "/healthz")
+    found = json.loads(text)
+    assert code == 200
+    assert (found["role"], found["devices"], found["children"], found["started"]) == ("cloud", 3, ["edge-0"], True)
+    assert found["round"] >= 2
+    assert get(fleet, "cloud", "/elsewhere")[0] == 404
+    # what is no request gets no answer, and does no harm
+    with socket.create_connection(("127.0.0.1", int((fleet.directory / "cloud" / "ops").read_text()))) as link:
+        link.sendall(b"\x00" * 20_000)
+        link.settimeout(10)
+        with contextlib.suppress(ConnectionResetError):
+            assert link.recv(100) == b""
+    assert get(fleet, "cloud", "/healthz")[0] == 200
+
+
+def test_metrics(fleet: LocalFleet) -> None:
+    code, text = get(fleet, "cloud", "/metrics")
+    assert code == 200
+    found = {f.name: f for f in text_string_to_metric_families(text)}
+    assert found["espalier_devices"].samples[0].value == 3
+    assert found["espalier_round"].samples[0].value >= 2
+    assert found["espalier_refused"].samples[0].value == 0
+    sent = {(s.labels["tier"], s.labels["direction"], s.labels["kind"]): s.value
+            for s in found["espalier_sent_bytes"].samples}  # fmt: skip
+    assert sent["edge-cloud", "down", "model"] >= 2 * 2600, "two rounds' models of 650 numbers"
+
+
+def test_the_control_socket_is_the_owners(fleet: LocalFleet) -> None:
+    mode = (fleet.directory / "edge-0" / "control.sock").stat().st_mode
+    assert stat.S_IMODE(mode) & 0o077 == 0
+    answer = CliRunner().invoke(main, ["node", "status", str(fleet.directory / "edge-0")])
+    assert json.loads(answer.output)["children"] == ["device-0", "device-1", "device-2"]
+    wrong = CliRunner().invoke(main, ["node", "move", str(fleet.directory / "cloud"), "edge-0@127.0.0.1:1"])
+    assert "The cloud has no parent to leave." in wrong.output
+    nobody = CliRunner().invoke(main, ["node", "status", str(fleet.directory / "nobody")])
+    assert "No node runs in" in nobody.output
+
+
+def test_logs_are_json(fleet: LocalFleet) -> None:
+    lines = [json.loads(x) for x in (fleet.directory / "edge-0" / "node.log").read_text().splitlines()]
+    assert [x["event"] for x in lines[:2]] == ["starting", "listening"]
+    assert all({"time", "level", "node", "event"} <= x.keys() and x["node"] == "edge-0" for x in lines)
+    assert {x["child"] for x in lines if x["event"] == "joined"} == {"device-0", "device-1", "device-2"}
+
+
+def test_the_live_page_shows_the_run_as_going_on(fleet: LocalFleet) -> None:
+    place = listen(port=0)
+    page = LivePage([fleet.directory / "cloud"], place)
+    try:
+        with urllib.request.urlopen(f"{place.url}events", timeout=60) as stream:
+            while not (line := stream.readline()).startswith(b"data: "):
+                pass
+    finally:
+        page.close()
+    news = json.loads(line[6:])
+    assert news["going"] is True
+    assert any(name.startswith("curves") for name in news)
+
+
+def test_who_comes_with_another_authoritys_certificate_is_seen(fleet: LocalFleet, tmp_path: Path) -> None:
+    # TLS refuses it before any code of ours runs: the log, the metrics and the record have it all the same
+    certs.init(tmp_path / "ca")
+    forged = replace(Bundle.read(certs.issue(tmp_path / "ca", "device-0", "device")), ca=fleet_ca(fleet))
+    before = fleet.status("cloud")["refused"]
+
+    async def knock() -> str:
+        async def take(link: Link, frame: pb.Frame) -> None:
+            raise AssertionError("it was let in")
+
+        target = fleet.endpoint("cloud")
+        return await dial(forged, target, "cloud", pb.Hello(version=1), take, connected=lambda link: None)
+
+    assert asyncio.run(knock()).startswith("unavailable")
+    fleet.until("cloud", lambda s: s["refused"] > before)
+    found = eventually(
+        lambda: [e for e in Run(fleet.directory / "cloud").events("refused") if "Handshake failed" in e["why"]]
+    )
+    assert found[0]["by"] == "cloud"
+
+
+def test_a_parent_with_another_name_is_not_believed(fleet: LocalFleet) -> None:
+    # who answers at edge 0's address shows a certificate of edge 0: a device that looks for edge 7 does not trust it
+    fleet.kill("device-2", signal.SIGTERM)
+    target = fleet.endpoint("edge-0")
+    fleet.launch("device-2", parents=(f"edge-7@{target}",))
+    log = fleet.directory / "device-2" / "node.log"
+    lines = eventually(lambda: [x for x in log.read_text().splitlines() if '"no link to parent"' in x])
+    told = json.loads(lines[0])
+    assert (told["level"], told["parent"]) == ("warning", "edge-7")
+    assert "device-2" not in fleet.status("edge-0")["children"]
+    fleet.kill("device-2", signal.SIGTERM)
+    fleet.launch("device-2")
+    fleet.until("edge-0", lambda s: "device-2" in s["children"])
+
+
+def fleet_ca(fleet: LocalFleet) -> bytes:
+    return (fleet.directory / "ca" / "ca.pem").read_bytes()
+
+
+def test_stopped_in_good_order_and_gone_on_with(fleet: LocalFleet) -> None:
+    at = fleet.status("cloud")["round"]
+    fleet.kill("cloud", signal.SIGTERM)
+    assert fleet.processes["cloud"].exitcode == 0
+    assert Run(fleet.directory / "cloud").status == {"state": "stopped"}
+    # without the cloud the edge is up, but not well
+    fleet.until("edge-0", lambda s: not s["linked"])
+    fleet.launch("cloud")
+    fleet.until("cloud", lambda s: s.get("round", 0) > at)
+    assert Run(fleet.directory / "cloud").status == {"state": "running"}

@@ -1,0 +1,182 @@
+"""CFLHKD: clusters at edges, what travels when, drift, ablations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from espalier.core.errors import ConfigError
+from espalier.core.method import make
+from espalier.experiment import Entry, Experiment
+from espalier.methods.cflhkd.drift import shocks
+from espalier.simulator.runner import Runner
+from espalier.testing import BASE, check
+from tests.methods.planted import planted, runner, traffic
+
+SOON: dict[str, Any] = {"name": "cflhkd", "share_every": 10, "cluster_every": 10, "delta": 0.9}
+DRIFT = {"drift": {"kind": "label_switch", "at_round": 6, "fraction": 0.5}}
+
+
+def test_it_finds_planted_clusters_and_keeps_them() -> None:
+    run = planted(SOON, seed=0, stop={"rounds": 41})
+    frame = run.frame()
+    assert frame["ari"].iloc[-1] >= 0.9
+    assert frame["acc_device"].iloc[-1] > 0.9
+    # Each cluster lives at an edge of its own, and its devices report there.
+    clusters = run.events("arranged")[-1]["clusters"]
+    parents = {d: None for d in range(16)}
+    for node, parent in run.query("SELECT node, parent FROM moves ORDER BY rowid"):
+        parents[node] = parent
+    assert all(parents[d] in (int(edge), None) for edge, inside in clusters.items() for d in inside)
+    # The common model is recorded with the weights it was blended by.
+    for event in run.events("weights"):
+        assert sum(event["values"].values()) == pytest.approx(1.0)
+    assert [e["round"] for e in run.events("weights")] == [10, 20, 30, 40]
+
+
+def test_without_the_rest_rule_a_second_clustering_undoes_the_first() -> None:
+    run = planted({**SOON, "restless": 0.0}, seed=0, stop={"rounds": 41})
+    assert run.frame()["ari"].iloc[-1] < 0.9
+
+
+def test_models_travel_to_the_cloud_only_when_they_are_shared() -> None:
+    method = {"name": "cflhkd", "share_every": 3, "clustering": "initial"}
+    run = planted(method, stop={"rounds": 6}, fleet={"devices": 16, "edges": 6, "fraction": 0.5})
+    size, clusters = run.meta("model_bytes"), len(run.events("arranged")[0]["clusters"])
+    assert clusters == 4
+    # K 2M floor(R/3): four edges get the first model and the blend after round 3, and send theirs up after 3 and 6.
+    assert traffic(run, "edge-cloud", "model") == clusters * 2 * size * 2
+    # Below, half of each cluster gets and sends a model in every round.
+    inside = [len(m) for m in run.events("arranged")[0]["clusters"].values()]
+    assert traffic(run, "dev-edge", "model", "up") == 6 * sum(max(1, n // 2) for n in inside) * size
+    # 16 histograms of ten numbers at the beginning; per round and edge a count of reports, every third an accuracy.
+    assert traffic(run, "edge-cloud", "ctrl", "up") == 4 * (16 * 10 + 4 * 6 + 4 * 2)
+
+
+def test_sketches_stand_for_updates_on_the_way_to_the_cloud() -> None:
+    method = {"name": "cflhkd", "share_every": 100, "tell_every": 100, "cluster_every": 2, "sketch": 50}
+    run = planted(method, stop={"rounds": 2})
+    edges = len(run.events("arranged")[0]["clusters"])
+    # Histograms; two counts per edge; then for each device its number and 50 numbers.
+    assert traffic(run, "edge-cloud", "ctrl", "up") == 4 * (16 * 10 + 2 * edges + 16 * 51)
+
+
+def models_of(method: str | dict[str, Any]) -> tuple[dict[str, Any], Runner]:
+    """Return the final models of a run in float64 in which everything takes no time."""
+    table = {**BASE, "partition": {"kind": "dirichlet", "alpha": 0.5, "fraction": 0.4}, "world": {}}
+    table |= {"fleet": {"devices": 12, "edges": 3}, "training": {**BASE["training"], "precision": "float64"}}
+    one = Runner(Experiment.build(table).only(Entry.build(method), 1), None)
+    one.run()
+    return one.final_models(), one
+
+
+def test_the_paper_s_first_algorithm_is_only_edge_plus_an_average() -> None:
+    # No pull, no penalty, nobody holds anything out, the given edges are the clusters, everything in every round.
+    models, one = models_of({"name": "cflhkd", "clustering": "given", "alg1": True, "lam0": 0.0, "lam2": 0.0})
+    alone, _ = models_of("only_edge")
+    for edge in ("edge-0", "edge-1", "edge-2"):
+        assert torch.equal(models[edge], alone[edge])
+    part = one.simulation.fleet.partition
+    sizes = np.bincount(part.edge, part.sizes)
+    mean = sum(float(n) * models[f"edge-{e}"] for e, n in enumerate(sizes)) / float(sizes.sum())
+    torch.testing.assert_close(models["global"], mean, rtol=1e-12, atol=1e-13)
+
+
+def test_a_pull_brings_clusters_nearer_to_each_other() -> None:
+    def spread(**options: Any) -> float:
+        models, _ = models_of({"name": "cflhkd", "clustering": "given", "alg1": True, **options})
+        return float(torch.stack([models[f"edge-{e}"] for e in range(3)]).var(0).sum())
+
+    free = spread(lam0=0.0)
+    assert spread(lam0=0.2) < spread(lam0=0.05) < free
+    # The devices' own refinement is an epoch more: it is compared with a fainter one.
+    assert spread(lam0=2.0, refine="client") < spread(lam0=0.02, refine="client")
+    assert spread(lam0=0.2, refine="none") == free
+
+
+def test_drifted_devices_tell_and_are_put_elsewhere() -> None:
+    split = {"kind": "dirichlet", "alpha": 5.0, "min_samples": 30, "val_fraction": 0.1}
+    changes: dict[str, Any] = {"partition": split, "world": DRIFT, "evaluate": {"every": 1}, "stop": {"rounds": 14}}
+    run = planted({"name": "cflhkd"}, **changes)
+    (drift,) = run.events("drift")
+    noticed = [e for e in run.events("arranged") if e["why"] == "drift"]
+    # Everybody works in every round here: in the first round after the drift all of them tell, and only they.
+    assert [e["round"] for e in noticed] == [7]
+    assert noticed[0]["drifted"] == drift["devices"]
+    assert noticed[0]["moved"] > 0
+    (shock,) = shocks(run)
+    assert shock.round == 6 and shock.drop > 0.2 and shock.devices == len(drift["devices"])
+    # Who is not watched for drift stays where it was.
+    still = planted({"name": "cflhkd", "clustering": "initial"}, **changes)
+    assert [e["why"] for e in still.events("arranged")] == ["start"]
+    assert run.frame()["acc_device"].iloc[-1] > still.frame()["acc_device"].iloc[-1]
+
+
+def test_only_drifted_devices_send_histograms() -> None:
+    split = {"kind": "dirichlet", "alpha": 5.0, "min_samples": 30}
+    changes: dict[str, Any] = {"partition": split, "stop": {"rounds": 9}}
+    method = {"name": "cflhkd", "tell_every": 100}
+    calm, stormy = planted(method, **changes), planted(method, world=DRIFT, **changes)
+    drifted = len(stormy.events("drift")[0]["devices"])
+    more = traffic(stormy, "dev-edge", "ctrl", "up") - traffic(calm, "dev-edge", "ctrl", "up")
+    assert more == drifted * 4 * 10
+
+
+def test_distillation_teaches_the_common_model() -> None:
+    split = {"kind": "two_level", "edge_fraction": 0.3, "device_fraction": 0.3, "fraction": 0.7, "val_fraction": 0.1}
+    changes: dict[str, Any] = {"partition": split, "stop": {"rounds": 8}, "evaluate": {"every": 8}}
+    method = {"name": "cflhkd", "share_every": 8, "clustering": "given", "lam2": 0.0}
+    plain, taught = planted(method, **changes), planted({**method, "distil": 5}, **changes)
+    assert taught.frame()["acc_global"].iloc[-1] > plain.frame()["acc_global"].iloc[-1]
+    # The devices' own models are as they were: the cloud learnt after them.
+    assert taught.frame()["acc_device"].iloc[-1] == plain.frame()["acc_device"].iloc[-1]
+
+
+def test_without_samples_of_its_own_the_cloud_cannot_distil() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.fraction"):
+        planted({"name": "cflhkd", "distil": 1, "share_every": 1}, stop={"rounds": 2})
+
+
+def test_without_edges_clusters_live_at_the_cloud() -> None:
+    run = planted({**SOON, "bilevel": False}, seed=0)
+    frame = run.frame()
+    assert frame["ari"].iloc[-1] > 0.7
+    # No common model, and every device's model pays both hops.
+    assert "acc_global" not in frame or np.isnan(frame["acc_global"].iloc[-1])
+    assert traffic(run, "edge-cloud", "model") == traffic(run, "dev-edge", "model")
+
+
+def test_a_literal_edge_interval_trains_longer_between_merges() -> None:
+    method = {"name": "cflhkd", "edge_interval": 3, "share_every": 6, "clustering": "given"}
+    one = runner(method, stop={"rounds": 2})
+    one.run()
+    # Rounds of the run are three of the paper's: six epochs of local work, and the blend after two of them.
+    assert one.simulation.plan.edge.pace.updates == 6
+    rows = one.recorder.connection.execute("SELECT data FROM events WHERE kind = 'weights'").fetchall()
+    assert len(rows) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"alg1": True}, {"alg1": True, "refine": "client"}, {"bilevel": False, "alg1": True}]
+)
+@pytest.mark.parametrize("name", ["resume", "join_and_leave", "faults", "empty_edge", "fixed_point"])
+def test_conformance_with_everything_in_every_round(options: dict[str, Any], name: str) -> None:
+    check({"name": "cflhkd", **options}, name)
+
+
+def test_impossible_values_are_refused() -> None:
+    wrong: list[dict[str, Any]] = [
+        {"fraction": 0.0}, {"share_every": 0}, {"lam0": -1.0}, {"gamma": 2.0}, {"drift": 2.0}, {"sketch": 0},
+        {"temperature": 0.0}, {"restless": 2.0}, {"refine": "cloud"}, {"clustering": "never"},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(ConfigError, match=next(iter(options))):
+            make("cflhkd", **options)
+
+
+def test_servers_between_edges_and_cloud_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"fleet\.tiers"):
+        planted({"name": "cflhkd"}, fleet={"devices": 8, "edges": 4, "tiers": [2]}, stop={"rounds": 1})

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from espalier.core.errors import TrainingError
+from espalier.methods.d2d import angle as angle_module
+from espalier.methods.d2d.angle import Angle, cosines, gram
+
+from . import reference
+
+
+def members(*numbers: int) -> np.ndarray:
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_angle_by_hand():
+    # φ = (1,0), (0,1), (1,1) with |D| = 1, 1, 2: the fleet's sum is (1+2, 1+2) = (3,3), 45 degrees up.
+    fleet = Angle.from_features(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), [1, 1, 2])
+    assert fleet.of(members(0)) == pytest.approx(math.pi / 4)
+    assert fleet.of(members(0, 1)) == 0.0  # (1,1) is parallel to (3,3)
+    # {0, 2}, weighted (D12): (1,0) + 2·(1,1) = (3,2); cos = (3+2)/(√13·√2) = 0.980581 → 0.197396 rad.
+    # Unweighted it would be (2,1): cos = 3/√10, 0.321751 rad.
+    assert fleet.of(members(0, 2)) == pytest.approx(0.1973956, abs=1e-7)
+
+
+def test_opposite_and_vanishing_directions():
+    # Fleet sum (2,0). {0}: (3,0) → 0. {1}: (-1,0) → π. {2, 3}: (0,1)+(0,-1) = 0, no direction → π/2.
+    features = np.array([[3.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    fleet = Angle.from_features(features, [1, 1, 1, 1])
+    assert fleet.of(members(0)) == 0.0
+    assert fleet.of(members(1)) == pytest.approx(math.pi)
+    assert fleet.of(members(2, 3)) == pytest.approx(math.pi / 2)
+
+
+def test_a_fleet_without_direction_is_right_angled_everywhere():
+    fleet = Angle.from_features(np.array([[1.0, 0.0], [-1.0, 0.0]]), [1, 1])
+    assert fleet.of(members(0)) == pytest.approx(math.pi / 2)
+    assert Angle.from_features(np.zeros((3, 2)), [1, 1, 1]).of(members(0, 1)) == pytest.approx(math.pi / 2)
+
+
+def test_neither_scale_of_features_nor_of_weights_matters():
+    features, weights, _ = reference.fleet(12, 5)
+    a = Angle.from_features(features, weights).of(members(1, 4, 7))
+    b = Angle.from_features(features * np.float32(1024.0), weights * 10).of(members(1, 4, 7))
+    assert a == pytest.approx(b, rel=1e-12)
+
+
+def test_blocks_do_not_change_the_products(monkeypatch):
+    features, weights, _ = reference.fleet(9, 50)
+    whole = gram(features, weights)
+    monkeypatch.setattr(angle_module, "_BLOCK", 9 * 7)
+    np.testing.assert_allclose(gram(features, weights), whole, rtol=1e-12)
+
+
+def test_cosines_by_hand():
+    # (1,0)·(1,1)/√2 = 0.7071; a zero feature has cosine 0 with the others and 1 with itself.
+    result = cosines(gram(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), [1, 5, 2]))
+    h = math.sqrt(0.5)
+    np.testing.assert_allclose(result, [[1, h, 0], [h, 1, 0], [0, 0, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [[1, 0], [1, -1], [1, np.nan], [1]])
+def test_bad_weights_are_refused(weights):
+    with pytest.raises(TrainingError, match="weights"):
+        gram(np.ones((2, 3)), weights)
+
+
+def test_features_that_are_not_finite_are_named():
+    with pytest.raises(TrainingError, match=r"devices \[1\]"):
+        gram(np.array([[1.0, 2.0], [np.nan, 1.0], [0.0, 1.0]]), [1, 1, 1])
+
+
+@st.composite
+def fleets(draw):
+    n, d = draw(st.integers(2, 9)), draw(st.integers(1, 3))
+    features = draw(hnp.arrays(np.float64, (n, d), elements=st.integers(-3, 3).map(float)))
+    weights = draw(hnp.arrays(np.int64, n, elements=st.integers(1, 4)))
+    cut = draw(st.integers(1, n - 1))
+    order = np.array(draw(st.permutations(range(n))), dtype=np.int64)
+    end = draw(st.integers(cut + 1, n))
+    return features, weights, np.sort(order[:cut]), np.sort(order[cut:end])
+
+
+@given(fleets())
+def test_exchanges_equal_the_plain_formula(case):
+    features, weights, first, second = case
+    fleet = Angle.from_features(features, weights)
+    after1, after2 = fleet.exchanges(first, second)
+    assert after1.shape == after2.shape == (first.size + 1, second.size + 1)
+    for i, j, new1, new2 in reference.exchanges(first, second):
+        assert after1[i, j] == pytest.approx(reference.angle(features, weights, new1), abs=2e-6)
+        assert after2[i, j] == pytest.approx(reference.angle(features, weights, new2), abs=2e-6)
+    assert after1[-1, -1] == pytest.approx(fleet.of(first), abs=2e-6)
+
+
+def test_exchanges_of_long_single_precision_features():
+    features, weights, _ = reference.fleet(16, 3000)
+    first, second = members(*range(7)), members(*range(7, 16))
+    after1, after2 = Angle.from_features(features, weights).exchanges(first, second)
+    for i, j, new1, new2 in reference.exchanges(first, second):
+        assert after1[i, j] == pytest.approx(reference.angle(features, weights, new1), abs=1e-9)
+        assert after2[i, j] == pytest.approx(reference.angle(features, weights, new2), abs=1e-9)

@@ -1,0 +1,95 @@
+"""The D2D paper's tables and figures as studies: every setting can be built, one runs, what is read is right."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from espalier.methods.d2d.settings import DISTRIBUTIONS, rounds, world
+from espalier.methods.d2d.study import rounds_to
+from espalier.simulator.runner import Runner
+from espalier.study import tables
+from espalier.study.base import SCALES, Results, cell_directory, read_results, studies, study
+
+NAMES = [f"d2d/table{i}" for i in range(6, 13)] + [f"d2d/fig{i}" for i in range(5, 14)]
+
+
+def smoke(name: str, directory: Path) -> Results:
+    found = study(name)
+    for cell in found.cells("smoke"):
+        experiment = cell.experiment
+        Runner(experiment.only(experiment.methods[0], 0), cell_directory(directory, cell, 0)).run()
+    return read_results(found, "smoke", directory)
+
+
+def test_every_table_and_figure_is_there() -> None:
+    assert set(NAMES) <= set(studies())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_can_be_built_at_every_scale(name: str) -> None:
+    for scale in SCALES:
+        cells = list(study(name).cells(scale))
+        keys = [(c.row, c.column) for c in cells]
+        assert len(keys) == len(set(keys)) > 1
+        # what was published has a place in the table
+        if scale == "full":
+            published = {(r, c) for r, columns in study(name).published.items() for c in columns}
+            assert published <= set(keys)
+
+
+def test_rounds_of_the_papers_2400_steps() -> None:
+    # 120 + 80 steps make 12 rounds; 90 + 80 make 14 and 180 + 80 make 9, the rest being too short for one more.
+    assert [rounds("small", t) for t in (120, 90, 150, 180)] == [12, 14, 10, 9]
+
+
+def test_sizes_and_speeds_shrink_together() -> None:
+    dealt = DISTRIBUTIONS["σ=750 I_c=4"]
+    assert dealt.partition(1.0) == {"kind": "sized", "sigma": 750, "classes": 4, "min_samples": 200}
+    assert dealt.partition(0.36) == {"kind": "sized", "sigma": 270, "classes": 4, "min_samples": 72}
+    assert world("3", 3.6, 0.5)["compute"] == {"kind": "redrawn", "of": {"kind": "rate", "low": 1.8, "high": 5.4}}
+    assert world("3-intermittent", 10)["links"]["throughput"] == [0.0, 5.0]
+
+
+def test_rounds_to_a_target_between_two_rounds() -> None:
+    # A straight line stays one under PCHIP: .35 is reached half way between rounds 2 (.3) and 3 (.4).
+    line = [0.1, 0.2, 0.3, 0.4, 0.5]
+    assert rounds_to(line, 0.35) == pytest.approx(2.5)
+    assert rounds_to(line, 0.4) == pytest.approx(3.0)
+    assert rounds_to(line, 0.1) == 0.0
+    assert math.isnan(rounds_to(line, 0.6))
+    # the first crossing counts, and the curve may fall again
+    assert 1.0 < rounds_to([0.1, 0.2, 0.5, 0.1, 0.6], 0.45) < 2.0
+
+
+def test_features_are_compared_with_solution_1_under_the_same_seed(tmp_path: Path) -> None:
+    results = smoke("d2d/table11", tmp_path)
+    for column in results.columns:
+        assert results.mean("Solution 1.1", column, "rounds") == pytest.approx(2.0, abs=1e-6)
+        assert math.isnan(results.mean("Solution 1.1", column, "affordable"))
+    text = tables.markdown(results, "espalier reproduce d2d/table11")
+    assert "1.1-crop" in text and "17.4" in text
+
+
+def test_theory_is_read_off_the_record(tmp_path: Path) -> None:
+    results = smoke("d2d/table9", tmp_path)
+    for column in results.columns:
+        for row in results.rows:
+            assert results.mean(row, column, "cluster") > 0 and results.mean(row, column, "device") > 0
+    words = " ".join(results.words())
+    assert "relative to benchmark A" in words
+    # the same runs carry the loss term of Table 8
+    read = study("d2d/table8").measures["term"].read
+    assert all(np.isfinite(read(run)) for runs in results.runs.values() for run in runs)
+
+
+def test_magnet_errors_are_in_millimetres_and_degrees(tmp_path: Path) -> None:
+    results = smoke("d2d/fig13", tmp_path)
+    for row in results.rows:
+        # an untrained guess is off by decimetres and by tens of degrees
+        assert 20 < results.mean(row, "magnet", "position") < 300
+        assert 5 < results.mean(row, "magnet", "angle") < 180
+        assert math.isnan(results.mean(row, "magnet", "to_5mm"))

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from espalier.core.errors import TrainingError
+from espalier.core.params import ParamSpec
+from espalier.simulator.reduction import FAN, Addition, Part, Running, nodes
+
+SPEC = ParamSpec.of(nn.Linear(3, 1, bias=False))
+
+
+def added(terms: list[tuple[float, Tensor | None]]) -> Tensor | None:
+    whole = Addition(3)
+    for coefficient, vector in terms:
+        whole.add(coefficient, vector)
+    return whole.total()
+
+
+def test_eights_are_added_first() -> None:
+    # 1e16 + 1 = 1e16 in float64 (a unit in the last place is 2 there). Term by term, ten ones after 1e16 would all be
+    # lost: 1e16. Along the tree: the first eight terms are 1e16 + 7 lost ones = 1e16, the next eight ones make 8,
+    # and 1e16 + 8 is exact.
+    terms = [(1.0, torch.full((3,), v, dtype=torch.float64)) for v in [1e16] + [1.0] * 15]
+    total = added(terms)
+    assert total is not None
+    assert total.tolist() == [1e16 + 8] * 3
+
+
+def test_the_largest_nodes_of_a_stretch() -> None:
+    assert FAN == 8
+    assert list(nodes(0, 5, 5)) == [(0, 5)]
+    assert list(nodes(0, 16, 40)) == [(0, 8), (8, 16)]
+    assert list(nodes(0, 64, 100)) == [(0, 64)]
+    # the last node may be short: 96 … 99 of a hundred terms is whole, 88 … 93 is not
+    assert list(nodes(88, 100, 100)) == [(88, 96), (96, 100)]
+    assert list(nodes(88, 94, 100)) == [(i, i + 1) for i in range(88, 94)]
+    assert [b - a for a, b in nodes(62, 130, 200)] == [1, 1, 64, 1, 1]
+
+
+@settings(max_examples=80)
+@given(st.data())
+def test_parts_made_elsewhere_change_no_bit(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 200))
+    numbers = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    left_out = data.draw(st.sets(st.integers(0, count), max_size=20))
+    terms: list[tuple[float, Tensor | None]] = []
+    for place in range(count):
+        coefficient, vector = float(torch.rand(1, generator=numbers)), torch.randn(3, generator=numbers)
+        terms.append((coefficient, None if place in left_out else vector))
+    cuts = sorted({0, count, *data.draw(st.lists(st.integers(0, count), max_size=6))})
+    pieced = Addition(3)
+    for first, stop in itertools.pairwise(cuts):
+        for a, b in nodes(first, stop, count):
+            if b - a > 1 and data.draw(st.booleans()):
+                pieced.place(b - a, added(terms[a:b]))
+            else:
+                for coefficient, vector in terms[a:b]:
+                    pieced.add(coefficient, vector)
+    whole, total = added(terms), pieced.total()
+    assert pieced.count == count
+    assert (whole is None and total is None) or (whole is not None and total is not None and torch.equal(whole, total))
+
+
+def model(*values: float) -> Tensor:
+    return torch.tensor(values)
+
+
+def test_a_merge_leaves_out_what_is_not_finite() -> None:
+    merge = Running(SPEC, 3)
+    assert merge.add(0.5, model(1, 1, 1))
+    assert not merge.add(0.25, model(math.nan, 0, 0))
+    assert merge.add(0.25, model(4, 4, 4))
+    # 0.5 · 1 + 0.25 · 4 = 1.5, scaled by (0.75 + 0.25) / 0.75 to 2
+    assert merge.result(None).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_merge_of_nothing_is_the_fallback() -> None:
+    merge = Running(SPEC, 1)
+    merge.add(1.0, model(math.inf, 0, 0))
+    assert merge.empty
+    assert merge.result(model(7, 7, 7)).tolist() == [7.0, 7.0, 7.0]
+    with pytest.raises(TrainingError, match="non-finite"):
+        Running(SPEC, 1).result(None)
+
+
+def test_a_whole_sum_comes_finished_and_a_node_in_float64() -> None:
+    whole = Running(SPEC, 2)
+    for value in (1.0, 3.0):
+        whole.add(0.5, model(value, value, value))
+    part = whole.part()
+    assert part.whole and part.total is not None and part.total.dtype == torch.float32
+    assert part.total.tolist() == [2.0, 2.0, 2.0]
+    node = Running(SPEC, 20)
+    node.add(0.5, model(1, 2, 3))
+    part = node.part()
+    assert not part.whole and part.total is not None and part.total.dtype == torch.float64
+
+
+def test_integer_buffers_come_from_the_largest_contributor() -> None:
+    spec = ParamSpec.of(nn.BatchNorm1d(1))  # weight, bias, mean, variance | one counter
+    assert (spec.n_float, spec.size) == (4, 5)
+    here = Running(spec, 11)
+    for _ in range(8):
+        here.add(0.1, torch.tensor([0.0, 0, 0, 0, 7]))
+    parts = Running(spec, 11)
+    for coefficient, counter in ((0.2, 8), (0.3, 9), (0.2, 10)):
+        parts.add(coefficient, torch.tensor([1.0, 1, 1, 1, counter]))
+    tail = parts.part().tail
+    assert tail is not None and (tail[0], int(tail[1])) == (0.3, 9)
+    here.count(0.2, True)
+    here.count(0.3, True)
+    here.count(0.2, True, Part(3, torch.full((4,), 0.7, dtype=torch.float64), False, torch.float32, tail))
+    assert here.result(None)[4] == 9

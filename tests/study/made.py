@@ -1,0 +1,16 @@
+"""A part of a study, run at the smallest scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from espalier.cli.reproduce import run_study
+from espalier.study.base import Cell, Results, part, read_results, study
+
+
+def made(name: str, folder: Path, only: Callable[[Cell], bool] = lambda cell: True) -> Results:
+    """Run the cells for which ``only`` holds."""
+    some = part(study(name), only)
+    run_study(some, "smoke", folder, 1, None, quiet=True)
+    return read_results(some, "smoke", folder)

@@ -1,0 +1,82 @@
+"""A study's figures: means, spreads, orders, and seeds under which a target is never reached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from espalier.study.base import Measure, Results, Study
+from espalier.study.tables import markdown
+
+NEVER = float("nan")
+
+
+def results(ours: dict[str, list[float]], published: dict[str, float], **options: Any) -> Results:
+    options = {"lower": True, "digits": 1, **options}
+    study = Study(
+        name="made/up",
+        title="a table",
+        cells=lambda scale: [],
+        measures={"time": Measure("time (s)", lambda run: float(run), **options)},  # type: ignore[arg-type]
+        published={row: {"here": {"time": value}} for row, value in published.items()},
+    )
+    runs: dict[tuple[str, str], Any] = {(row, "here"): values for row, values in ours.items()}
+    return Results(study, "smoke", runs)
+
+
+def test_a_seed_without_a_figure_is_told_and_ranks_behind() -> None:
+    """B reached the target sooner, but under one seed of three."""
+    found = results({"A": [30.0, 34.0, 38.0], "B": [NEVER, 10.0, NEVER], "C": [NEVER] * 3}, {"A": 1, "B": 2, "C": 3})
+    text = markdown(found, "a command")
+    assert "| A | **34.0 ± 4.0** (1.0) |" in text
+    assert "| B | 10.0 [1 of 3 seeds] (2.0) |" in text
+    assert "| C | – (3.0) |" in text
+    assert "nan" not in text
+    assert found.best("here", "time") == "A"
+
+
+@pytest.mark.parametrize(("lower", "best", "tau"), [(True, "A", 1.0), (False, "C", 1.0)])
+def test_orders(lower: bool, best: str, tau: float) -> None:
+    found = results({"A": [1.0], "B": [2.0], "C": [3.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
+    assert found.best("here", "time") == best == found.best("here", "time", published=True)
+    assert found.agreement("here", "time") == pytest.approx(tau)
+    swapped = results({"A": [1.0], "B": [3.0], "C": [2.0]}, {"A": 10, "B": 20, "C": 30}, lower=lower)
+    assert swapped.agreement("here", "time") == pytest.approx(1 / 3)
+    assert results({"A": [1.0], "B": [2.0]}, {}).agreement("here", "time") != 0  # not a number: nothing to compare with
+
+
+def test_a_number_that_is_neither_good_nor_bad_has_no_best() -> None:
+    found = results({"A": [4.0], "B": [8.0], "C": [6.0]}, {"A": 4, "B": 8, "C": 3}, ranked=False)
+    assert found.best("here", "time") is None and found.words() == []
+    assert "**" not in markdown(found, "a command")
+
+
+def test_a_paper_that_prints_one_figure_says_nothing_about_the_best() -> None:
+    assert results({"A": [1.0], "B": [2.0]}, {"B": 20}).words() == []
+    assert len(results({"A": [1.0], "B": [2.0]}, {"A": 10, "B": 20}).words()) == 1
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9])
+def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(columns: int) -> None:
+    study = Study(
+        name="made/up",
+        title="a table",
+        cells=lambda scale: [],
+        measures={
+            "one": Measure("first", lambda run: float(run), digits=0),  # type: ignore[arg-type]
+            "two": Measure("second", lambda run: 2 * float(run), digits=0),  # type: ignore[arg-type]
+        },
+    )
+    runs: dict[tuple[str, str], Any] = {(r, f"c{c}"): [c + 1 + 10 * (r == "B")] for r in "AB" for c in range(columns)}
+    lines = markdown(Results(study, "smoke", runs), "a command").splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    if columns == 1:
+        assert rows == ["|  | c0: first | c0: second |", "| A | 1 | 2 |", "| B | **11** | **22** |"]
+    elif columns == 2:
+        assert ["first:" in lines, "second:" in lines] == [True, True]
+        assert rows[:3] == ["|  | c0 | c1 |", "| A | 1 | 2 |", "| B | **11** | **12** |"]
+        assert rows[5] == "| B | **22** | **24** |"
+    else:
+        assert rows[:2] == ["|  | A | B |", "| c0 | 1 | **11** |"]
+        assert len(rows) == 2 * (1 + columns)
