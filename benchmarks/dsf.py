@@ -62,7 +62,7 @@ def grow(devices: int) -> Tree:
     experiment = Experiment.build(table).only(Entry.build("easf"), 0)
     sim = Runner(experiment, None, dataset=registry.load("digits")).simulation
     accuracies = stream(0, "accuracies").uniform(0.1, 0.6, devices)
-    sim.fleet.pretrained = lambda device, epochs: float(accuracies[device])
+    sim.fleet.trials.pretraining_accuracy = lambda device, epochs: float(accuracies[device])
     sim.start()
     begin, busy = time.perf_counter(), time.process_time()
     until = 0.0

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from espalier.core.address import Address
+from espalier.core.environment import Environment
 from espalier.core.messages import (
     Action,
     Arrange,
@@ -40,7 +41,7 @@ from espalier.core.messages import (
 from espalier.core.policies import Progress, Rules, Survey
 from espalier.core.rounds import SURVEY, AggregatorState, Cohort, Ticket
 from espalier.core.store import Ref
-from espalier.core.view import Arrival, Environment, View
+from espalier.core.view import Arrival, View
 
 
 class Aggregator:

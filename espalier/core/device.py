@@ -11,6 +11,7 @@ from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.environment import Environment
 from espalier.core.messages import (
     Action,
     Arrived,
@@ -24,7 +25,6 @@ from espalier.core.messages import (
 )
 from espalier.core.policies import Local, LocalView, Pace, Progress
 from espalier.core.store import Ref
-from espalier.core.view import Environment
 
 
 @register

@@ -18,7 +18,8 @@ from espalier.core.messages import Report
 from espalier.core.spec import Spec
 
 if TYPE_CHECKING:
-    from espalier.core.view import Arrival, Environment, View
+    from espalier.core.environment import Environment
+from espalier.core.view import Arrival, View
 
 
 @dataclass(frozen=True)

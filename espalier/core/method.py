@@ -23,12 +23,12 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
 from espalier.core.device import Device
+from espalier.core.environment import Environment
 from espalier.core.errors import ConfigError
 from espalier.core.guard import Guard
 from espalier.core.messages import Action, Event
 from espalier.core.policies import HandDown, Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.spec import Spec
-from espalier.core.view import Environment
 
 
 class Node(Protocol):

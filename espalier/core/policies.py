@@ -24,12 +24,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.environment import Environment
 from espalier.core.guard import Guard
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.params import ParamSpec
 from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
-from espalier.core.view import Arrival, Environment, View
+from espalier.core.view import Arrival, View
 
 
 @dataclass(frozen=True, slots=True)

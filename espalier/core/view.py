@@ -1,74 +1,16 @@
-"""What policies may look at: the environment of a node, the reports that reached it, and its own state."""
+"""What policies may look at: the reports that reached a node, its environment, and its own state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.environment import Environment
 from espalier.core.messages import Order, Record, Report
 from espalier.core.store import ModelStore, Ref
-
-
-class Environment(Protocol):
-    """What a node can find out without sending a message of its own."""
-
-    @property
-    def store(self) -> ModelStore:
-        """The model algebra."""
-        ...
-
-    def parent(self, node: Address) -> Address | None:
-        """Return the node's parent now."""
-        ...
-
-    def children(self, node: Address) -> Sequence[Address]:
-        """Return the node's children now, ascending."""
-        ...
-
-    def devices(self) -> Sequence[Address]:
-        """Return the devices that are registered now, ascending (the root's directory)."""
-        ...
-
-    def samples(self, node: Address) -> int:
-        """Return the training samples registered below a node."""
-        ...
-
-    def group(self, device: Address) -> str:
-        """Return the group whose model a device shares."""
-        ...
-
-    def may_aggregate(self, device: Address) -> bool:
-        """Tell whether a device may run an aggregator."""
-        ...
-
-    def is_device(self, node: Address) -> bool:
-        """Tell whether a node is a leaf device."""
-        ...
-
-    def busy(self, node: Address) -> bool:
-        """Tell whether a device is at work (for whomever)."""
-        ...
-
-    def rng(self, *path: str | int) -> np.random.Generator:
-        """Return the algorithm's generator at an address of the seed tree."""
-        ...
-
-    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Evaluate models on a node's own set: ``"personal"``, ``"validation"`` or ``"proxy"``."""
-        ...
-
-    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return mean losses of models on a node's own set, as :meth:`accuracy`."""
-        ...
-
-    def facts(self, what: str, **args: Any) -> Any:
-        """Return a fact of the deployment by name (link times, server locations …)."""
-        ...
 
 
 @register

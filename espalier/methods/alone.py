@@ -14,11 +14,12 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.environment import Environment
 from espalier.core.messages import ALL, Action, Closed, Event, Order, Serve, Started, Train, Trained
 from espalier.core.method import Method, Node, Plan, Setting
 from espalier.core.policies import HandDown, Pace, Progress, Rules, Selection
 from espalier.core.store import Ref
-from espalier.core.view import Environment, View
+from espalier.core.view import View
 
 #: an order that is never done: whoever has it goes on until the run ends
 FOREVER = 2**31 - 1

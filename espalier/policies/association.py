@@ -65,18 +65,18 @@ class Association(Structure, ABC):
         env, memory = view.env, view.memory
         known: dict[Address, Any] = memory.setdefault("histograms", {})
         known.update({d: a.report.stats["histogram"] for d, a in answers.items()})
-        hosts = {e: i for i, e in enumerate(env.facts("edges")) if env.parent(e) is not None}
+        hosts = {e: i for i, e in enumerate(env.places.edges()) if env.parent(e) is not None}
         devices = [d for d in env.devices() if d in known and env.parent(d) in hosts]
         if len(devices) < 2 or len(hosts) < 2:
             return None
         numbers = list(hosts.values())
         place = np.array([hosts[_host(env.parent(d))] for d in devices])
         reach = np.zeros((len(devices), max(numbers) + 1), dtype=np.bool_)
-        total = len(env.facts("edges"))
+        total = len(env.places.edges())
         for row, device in enumerate(devices):
             if not env.busy(device):
-                here = env.facts("edge_of", device=device)
-                at = env.facts("edges").index(here)
+                here = env.places.edge_of(device)
+                at = env.places.edges().index(here)
                 near = numbers if self.reach == "all" else [(at + k) % total for k in (-1, 0, 1)]
                 reach[row, [e for e in near if e in numbers]] = True
             if not reach[row].any():
@@ -134,7 +134,7 @@ class TimeSharing(Association, kind="time_sharing"):
         if not view.memory.get("arrangements"):
             place = random_start(reach, rng)
         ready, upload = np.array([e.ready for e in latency]), np.array([e.up for e in latency])
-        sharing = view.env.facts("uplink")
+        sharing = view.env.links.uplink
 
         def span(members: Ints) -> float:
             return makespan(ready[members], upload[members], sharing)

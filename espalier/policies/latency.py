@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from espalier.core.address import Address
-from espalier.core.view import Environment
+from espalier.core.environment import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,6 @@ class Latency:
 
 def estimate(env: Environment, server: Address, device: Address, updates: int, now: float) -> Latency:
     """Return the latency to expect of a device that ``server`` orders to do ``updates`` updates at ``now``."""
-    down = float(env.facts("model_time", src=server, dst=device, now=now))
-    up = float(env.facts("model_time", src=device, dst=server, now=now))
-    return Latency(down, float(env.facts("update_time", device=device, now=now)), updates, up)
+    down = env.links.model_time(server, device, now)
+    up = env.links.model_time(device, server, now)
+    return Latency(down, env.speeds.update_time(device, now), updates, up)

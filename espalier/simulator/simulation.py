@@ -46,19 +46,17 @@ from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
 from espalier.simulator.attacks import Tampering
 from espalier.simulator.dataviews import Views
-from espalier.simulator.distil import Distiller
-from espalier.simulator.fleet import Fleet
-from espalier.simulator.gradients import gradients
+from espalier.simulator.environment import Fleet
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.meter import Meter
-from espalier.simulator.pretraining import Pretraining
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
 from espalier.simulator.rounds import Rounds
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
+from espalier.simulator.trials import SimulatedTrials
 from espalier.simulator.world_process import Weather
 from espalier.world.protocols import Shape
 from espalier.world.world import World
@@ -94,9 +92,6 @@ class Simulation:
         )  # fmt: skip
         self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)
-        self.fleet.tellers["gradients"] = lambda model, devices: gradients(self, model, devices)
-        self.fleet.tellers["distilled"] = Distiller(self)
-        self.fleet.batches = lambda device: task.training.batches(self.fleet.samples(device), 1)
         self.views = Views(task.dataset, partition, seed)
         self.tampering = Tampering(self)
         self.ledger = Ledger(
@@ -106,7 +101,6 @@ class Simulation:
             self._roots,
             self._rejected,
         )
-        self.fleet.store = self.ledger
         self.queue = Queue()
         self.now = 0.0
         self.finished = False
@@ -127,9 +121,13 @@ class Simulation:
         self.transport = Transport(self)
         self.weather = Weather(self)
         self.meter = Meter(self)
-        self.fleet.judge = self.meter.judge
-        self.fleet.links, self.fleet.answers = self.weather.links, self.weather.alive
-        self.fleet.pretrained = Pretraining(self).accuracy
+        trials = SimulatedTrials(
+            task, partition, self.views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.weather.look
+        )
+        self.fleet.connect(
+            self.ledger, self.meter.judge, self.weather,
+            lambda device: task.training.batches(self.fleet.samples(device), 1), trials,
+        )  # fmt: skip
 
     @property
     def round(self) -> int:

@@ -216,8 +216,8 @@ def register(study: Study) -> Study:
 
 @cache
 def _load() -> None:
-    for paper in ("cflhkd", "csahfl", "d2d", "easf", "phefl"):
-        importlib.import_module(f"espalier.methods.{paper}.study")
+    for module in ("cflhkd.study", "csahfl.study", "d2d.study", "d2d.figures", "easf.study", "phefl.study"):
+        importlib.import_module(f"espalier.methods.{module}")
 
 
 def studies() -> dict[str, Study]:

@@ -85,8 +85,17 @@ class SmallFleet:
     def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
         return [0.5 for _ in refs]
 
-    def facts(self, what: str, **args: Any) -> Any:
-        raise KeyError(what)
+    @property
+    def places(self) -> Any:
+        return self
+
+    @property
+    def speeds(self) -> Any:
+        return self
+
+    @property
+    def links(self) -> Any:
+        return self
 
 
 def orders(actions: list[Action]) -> dict[Address, Order]:

@@ -16,11 +16,12 @@ from espalier.fleet.node.environment import Directory
 N, E, CLOUD = 4, 2, 6
 
 
-def directory(me: int, flat: bool = False) -> Directory:
+def directory(me: int, flat: bool = False, batches: int = 1) -> Directory:
     store: Any = None
     return Directory(
-        me, N, E, 0, cloud=CLOUD, flat=flat, plants=True, store=store, judge=lambda refs, where, node, what: []
-    )
+        me, N, E, 0, cloud=CLOUD, flat=flat, plants=True, store=store, judge=lambda refs, where, node, what: [],
+        update_batches=lambda samples: batches,
+    )  # fmt: skip
 
 
 def device(number: int, via: int, stamp: int = 1, life: int = 1, **more: Any) -> Member:
@@ -103,24 +104,25 @@ def test_who_is_busy() -> None:
     assert not one.busy(0)
 
 
-def test_facts_are_measured() -> None:
-    one = directory(CLOUD)
-    one.batches = lambda samples: 3
+def test_places_speeds_and_links_are_measured() -> None:
+    one = directory(CLOUD, batches=3)
     for member in (edge(4), device(0, 4, seconds_per_batch=0.5, model_seconds=0.2), device(1, 4, model_seconds=0.3)):
         one.joined(member)
-    assert one.facts("cloud") == CLOUD
-    assert one.facts("edges") == [4]
-    assert one.facts("edge_of", device=0) == 4
-    assert one.facts("nominal", device=0, batches=4, now=0.0) == 2.0
-    assert one.facts("update_time", device=0, now=0.0) == 1.5
-    assert one.facts("model_time", src=0, dst=4, now=0.0) == 0.2
-    assert one.facts("model_time", src=4, dst=1, now=0.0) == 0.3
+    assert one.places.cloud == CLOUD
+    assert one.places.edges() == [4]
+    assert one.places.edge_of(0) == 4
+    assert one.places.neighbours(0) == [1]
+    assert one.places.answers(1) and not one.places.answers(3)
+    assert one.speeds.batch_time(0, 0.0) == 0.5
+    assert one.speeds.update_time(0, 0.0) == 1.5
+    assert one.links.model_time(0, 4, 0.0) == 0.2
+    assert one.links.model_time(4, 1, 0.0) == 0.3
     # between two devices: up and down, unless somebody measured the way itself
-    assert one.facts("model_time", src=0, dst=1, now=0.0) == 0.5
+    assert one.links.model_time(0, 1, 0.0) == 0.5
     one.measured[0, 1] = 0.05
-    np.testing.assert_allclose(one.facts("link_times", devices=[0, 1]), [[0, 0.05], [0.5, 0]])
-    with pytest.raises(ConfigError, match="'weather'"):
-        one.facts("weather")
+    np.testing.assert_allclose(one.links.delays([0, 1]), [[0, 0.05], [0.5, 0]])
+    with pytest.raises(ConfigError, match="node 1"):
+        one.trials.pretraining_accuracy(1, 1)
 
 
 def test_it_is_saved_and_restored(tmp_path: Path) -> None:

@@ -17,8 +17,11 @@ CLOUD = 20
 class Paced(SmallFleet):
     """Device d takes 10 (d + 1) s for an update; links take none."""
 
-    def facts(self, what: str, **args: object) -> float:
-        return 10.0 * (int(args["device"]) + 1) if what == "update_time" else 0.0  # type: ignore[call-overload]
+    def update_time(self, device: int, now: float, epoch: int = 0) -> float:
+        return 10.0 * (device + 1)
+
+    def model_time(self, src: int, dst: int, now: float) -> float:
+        return 0.0
 
 
 def root(devices: int, tiers: int, first: int = 1) -> tuple[Aggregator, Paced]:

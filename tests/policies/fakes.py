@@ -71,9 +71,12 @@ class FakeEnv:
     def rng(self, *path: str | int) -> np.random.Generator:
         return stream(0, *path)
 
-    def facts(self, what: str, **args: Any) -> Any:
-        assert what == "edges"
-        return [n for n in range(100, 110)]
+    @property
+    def places(self) -> FakeEnv:
+        return self
+
+    def edges(self) -> list[int]:
+        return list(range(100, 110))
 
 
 def view(env: Any, models: dict[str, Ref], *, clock: int = 0, memory: Any = None, order: Order | None = None) -> View:

@@ -147,7 +147,7 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
     """Return a node's share of the experiment's dataset: what the simulator would give it."""
     from espalier.core.seeds import stream
     from espalier.simulator.dataviews import Look, Views
-    from espalier.simulator.pretraining import JUDGED
+    from espalier.simulator.trials import JUDGED_SAMPLES
     from espalier.world.drift.concept import ORDINARY
 
     metric, names = dataset.meta.get("metric"), tuple(dataset.meta.get("metric_names", ()))
@@ -157,7 +157,7 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
         look = views.number(Look(ORDINARY, int(parted.concept[address])))
         rows = views.rows(address, look)
         test = Test(dataset.pool("test"), everything, dataset.cell_test, parted.test_mix[address])
-        judged = np.sort(stream(experiment.seeds[0], "pretraining").permutation(len(everything))[:JUDGED])
+        judged = np.sort(stream(experiment.seeds[0], "pretraining").permutation(len(everything))[:JUDGED_SAMPLES])
         trial = Test(dataset.pool("test"), judged, dataset.cell_test[judged])
         return Holdings(
             views.pool(look), rows, dataset.cell_train[rows], parted.validation_rows(address), test, trial=trial,

@@ -94,10 +94,10 @@ class Engine:
             me.address, fleet.devices, fleet.edges, charter.seed, cloud=charter.cloud,
             flat=structure.flat, plants=structure.plants(), store=self.store,
             judge=lambda refs, where, node, what: self.works.judge(refs, where, node, what),
+            update_batches=lambda samples: charter.experiment.training.batches(samples, 1),
+            pretrained=lambda device, epochs: self.works.pretrained(device, epochs),
         )  # fmt: skip
         self.works = Works(self)
-        self.directory.tellers["pretraining_accuracy"] = self.works.pretrained
-        self.directory.batches = lambda samples: charter.experiment.training.batches(samples, 1)
         self.desk = Desk(self)
         self.sums, self.hiding = Sums(self), Hiding(self)
         self.store.sums = self.sums.total

@@ -7,10 +7,12 @@ to whom; a flat structure makes every device report to the cloud, an arrangement
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ConfigError, ProtocolError
@@ -44,6 +46,8 @@ class Directory:
         plants: bool,
         store: ModelStore,
         judge: Judge,
+        update_batches: Callable[[int], int] = lambda samples: 1,
+        pretrained: Callable[[Address, int], float] | None = None,
     ) -> None:
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
         self.cloud, self.flat, self.plants = cloud, flat, plants
@@ -56,12 +60,12 @@ class Directory:
         #: other devices of the fleet, as the cloud told: who they are and how they are reached
         self.others: dict[int, Member] = {}
         self.at_work: set[int] = set()
-        #: who can tell further facts, by name
-        self.tellers: dict[str, Callable[..., Any]] = {}
-        #: mini-batches of one update on so many samples; set by the engine
-        self.batches: Callable[[int], int] = lambda samples: 1
         #: what somebody told about links between devices: (from, to) -> seconds for a model
         self.measured: dict[tuple[int, int], float] = {}
+        self.places = MeasuredPlaces(self)
+        self.speeds = MeasuredSpeeds(self, update_batches)
+        self.links = MeasuredLinks(self)
+        self.trials = OwnTrials(me, pretrained)
 
     # -- changes -------------------------------------------------------------------------------------------
 
@@ -208,85 +212,9 @@ class Directory:
         """Return mean losses of models on a node's own set."""
         return self._judge(refs, where, node, "loss")
 
-    def facts(self, what: str, **args: Any) -> Any:
-        """Return a fact of the deployment by name, as measured."""
-        match what:
-            case "cloud":
-                return self.cloud
-            case "edges":
-                return sorted(m.address for m in self.members.values() if m.role == "edge") or [self.me]
-            case "edge_of":
-                member = self.members.get(args["device"])
-                return self.cloud if member is None else member.via
-            case "nominal":
-                return args["batches"] * self._speed(args["device"])
-            case "update_time":
-                return self.facts("update_batches", device=args["device"]) * self._speed(args["device"])
-            case "update_batches":
-                return self.batches(self.samples(args["device"]))
-            case "uplink":
-                return "private"
-            case "broadcast":
-                return "free"
-            case "model_time":
-                return self._model_time(host_of(args["src"]), host_of(args["dst"]))
-            case "link_times":
-                devices = [int(d) for d in args["devices"]]
-                return np.array([[self._between(a, b) for b in devices] for a in devices])
-            case "link_report":
-                return np.array([self._between(args["device"], d) for d in range(self.n_devices)])
-            case "neighbours":
-                return [d for d in self._everybody() if d != args["device"]]
-            case "delay":
-                return self._between(args["src"], args["dst"])
-            case "hop_count":
-                return self._hops(args["src"], args["dst"])
-            case "delays":
-                devices = [int(d) for d in args["devices"]]
-                share = min(1.0, args["nbytes"] / self._store.spec.model_bytes) if "nbytes" in args else 1.0
-                return share * np.array([[self._between(a, b) for b in devices] for a in devices])
-            case "answers":
-                return args["host"] in self.members or args["host"] in self.others or args["host"] == self.cloud
-        if what in self.tellers:
-            return self.tellers[what](**args)
-        raise ConfigError(f"Nobody in this fleet can tell {what!r}.")
-
-    def _speed(self, device: Address) -> float:
-        member = self.members.get(host_of(device))
-        return member.seconds_per_batch if member is not None else 0.0
-
-    def _known(self, host: int) -> Member | None:
+    def known(self, host: int) -> Member | None:
+        """Return a host that is below, or that the cloud told of (None: nobody has heard of it)."""
         return self.members.get(host) or self.others.get(host)
-
-    def _everybody(self) -> list[int]:
-        return sorted(h for h in {*self.members, *self.others} if self.is_device(h))
-
-    def _between(self, src: int, dst: int) -> float:
-        """Return the seconds of a model between two devices (infinite if one is not there)."""
-        if src == dst:
-            return 0.0
-        if self._known(src) is None or self._known(dst) is None:
-            return float("inf")
-        return self._model_time(src, dst)
-
-    def _hops(self, src: int, dst: int) -> float:
-        one, other = self._known(src), self._known(dst)
-        if one is None or other is None:
-            return float("inf")
-        if other.endpoint or one.endpoint:
-            return 1.0
-        return 2.0 if one.via == other.via else 4.0
-
-    def _model_time(self, src: int, dst: int) -> float:
-        """Return the seconds of a model between two hosts: as measured, or by way of their common parent."""
-        if (src, dst) in self.measured:
-            return self.measured[src, dst]
-        one, other = self._known(src), self._known(dst)
-        if one is not None and one.via == dst:
-            return one.model_seconds
-        if other is not None and other.via == src:
-            return other.model_seconds
-        return sum(m.model_seconds for m in (one, other) if m is not None and m.address != self.cloud)
 
     # -- saving ----------------------------------------------------------------------------------------------
 
@@ -322,3 +250,128 @@ class Directory:
             self.attach(device, parent)
         self.at_work = set(plain["at_work"])
         self.set_groups(plain["groups"])
+
+
+class MeasuredPlaces:
+    """Where servers and devices are, by their greetings: implements :class:`espalier.core.environment.Places`."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self.cloud = directory.cloud
+
+    def edges(self) -> list[Address]:
+        """Return the edge servers that are known, ascending; an edge knows itself."""
+        members = self._directory.members.values()
+        return sorted(m.address for m in members if m.role == "edge") or [self._directory.me]
+
+    def edge_of(self, device: Address) -> Address:
+        """Return the edge that a device is linked to."""
+        member = self._directory.members.get(device)
+        return self.cloud if member is None else member.via
+
+    def neighbours(self, device: Address) -> list[Address]:
+        """Return all other devices: on a network everybody reaches everybody."""
+        known = self._directory
+        return sorted(h for h in {*known.members, *known.others} if known.is_device(h) and h != device)
+
+    def answers(self, host: int) -> bool:
+        """Tell whether a host is known to be there."""
+        return self._directory.known(host) is not None or host == self.cloud
+
+
+class MeasuredSpeeds:
+    """How long devices train, as they have measured: implements :class:`espalier.core.environment.Speeds`."""
+
+    def __init__(self, directory: Directory, update_batches: Callable[[int], int]) -> None:
+        self._directory, self._batches = directory, update_batches
+
+    def batch_time(self, device: Address, now: float) -> float:
+        """Return the seconds that a mini-batch took."""
+        member = self._directory.members.get(host_of(device))
+        return member.seconds_per_batch if member is not None else 0.0
+
+    def update_time(self, device: Address, now: float, epoch: int = 0) -> float:
+        """Return the seconds that an update took."""
+        return self.update_batches(device) * self.batch_time(device, now)
+
+    def update_batches(self, device: Address) -> int:
+        """Return the mini-batches of one update."""
+        return self._batches(self._directory.samples(device))
+
+
+class MeasuredLinks:
+    """How long a model is on its way, as measured: implements :class:`espalier.core.environment.LinkTimes`."""
+
+    uplink: Literal["private"] = "private"
+    broadcast: Literal["free"] = "free"
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+
+    def model_time(self, src: Address, dst: Address, now: float) -> float:
+        """Return the seconds of a model between two hosts: as measured, or by way of their common parent."""
+        directory, a, b = self._directory, host_of(src), host_of(dst)
+        if (a, b) in directory.measured:
+            return directory.measured[a, b]
+        one, other = directory.known(a), directory.known(b)
+        if one is not None and one.via == b:
+            return one.model_seconds
+        if other is not None and other.via == a:
+            return other.model_seconds
+        return sum(m.model_seconds for m in (one, other) if m is not None and m.address != directory.cloud)
+
+    def delay(self, src: Address, dst: Address, now: float) -> float:
+        """Return the seconds of a model between two devices (infinite if one is not there)."""
+        if src == dst:
+            return 0.0
+        if self._directory.known(src) is None or self._directory.known(dst) is None:
+            return math.inf
+        return self.model_time(src, dst, now)
+
+    def delays(self, devices: Sequence[Address], nbytes: int | None = None) -> NDArray[np.float64]:
+        """Return the seconds of a message (by default a model) between all pairs of devices, [n, n]."""
+        share = 1.0 if nbytes is None else min(1.0, nbytes / self._directory.store.spec.model_bytes)
+        return share * np.array([[self.delay(int(a), int(b), 0.0) for b in devices] for a in devices])
+
+    def hop_count(self, src: Address, dst: Address) -> float:
+        """Return the hops between two devices: direct, over a common parent, or over the cloud."""
+        one, other = self._directory.known(src), self._directory.known(dst)
+        if one is None or other is None:
+            return math.inf
+        if other.endpoint or one.endpoint:
+            return 1.0
+        return 2.0 if one.via == other.via else 4.0
+
+    def link_report(self, device: Address, epoch: int) -> NDArray[np.float64]:
+        """Return the seconds of a model from a device to every device, [N]."""
+        return np.array([self.delay(device, d, 0.0) for d in range(self._directory.n_devices)])
+
+
+class OwnTrials:
+    """What a host can try out on its own data: implements :class:`espalier.core.environment.Trials`."""
+
+    def __init__(self, me: int, pretrained: Callable[[Address, int], float] | None) -> None:
+        self._me, self._pretrained = me, pretrained
+
+    def pretraining_accuracy(self, device: Address, epochs: int) -> float:
+        """Return how well this device's data alone teach the initial model."""
+        if self._pretrained is None or host_of(device) != self._me:
+            raise ConfigError(f"Host {self._me} cannot tell how well node {device} trains.")
+        return self._pretrained(device, epochs)
+
+    def gradients(self, model: Ref, devices: Sequence[Address]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Refuse: no host of a real fleet has the gradients of all devices."""
+        raise ConfigError("Gradients of all devices at one model can be had in a simulation only; switch theory off.")
+
+    def distilled(
+        self,
+        student: Ref,
+        teachers: Sequence[tuple[float, Ref]],
+        *,
+        temperature: float,
+        updates: int,
+        clock: int,
+        number: int,
+    ) -> Ref:
+        """Refuse: a real cloud holds no proxy set."""
+        raise ConfigError("Distillation needs a proxy set at the cloud, which a real fleet has not; set distil = 0.")

@@ -265,11 +265,9 @@ class CloudMerge(Merge, kind="cluster_cloud"):
         blended = store.combine(terms, fallback=view.models.get(ALL))
         if self.distil == 0:
             return blended
-        taught: Ref = view.env.facts(
-            "distilled", student=blended, teachers=terms, temperature=self.temperature, updates=self.distil,
-            clock=view.clock, number=view.round,
-        )  # fmt: skip
-        return taught
+        return view.env.trials.distilled(
+            blended, terms, temperature=self.temperature, updates=self.distil, clock=view.clock, number=view.round
+        )
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
     def _edges(self, view: View) -> list[Address]:
         """Return the edges that are there now."""
         children = list(view.env.children(view.me))
-        if not set(children) <= set(view.env.facts("edges")):
+        if not set(children) <= set(view.env.places.edges()):
             raise ConfigError(
                 "Clusters at edges need the edges directly below the cloud, but there are servers between them: "
                 "set fleet.tiers to []."

@@ -91,7 +91,7 @@ class SemiAsync(Pace, kind="semi_async"):
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Return the interval, and what the slowest probe takes."""
         budget = max(share.budget or 0.0 for share in work.values())
-        probe = max(view.env.facts("nominal", device=c, batches=1, now=view.now) for c in work) if self.probe else 0.0
+        probe = max(view.env.speeds.batch_time(c, view.now) for c in work) if self.probe else 0.0
         return (budget + float(probe)) * (1.0 + _SLACK)
 
 

@@ -17,12 +17,13 @@ from torch import Tensor
 
 from espalier.core.address import Address, level_of
 from espalier.core.aggregator import Aggregator
+from espalier.core.environment import Environment
 from espalier.core.messages import ALL, Action, ChildLeft, Event, Order, Part, Serve, Train
 from espalier.core.method import Node
 from espalier.core.policies import Assignment, HandDown, Local, LocalView, Pace, Progress, Rules
 from espalier.core.statistics import LocalData, register_statistic
 from espalier.core.store import Ref
-from espalier.core.view import Arrival, Environment, View
+from espalier.core.view import Arrival, View
 from espalier.methods.d2d.defence import throttling
 from espalier.methods.d2d.features import FORWARD_SHARE, crop_slices, mean_prediction
 
@@ -94,10 +95,9 @@ class Member(Local, kind="d2d"):
         return {**values, **self._circumstances(view, order)}
 
     def _circumstances(self, view: LocalView, order: Order) -> dict[str, Any]:
-        facts = view.env.facts
         return {
-            "links": facts("link_report", device=view.me, epoch=order.clock),
-            "seconds": self.updates * facts("update_time", device=view.me, now=view.now, epoch=order.clock),
+            "links": view.env.links.link_report(view.me, order.clock),
+            "seconds": self.updates * view.env.speeds.update_time(view.me, view.now, order.clock),
         }
 
 

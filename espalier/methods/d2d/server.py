@@ -47,7 +47,7 @@ class ServerPace(Pace, kind="d2d_server"):
         """Return the length of the global round."""
         extra = self.t_cg
         if extra is None:
-            ways = [view.env.facts("model_time", src=head, dst=view.me, now=view.now) for head in work]
+            ways = [view.env.links.model_time(head, view.me, view.now) for head in work]
             extra = 2 * max(ways, default=0.0)
         length: float = view.memory.get("t_g", EMPTY_ROUND) * (1 + SLACK) + extra
         return length

@@ -167,7 +167,7 @@ class CoOptimisation(Structure, kind="d2d"):
         links = _links(answers, devices)
         if self.defence:
             links = np.maximum(links, links.T)  # where two ends disagree, the slower claim is believed
-        if view.env.facts("broadcast") == "paid":
+        if view.env.links.broadcast == "paid":
             links = links + links.T
         compute = np.array([answers[d].report.stats["seconds"] for d in devices])
         seconds = arrival_times(compute, links)
@@ -217,9 +217,9 @@ class CoOptimisation(Structure, kind="d2d"):
 
         ``progress`` is w^p for a learning rate of 1.
         """
-        losses, gradients = view.env.facts("gradients", model=view.models[ALL], devices=list(devices))
+        losses, gradients = view.env.trials.gradients(view.models[ALL], list(devices))
         found = gradient_mismatch(gradients, weights, configuration.clusters)
-        steps = np.array([self.updates * view.env.facts("update_batches", device=d) for d in devices])
+        steps = np.array([self.updates * view.env.speeds.update_batches(d) for d in devices])
         share = weights / weights.sum()
         view.note(
             "mismatch",

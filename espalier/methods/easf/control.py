@@ -16,6 +16,7 @@ import numpy as np
 from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
+from espalier.core.environment import Environment
 from espalier.core.messages import (
     ALL,
     Action,
@@ -35,7 +36,6 @@ from espalier.core.messages import (
 from espalier.core.policies import Local, Pace
 from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
-from espalier.core.view import Environment
 from espalier.methods.easf.dsf.central import Level
 from espalier.methods.easf.dsf.head import Head
 
@@ -106,7 +106,7 @@ class Control:
         return []
 
     def _answers(self, host: int) -> bool:
-        return bool(self.env.facts("answers", host=host))
+        return self.env.places.answers(host)
 
     def _above(self, device: Address) -> list[Address]:
         """Return a device and the aggregators above it, the root last."""
@@ -124,7 +124,7 @@ class Control:
 
     def _exchange(self) -> float:
         """Return the seconds in which every device is told and has answered."""
-        delays = self.env.facts("delays", devices=sorted(self.state.devices), nbytes=NOTE)
+        delays = self.env.links.delays(sorted(self.state.devices), NOTE)
         # Who has died unnoticed cannot be reached, and nobody waits for its answer for ever.
         return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))
 
@@ -211,8 +211,8 @@ class Client(Device):
 
     def _register(self, now: float, number: int) -> list[Action]:
         """Register; until there is a place in the tree, say so again now and then."""
-        accuracy = self.env.facts("pretraining_accuracy", device=self.me, epochs=self.epochs)
-        word = Word("register", self.me, self.env.facts("cloud"), now, {"accuracy": accuracy})
+        accuracy = self.env.trials.pretraining_accuracy(self.me, self.epochs)
+        word = Word("register", self.me, self.env.places.cloud, now, {"accuracy": accuracy})
         return [Send(word), SetDeadline(AGAIN, "register", number)]
 
     def _seen(self, clock: int, model: Ref) -> None:
@@ -255,4 +255,4 @@ class Controlled(Head):
         return [self._consult(now)] if nobody else actions
 
     def _consult(self, now: float) -> Action:
-        return Send(Word("round", self.me, self.env.facts("cloud"), now))
+        return Send(Word("round", self.me, self.env.places.cloud, now))

@@ -42,9 +42,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.environment import Environment
 from espalier.core.method import Method, Node, Plan, Setting
 from espalier.core.policies import Pace, Rules, Structure
-from espalier.core.view import Environment
 from espalier.methods.easf.aaf import AAF
 from espalier.methods.easf.abandon import Abandon, Adaptive, Fixed
 from espalier.methods.easf.control import Client, Control, Controlled
@@ -176,11 +176,11 @@ class EASF(Method, kind="easf"):
         )  # fmt: skip
 
     def _control(self, me: Address, env: Environment) -> Node | None:
-        return Control(me, self._build, env, self.patience) if me == env.facts("cloud") else None
+        return Control(me, self._build, env, self.patience) if me == env.places.cloud else None
 
     def _build(self, env: Environment, accuracies: dict[int, float], number: int) -> list[Level]:
         devices = sorted(accuracies)
-        delays = np.minimum(env.facts("delays", devices=devices), 1e9)
+        delays = np.minimum(env.links.delays(devices), 1e9)
         able = {d: env.may_aggregate(d) for d in devices}
         return kma(
             devices, delays, accuracies, able, env.rng("kma", number), clusters=self.clusters, weight=self.kma_weight,

@@ -32,8 +32,14 @@ M = 4 * 1210
 class Clocked(SmallFleet):
     """Every device says that an epoch takes it 10 s; links take no time."""
 
-    def facts(self, what: str, **args: Any) -> Any:
-        return {"update_time": 10.0, "model_time": 0.0, "nominal": 0.5}[what]
+    def update_time(self, device: int, now: float, epoch: int = 0) -> float:
+        return 10.0
+
+    def batch_time(self, device: int, now: float) -> float:
+        return 0.5
+
+    def model_time(self, src: int, dst: int, now: float) -> float:
+        return 0.0
 
 
 def edge(fleet: Clocked, me: int = EDGE) -> Aggregator:

@@ -60,7 +60,7 @@ def test_a_global_round_lasts_the_features_time_and_the_clusters_time() -> None:
 def test_clusters_have_the_heads_times_and_rounds_of_equations_4_and_5(experiment: str) -> None:
     found = runner({"name": "d2d", **PAPER}, world={"preset": {"name": "d2d", "experiment": experiment}})
     sim = found.simulation
-    batches = np.array([sim.fleet.batches(d) for d in range(15)])
+    batches = np.array([sim.fleet.speeds.update_batches(d) for d in range(15)])
     events = run_of(found).events("arranged")
     assert [e["round"] for e in events] == [0, 1, 2]
     for event in events:

@@ -25,8 +25,11 @@ HEAD = role(1, 1)
 class Linked(SmallFleet):
     """A fleet whose devices know their links and speeds."""
 
-    def facts(self, what: str, **args: Any) -> Any:
-        return {"link_report": np.array([0.0, 5.0, 2.0]), "update_time": 3.0}[what]
+    def link_report(self, device: int, epoch: int) -> Any:
+        return np.array([0.0, 5.0, 2.0])
+
+    def update_time(self, device: int, now: float, epoch: int = 0) -> float:
+        return 3.0
 
 
 def view(memory: dict[str, Any] | None = None) -> LocalView:

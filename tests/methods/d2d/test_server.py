@@ -20,9 +20,9 @@ ONE, TWO, THREE = role(0, 1), role(2, 1), role(4, 1)
 class Near(SmallFleet):
     """A fleet whose head 0 is 2 s from the server, the others 1 s."""
 
-    def facts(self, what: str, **args: Any) -> Any:
-        assert what == "model_time" and args["dst"] == CLOUD
-        return 2.0 if args["src"] == ONE else 1.0
+    def model_time(self, src: int, dst: int, now: float) -> float:
+        assert dst == CLOUD
+        return 2.0 if src == ONE else 1.0
 
 
 def setting() -> tuple[Near, View]:

@@ -209,7 +209,7 @@ class TestPace:
 class TestPretraining:
     def test_it_is_measured_on_test_samples_and_leaves_no_trace(self) -> None:
         sim = runner("easf", devices=6, stop={"rounds": 1}).simulation
-        found = [sim.fleet.facts("pretraining_accuracy", device=d, epochs=1) for d in range(6)]
+        found = [sim.fleet.trials.pretraining_accuracy(d, 1) for d in range(6)]
         judged = min(500, len(sim.task.dataset.cell_test))
         assert all(0 <= a <= 1 and (a * judged) == pytest.approx(round(a * judged)) for a in found)
         assert len(set(found)) > 1

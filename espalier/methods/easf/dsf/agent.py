@@ -21,8 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 from espalier.core.address import role
+from espalier.core.environment import Environment
 from espalier.core.messages import Action, Arrange, Deadline, Lost, Record, Send, SetDeadline, Word
-from espalier.core.view import Environment
 from espalier.methods.easf.dsf.state import NONE, AgentState, Bounds
 
 Handler = Callable[["Agent", Word], None]
@@ -149,20 +149,20 @@ class Agent:
 
     def neighbours(self) -> list[int]:
         """Return the devices with a direct link to this one, ascending."""
-        found: list[int] = self.env.facts("neighbours", device=self.me)
+        found: list[int] = self.env.places.neighbours(self.me)
         return found
 
     def delay(self, other: int) -> float:
         """Return the seconds that a model takes between this device and another."""
-        return float(self.env.facts("delay", src=self.me, dst=other, now=self.now)) if other != self.me else 0.0
+        return self.env.links.delay(self.me, other, self.now) if other != self.me else 0.0
 
     def hops(self, other: int) -> float:
         """Return the hops between this device and another."""
-        return float(self.env.facts("hop_count", src=self.me, dst=other)) if other != self.me else 0.0
+        return self.env.links.hop_count(self.me, other) if other != self.me else 0.0
 
     def answers(self, other: int) -> bool:
         """Tell whether a host answers a probe."""
-        return other == self.me or bool(self.env.facts("answers", host=other))
+        return other == self.me or self.env.places.answers(other)
 
     def gone(self, host: int) -> bool:
         """Tell whether a host is known to be gone (nobody is, too). It may have come back unheard: a probe tells."""

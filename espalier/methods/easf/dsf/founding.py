@@ -33,7 +33,7 @@ def start(agent: Agent) -> None:
     for field in AgentState.__slots__:
         setattr(state, field, getattr(fresh, field))
     if agent.bounds.balance and math.isnan(state.accuracy):
-        state.accuracy = agent.env.facts("pretraining_accuracy", device=agent.me, epochs=agent.bounds.epochs)
+        state.accuracy = agent.env.trials.pretraining_accuracy(agent.me, agent.bounds.epochs)
     greet(agent, 0)
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
+from espalier.core.environment import Environment
 from espalier.core.messages import Action, Arrived, Deadline, Event, Lost, Order, Started, Word
 from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
-from espalier.core.view import Environment
 from espalier.methods.easf.dsf import (
     absence,
     ascent,

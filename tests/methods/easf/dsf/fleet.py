@@ -62,7 +62,7 @@ def start(
     """Start a fleet (with given pre-training accuracies) and run it for some seconds."""
     sim = runner(method, devices, seed, **changes).simulation
     if accuracies is not None:
-        sim.fleet.pretrained = lambda device, epochs: accuracies[device]
+        sim.fleet.trials.pretraining_accuracy = lambda device, epochs: accuracies[device]
     sim.start()
     run(sim, until)
     return sim

@@ -178,7 +178,7 @@ class TestLocalKnowledge:
     def test_messages_are_few_and_recorded(self) -> None:
         sim = start(devices=60)
         run(sim, 10.0)
-        degree = {d: len(sim.fleet.facts("neighbours", device=d)) for d in range(60)}
+        degree = {d: len(sim.fleet.places.neighbours(d)) for d in range(60)}
         for device in range(60):
             # hello, thp, badges twice, heralds of the few central nodes around, and what a central node says
             cluster = len(agent(sim, device).courts[0].members) if 0 in agent(sim, device).courts else 0

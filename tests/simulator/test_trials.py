@@ -1,4 +1,4 @@
-"""Distillation at a simulated server."""
+"""Distillation at a simulated server, and gradients of devices' losses at one model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import torch
 
 from espalier.core.errors import ConfigError
 from espalier.experiment import Entry, Experiment
-from espalier.simulator.distil import Distiller
+from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner
+from espalier.testing import BASE
 
 
 def simulation(**partition: object) -> Runner:
@@ -25,7 +26,7 @@ def simulation(**partition: object) -> Runner:
 
 def test_the_proxy_set_is_what_no_device_holds() -> None:
     sim = simulation(fraction=0.5, val_fraction=0.1).simulation
-    rows, part = Distiller(sim).rows, sim.fleet.partition
+    rows, part = sim.fleet.trials.proxy_rows, sim.fleet.partition
     assert part.validation is not None
     held = np.concatenate([part.indices, part.validation.indices])
     assert len(np.intersect1d(rows, held)) == 0
@@ -39,15 +40,14 @@ def test_a_student_learns_its_teacher_s_answers_without_any_label() -> None:
     teacher = sim.served[sim.fleet.tree.root][""]
     student = sim.ledger.initial(3)
     options = {"temperature": 2.0, "updates": 5, "clock": 0, "number": 0}
-    distiller = Distiller(sim)
-    taught = distiller(student, [(1.0, teacher)], **options)
+    taught = sim.fleet.trials.distilled(student, [(1.0, teacher)], **options)
     pool, rows = sim.task.dataset.pool("test"), np.arange(len(sim.task.dataset.cell_test))
     logits = sim.task.evaluator.logits(list(sim.ledger.vectors([teacher, student, taught])), pool, rows)
     answers = logits.argmax(2)
     agree = (answers[0] == answers).float().mean(1)
     assert agree[1] < 0.3 < 0.8 < agree[2]
     # The same again gives the same numbers: a resumed run ends alike.
-    again = Distiller(sim)(student, [(1.0, teacher)], **options)
+    again = sim.fleet.trials.distilled(student, [(1.0, teacher)], **options)
     assert torch.equal(*sim.ledger.vectors([taught, again]))
 
 
@@ -55,4 +55,23 @@ def test_no_samples_no_distillation() -> None:
     sim = simulation().simulation
     first = sim.ledger.initial()
     with pytest.raises(ConfigError, match=r"partition\.fraction"):
-        Distiller(sim)(first, [(1.0, first)], temperature=2.0, updates=1, clock=0, number=0)
+        sim.fleet.trials.distilled(first, [(1.0, first)], temperature=2.0, updates=1, clock=0, number=0)
+
+
+def test_gradients_are_those_of_the_whole_local_loss() -> None:
+    # One step of plain gradient descent over all samples of a device at once moves the model by -lr times the
+    # gradient: the trainer is the reference.
+    table = {**BASE, "training": {"batch_size": 10_000, "lr": 0.5, "precision": "float64"}, "stop": {"rounds": 1}}
+    runner = Runner(Experiment.build(table).only(Entry.build("fedavg"), 0), None)
+    sim = runner.simulation
+    sim.start()
+    model = sim.ledger.initial()
+    losses, found = sim.fleet.trials.gradients(model, [0, 5])
+    start = sim.ledger.vector(model)
+    for i, device in enumerate((0, 5)):
+        after = sim.ledger.vector(sim.ledger.submit(Job(device, 0, model, 1, 0)))
+        wanted = ((start - after) / 0.5)[: sim.task.spec.n_params]
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-5, atol=1e-7)
+        mean = sim.task.evaluator.mean_loss([start], sim.views.pool(0), sim.views.rows(device, 0))[0]
+        assert np.isclose(losses[i], mean)
+    assert torch.equal(sim.ledger.vector(model), start)

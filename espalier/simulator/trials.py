@@ -1,0 +1,192 @@
+"""What only a computation beside the run can tell: trial trainings, gradients over all samples, distillation.
+
+None of it costs virtual time. A trial training can be done at any time before the run. Gradients are measured, like an
+accuracy, for theory beside practice: no device could send them for free. Distillation happens at a server.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import ConfigError
+from espalier.core.seeds import key, stream
+from espalier.core.store import Ref
+from espalier.data.partition import Partition
+from espalier.policies.distil import distillation_loss, ensemble
+from espalier.simulator.dataviews import Look, Views
+from espalier.simulator.ledger import Ledger
+from espalier.simulator.task import Task
+from espalier.training.evaluate import Evaluation
+from espalier.training.losses import resolve
+from espalier.training.trainer import Trainer
+from espalier.training.work import Job, Pool
+from espalier.world.drift.concept import Concept
+
+#: test samples on which trial trainings are judged
+JUDGED_SAMPLES = 500
+#: models of trial trainings that are held at once
+TRIAL_BLOCK = 16
+_GRADIENT_BATCH = 256
+
+
+@dataclass(frozen=True, eq=False)
+class AnsweredPool:
+    """Samples of another pool with answers of one's own: row r is ``base[rows[r]], answers[r]``."""
+
+    base: Pool
+    rows: Tensor
+    answers: Tensor
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return samples and answers."""
+        return self.base.gather(self.rows[rows])[0], self.answers[rows]
+
+
+class SimulatedTrials:
+    """Implements :class:`espalier.core.environment.Trials` on the data of a simulated fleet.
+
+    Args:
+        task: Data, model and training.
+        partition: Who holds which samples.
+        views: What devices' data look like.
+        ledger: The models.
+        seed: The run's.
+        concepts: Returns every device's concept at the beginning: the concepts, and which is whose.
+        look: Returns the number of the look that a device's data have now.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        partition: Partition,
+        views: Views,
+        ledger: Ledger,
+        seed: int,
+        concepts: Callable[[], tuple[Sequence[Concept], NDArray[np.int64]]],
+        look: Callable[[int], int],
+    ) -> None:
+        self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
+        self._seed, self._concepts, self._look = seed, concepts, look
+        self._pretrained = cache(self._pretrain)
+        self._distillers: dict[float, Trainer] = {}
+
+    # -- trial trainings -----------------------------------------------------------------------------------
+
+    def pretraining_accuracy(self, device: int, epochs: int) -> float:
+        """Return the share of right answers after ``epochs`` local epochs from the initial model."""
+        return float(self._pretrained(epochs)[device])
+
+    def _pretrain(self, epochs: int) -> NDArray[np.float64]:
+        """Train all devices once; the models are dropped, one number per device remains."""
+        task, views, seed = self._task, self._views, self._seed
+        cells = task.dataset.cell_test
+        rows = np.sort(stream(seed, "pretraining").permutation(len(cells))[:JUDGED_SAMPLES])
+        pool = task.dataset.pool("test")
+        start = task.initial(seed, 0)
+        concepts, which = self._concepts()
+        looks = [
+            views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, self._partition.concept, strict=True)
+        ]
+        found: list[float] = []
+        for first in range(0, self._partition.n_devices, TRIAL_BLOCK):
+            devices = range(first, min(first + TRIAL_BLOCK, self._partition.n_devices))
+            jobs = [
+                Job(
+                    start, views.pool(look), views.rows(device, look), task.training.batch_size,
+                    task.training.at(0), key(seed, "pretraining", device), epochs,
+                )
+                for device, look in zip(devices, looks[first : first + TRIAL_BLOCK], strict=True)
+            ]  # fmt: skip
+            vectors = [result.vector for result in task.trainer.run(jobs)]
+            found += [_share(e) for e in task.evaluator.run(vectors, pool, rows, cells[rows])]
+        return np.array(found)
+
+    # -- gradients -----------------------------------------------------------------------------------------
+
+    def gradients(self, model: Ref, devices: Sequence[int]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+        """Return each device's mean loss ``[n]`` and its gradient ``[n, parameters]`` at a model, without dropout."""
+        task, views = self._task, self._views
+        module = copy.deepcopy(task.module).eval()
+        task.spec.load(module, self._ledger.vector(model))
+        loss = resolve(task.loss)
+        parameters = list(module.parameters())
+        losses = np.empty(len(devices))
+        found = np.empty((len(devices), task.spec.n_params), dtype=np.float32)
+        for i, device in enumerate(devices):
+            look = self._look(device)
+            rows = torch.from_numpy(np.ascontiguousarray(views.rows(device, look)))
+            pool = views.pool(look)
+            total = 0.0
+            module.zero_grad()
+            for at in range(0, len(rows), _GRADIENT_BATCH):
+                x, y = pool.gather(rows[at : at + _GRADIENT_BATCH])
+                x = x.to(task.dtype) if x.is_floating_point() else x
+                y = y.to(task.dtype) if y.is_floating_point() else y
+                part = loss(module(x), y).sum() / len(rows)
+                part.backward()  # type: ignore[no-untyped-call]
+                total += float(part.detach())
+            losses[i] = total
+            flat = [torch.zeros_like(p).reshape(-1) if p.grad is None else p.grad.reshape(-1) for p in parameters]
+            found[i] = torch.cat(flat).numpy()
+        return losses, found
+
+    # -- distillation --------------------------------------------------------------------------------------
+
+    @cached_property
+    def proxy_rows(self) -> NDArray[np.int64]:
+        """The training rows that no device holds, neither to train nor to validate."""
+        part = self._partition
+        held = [part.indices] if part.validation is None else [part.indices, part.validation.indices]
+        return np.setdiff1d(np.arange(len(self._task.dataset.cell_train)), np.concatenate(held))
+
+    def distilled(
+        self,
+        student: Ref,
+        teachers: Sequence[tuple[float, Ref]],
+        *,
+        temperature: float,
+        updates: int,
+        clock: int,
+        number: int,
+    ) -> Ref:
+        """Return the student after it was trained to answer like the weighted teachers on the proxy set."""
+        task, ledger = self._task, self._ledger
+        if len(self.proxy_rows) == 0:
+            raise ConfigError(
+                "Distillation needs a proxy set, samples that no device holds, but the partition deals all of them: "
+                "set partition.fraction below 1."
+            )
+        if task.dataset.kind == "regression":
+            raise ConfigError("Distillation blends class probabilities; a regression has none.")
+        pool = task.dataset.pool("train")
+        vectors = ledger.vectors([student, *(ref for _, ref in teachers)])
+        logits = task.evaluator.logits(list(vectors[1:]), pool, self.proxy_rows)
+        answers = ensemble(logits, [rho for rho, _ in teachers], temperature)
+        if temperature not in self._distillers:
+            self._distillers[temperature] = Trainer(task.module, distillation_loss(temperature))
+        job = Job(
+            start=vectors[0],
+            pool=AnsweredPool(pool, torch.from_numpy(self.proxy_rows), answers),
+            rows=np.arange(len(self.proxy_rows)),
+            batch_size=task.training.batch_size,
+            optimizer=task.training.at(clock),
+            seed=key(self._seed, "distil", number),
+            epochs=updates,
+        )
+        (result,) = self._distillers[temperature].run([job])
+        return ledger.put(result.vector)
+
+
+def _share(evaluation: Evaluation) -> float:
+    """Return the share of right answers; where answers are not right or wrong, a share that falls with the loss."""
+    if evaluation.correct is not None:
+        return float(evaluation.correct.sum() / evaluation.count.sum())
+    return 1.0 / (1.0 + evaluation.loss)
