@@ -16,7 +16,7 @@ KNOWN = (2, 2, "385ae57cfdc9caf5")
 
 
 #: where saved classes are
-PACKAGES = ("core", "deploy", "methods", "policies", "simulator")
+PACKAGES = ("core", "fleet", "methods", "policies", "simulator")
 
 
 def shape() -> str:
