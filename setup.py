@@ -1,21 +1,30 @@
-"""The native kernels, which pyproject.toml cannot describe; where they do not build, the package does without."""
+"""The native kernels, which pyproject.toml cannot describe; where they do not build, the package does without.
 
+They are compiled once for every level of the architecture, never for the machine at hand, so that a wheel built here
+runs elsewhere; which level is used is decided at run time (`espalier.training.native`).
+"""
+
+import platform
 from pathlib import Path
 
 from setuptools import Extension, setup
 
 NATIVE = "espalier/training/native"
+#: levels and the compiler's names for them; "baseline" is what every processor of an architecture has
+LEVELS = {"baseline": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    LEVELS |= {"avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
 
 setup(
     ext_modules=[
         Extension(
-            "espalier.training.native._kernels",
+            f"espalier.training.native._kernels_{level}",
             [f"{NATIVE}/kernels.cpp"],
             depends=sorted(str(p) for p in Path(NATIVE).glob("*.h")),
-            # For the processor at hand: the library says at run time whether it fits another one.
-            extra_compile_args=["-std=c++17", "-O3", "-march=native", "-g0"],
+            extra_compile_args=["-std=c++17", "-O3", "-g0", *flags],
             language="c++",
             optional=True,
         )
+        for level, flags in LEVELS.items()
     ]
 )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from espalier.core.errors import TrainingError
 from espalier.training import native
 
 #: channels, image, outputs, kernel, padding, pooled: the models' layers, and shapes on the edge
@@ -25,10 +26,18 @@ SHAPES = {
 }
 
 
+CHOSEN: dict[str, native.Kernels] = {}
+
+
+@pytest.fixture(scope="module", autouse=True, params=native.LEVELS)
+def level(request: pytest.FixtureRequest) -> None:
+    """Every test runs with the kernels of every level that this processor has."""
+    assert native.levels(), "`make install` builds the kernels"
+    CHOSEN["now"] = native.load(request.param if request.param in native.levels() else native.levels()[-1])
+
+
 def kernels() -> native.Kernels:
-    found = native.kernels()
-    assert found is not None, "`make install` builds the kernels"
-    return found
+    return CHOSEN["now"]
 
 
 def library(x: Tensor, w: Tensor, bias: Tensor | None, padding: list[int], pooled: bool) -> Tensor:
@@ -338,3 +347,12 @@ def test_they_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ESPALIER_NATIVE", "0")
     assert native.kernels.__wrapped__() is None
     assert not native.usable(torch.zeros(1, dtype=torch.float64))
+
+
+def test_a_level_can_be_asked_for_and_one_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.kernels.__wrapped__() is native.load(native.levels()[-1])
+    monkeypatch.setenv("ESPALIER_NATIVE", "baseline")
+    assert native.kernels.__wrapped__() is native.load("baseline")
+    monkeypatch.setenv("ESPALIER_NATIVE", "avx1024")
+    with pytest.raises(TrainingError, match=r"'avx1024'.*there are: baseline"):
+        native.kernels.__wrapped__()

@@ -1,8 +1,8 @@
 """Native kernels for linear layers, small convolutions, ReLU and pooling: optional, built where there is a compiler.
 
-`setup.py` compiles ``kernels.cpp`` into a shared library beside this file when the package is installed. Without it
-(no compiler, another processor, ``ESPALIER_NATIVE=0``) everything runs in plain PyTorch, with the same results up
-to rounding.
+`setup.py` compiles ``kernels.cpp`` into one shared library per level of the processor's architecture, beside this file;
+the best one that the processor has is used. ``ESPALIER_NATIVE=avx2`` asks for another, ``ESPALIER_NATIVE=0`` for none.
+Without kernels everything runs in plain PyTorch. All give the same results up to rounding.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from torch import Tensor
 
 from espalier.core.errors import TrainingError
 
-_VERSION = 2
+_VERSION = 3
 """Of the library's functions; a library of another version, left from another build, is not used."""
+
+#: from the least that a processor of an architecture has to the most
+LEVELS = ("baseline", "avx2", "avx512")
 
 
 class Kernels:
@@ -133,15 +136,51 @@ class Kernels:
 
 
 @cache
+def processor() -> str:
+    """Return the best level that this processor has ("": there are no kernels)."""
+    baseline = _library("baseline")
+    return "" if baseline is None else LEVELS[baseline.espalier_processor()]
+
+
+def levels() -> list[str]:
+    """Return the levels whose kernels are built and run on this processor, the best last."""
+    best = processor()
+    runs = LEVELS[: LEVELS.index(best) + 1] if best else ()
+    return [level for level in runs if _library(level) is not None]
+
+
+@cache
+def load(level: str) -> Kernels:
+    """Return the kernels of one level.
+
+    Raises:
+        TrainingError: There are none, or this processor cannot run them.
+    """
+    library = _library(level) if level in levels() else None
+    if library is None:
+        known = ", ".join(levels()) or "none"
+        raise TrainingError(f"There are no native kernels {level!r} for this processor; there are: {known}.")
+    return Kernels(library)
+
+
+@cache
 def kernels() -> Kernels | None:
-    """Return the kernels, or None where there are none."""
-    if os.environ.get("ESPALIER_NATIVE", "1") == "0":
+    """Return the kernels in use, or None where there are none."""
+    asked = os.environ.get("ESPALIER_NATIVE", "1")
+    if asked == "0":
         return None
-    for path in sorted(Path(__file__).parent.glob("_kernels*")):
+    if asked in ("", "1"):
+        return load(levels()[-1]) if levels() else None
+    return load(asked)
+
+
+@cache
+def _library(level: str) -> ctypes.CDLL | None:
+    for path in sorted(Path(__file__).parent.glob(f"_kernels_{level}.*")):
         try:
             library = ctypes.CDLL(str(path))
-            if library.espalier_version() == _VERSION and library.espalier_runs_here():
-                return Kernels(library)
+            if library.espalier_version() == _VERSION:
+                return library
         except (OSError, AttributeError):
             continue  # built for another system
     return None

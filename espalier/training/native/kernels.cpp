@@ -298,22 +298,20 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 2; }
+int espalier_version() { return 3; }
 
-// Whether this processor has what the library was compiled for.
-int espalier_runs_here() {
+// The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
+// which runs everywhere.
+int espalier_processor() {
 #if defined(__x86_64__)
-#if defined(__AVX512F__)
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512vl")) return 0;
+  const bool three = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool four = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vl");
+  return three ? four ? 2 : 1 : 0;
+#else
+  return 0;
 #endif
-#if defined(__AVX2__)
-  if (!__builtin_cpu_supports("avx2")) return 0;
-#endif
-#if defined(__FMA__)
-  if (!__builtin_cpu_supports("fma")) return 0;
-#endif
-#endif
-  return 1;
 }
 
 // x [planes, H, W] -> ReLU and 2x2 max-pooling: y and where are [planes, H / 2, W / 2].
