@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sqlite3
 import tomllib
@@ -19,10 +20,9 @@ from espalier.core.errors import RunError
 from espalier.core.params import ParamSpec
 from espalier.record.database import FORMAT, connect
 from espalier.record.measures import lower_is_better
-from espalier.report.plots import Plots
 
 
-class Run(Plots):
+class Run:
     """One method × one world × one task × one seed."""
 
     def __init__(self, directory: Path | str | None = None, *, connection: sqlite3.Connection | None = None):
@@ -147,6 +147,44 @@ class Run(Plots):
         spec = ParamSpec.of(module)
         spec.load(module, spec.flatten(load_file(path)))
         return module
+
+    def plot_accuracy(self, x: str = "round", measure: str | None = None) -> Any:
+        """Draw a score against ``round``, ``time`` (virtual) or ``bytes``; by default the main score per device."""
+        return _plots().accuracy(self, x, measure)
+
+    def plot_devices(self) -> Any:
+        """Draw how the score spreads over devices, evaluation by evaluation."""
+        return _plots().devices(self)
+
+    def plot_edges(self) -> Any:
+        """Draw every edge's score, evaluation by evaluation."""
+        return _plots().edges(self)
+
+    def plot_tree(self, by: str = "label") -> Any:
+        """Draw the tree with a slider over time, devices coloured by ``label``, ``cluster`` or ``home``."""
+        return _plots().tree(self, by)
+
+    def plot_timeline(self, start: float = 0.0, stop: float | None = None) -> Any:
+        """Draw who did what in a window of virtual time, seconds."""
+        return _plots().timeline(self, start, stop)
+
+    def plot_labels(self, per: str = "edge") -> Any:
+        """Draw the labels that every ``edge`` or every ``device`` holds."""
+        return _plots().labels(self, per)
+
+    def plot_similarity(self) -> Any:
+        """Draw the similarity of devices as the method measured it."""
+        return _plots().similarity(self)
+
+    def plot_notes(self) -> dict[str, Any]:
+        """Draw the numbers that the method noted (α, weights …): a figure for each, by title."""
+        found: dict[str, Any] = _plots().notes(self)
+        return found
+
+
+def _plots() -> Any:
+    """Return what draws runs. A reader must not depend on the report, which is built on it: loaded when asked for."""
+    return importlib.import_module("espalier.report.plots")
 
 
 def find_runs(*directories: Path | str) -> list[Run]:
