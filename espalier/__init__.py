@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from espalier._version import __version__
+
 if TYPE_CHECKING:
     from espalier.api import compare, simulate
     from espalier.core.method import Method, Plan, Setting, available, make
@@ -43,16 +45,20 @@ __all__ = [
     "Run",
     "Setting",
     "World",
+    "__version__",
     "available",
     "compare",
     "find_runs",
     "make",
     "simulate",
 ]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'espalier' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from espalier.core.method import Method
 from espalier.data.dataset import Dataset
 from espalier.experiment import Entry, Experiment
-from espalier.record.run import Run
+from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend
@@ -67,10 +66,5 @@ def compare(
     for entry in entries:
         for seed in seeds:
             where = None if directory is None else Path(directory) / slug(entry.label) / f"seed-{seed}"
-            runs.append(simulate(entry, replace(base), seed=seed, directory=where, **options))
+            runs.append(simulate(entry, base, seed=seed, directory=where, **options))
     return runs
-
-
-def slug(label: str) -> str:
-    """Return a label as a directory name."""
-    return "".join(c if c.isalnum() or c in "-_.+" else "-" for c in label.lower()).strip("-") or "run"

@@ -27,68 +27,13 @@ from torch import nn
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.method import Method, Plan, Setting, make, override
-from espalier.core.spec import Spec
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
 from espalier.data.partitions import partition_spec
-from espalier.simulator.limits import Limits, Schedule
-from espalier.simulator.task import Backend, Task, Training
+from espalier.settings import FleetSpec, Limits, RecordSpec, Schedule, TaskSpec, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World
-
-
-@dataclass(frozen=True)
-class TaskSpec(Spec, family="task"):
-    """What is learnt: a dataset and a model by name, with their options.
-
-    ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
-    """
-
-    dataset: str = "digits"
-    model: str = "mlp"
-    dataset_options: dict[str, Any] = field(default_factory=dict)
-    model_options: dict[str, Any] = field(default_factory=dict)
-    loss: str | None = None
-    target: float | None = None
-    score: str = "acc_device"
-
-
-@dataclass(frozen=True)
-class FleetSpec(Spec, family="fleet"):
-    """How many devices and edges; servers between edges and cloud (``tiers``); the share that works.
-
-    ``tiers = [10, 2]`` puts 10 servers above the edges and 2 above those.
-    """
-
-    devices: int = 60
-    edges: int = 6
-    tiers: tuple[int, ...] = ()
-    fraction: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible fleets."""
-        self.require(self.devices >= 1, "devices", "at least 1")
-        self.require(1 <= self.edges <= self.devices, "edges", "between 1 and the number of devices")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
-        below = self.edges
-        for width in self.tiers:
-            self.require(1 <= width <= below, "tiers", "ever fewer servers, each at least 1")
-            below = width
-
-
-@dataclass(frozen=True)
-class RecordSpec(Spec, family="record"):
-    """What is written: spans of every node's work, and a checkpoint every so many rounds or seconds."""
-
-    spans: bool = True
-    checkpoint_rounds: int | None = None
-    checkpoint_seconds: float | None = 60.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
-        self.require(self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more")
 
 
 @dataclass(frozen=True)
@@ -191,17 +136,6 @@ class Experiment:
         if dataset.vocabulary is not None:
             options.setdefault("vocabulary", dataset.vocabulary)
         return build_model(self.task.model, input_shape=dataset.input_shape, n_classes=dataset.n_classes, **options)
-
-    def make_task(
-        self, dataset: Dataset, workers: int = 1, backend: Backend | None = None, device: str = "cpu"
-    ) -> Task:
-        """Bind dataset, model and training settings; a backend computes jobs elsewhere, a device is what computes."""
-        metric = dataset.meta.get("metric")
-        names = dataset.meta.get("metric_names", ())
-        return Task(
-            dataset, self.module(dataset), self.training, loss=self.task.loss, metric=metric, metric_names=names,
-            workers=workers, backend=backend, device=device,
-        )  # fmt: skip
 
     def split(self, dataset: Dataset, seed: int) -> Partition:
         """Deal the dataset to devices and edges."""

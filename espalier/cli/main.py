@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from espalier import __version__
+from espalier._version import __version__
 from espalier.cli import node, show
 from espalier.cli.place import choose, placed
 from espalier.cli.plan import prepare, tidy, unfinished

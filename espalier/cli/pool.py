@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from espalier.api import slug
 from espalier.core.errors import EspalierError
 from espalier.experiment import Experiment
+from espalier.record.run import slug
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend

@@ -12,14 +12,11 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from espalier.core.method import Plan
 from espalier.policies.privacy import PrivateLocal, PrivateMerge
 from espalier.privacy.accountant import Release, epsilon
-
-if TYPE_CHECKING:
-    from espalier.simulator.simulation import Simulation
 
 #: children whose releases are composed exactly: those with the most of them
 COMPOSED = 64
@@ -34,17 +31,6 @@ def is_private(plan: Plan) -> bool:
 def delta_for(devices: int) -> float:
     """Return the δ that is reported: well below one over the number of devices."""
     return min(1e-5, 0.1 / devices)
-
-
-def spent(simulation: Simulation) -> dict[str, Any] | None:
-    """Return what a simulation has spent so far, or None if nothing in it is private."""
-    if not is_private(simulation.plan):
-        return None
-    simulation.recorder.commit()
-    return spending(
-        simulation.plan, simulation.fleet.n_devices, simulation.jobs.tolist(), simulation.revealed.tolist(),
-        simulation.recorder.connection,
-    )  # fmt: skip
 
 
 def spending(

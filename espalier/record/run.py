@@ -132,7 +132,7 @@ class Run:
 
     def model(self, name: str = "global") -> nn.Module:
         """Return a final model as a module."""
-        from espalier.experiment import Experiment
+        from espalier.experiment import Experiment  # half a second that readers of figures need not wait
 
         if self.directory is None:
             raise RunError("A run in memory has no saved models: give simulate() a directory.")
@@ -197,3 +197,8 @@ def find_runs(*directories: Path | str) -> list[Run]:
             raise RunError(f"There is no run at or below {base}.")
         found += [Run(p) for p in paths]
     return found
+
+
+def slug(label: str) -> str:
+    """Return a label as a directory name."""
+    return "".join(c if c.isalnum() or c in "-_.+" else "-" for c in label.lower()).strip("-") or "run"

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from espalier import __version__
+from espalier._version import __version__
 from espalier.core.errors import RunError
 from espalier.report import palette
 from espalier.report.groups import Comparison, compare

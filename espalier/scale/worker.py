@@ -17,15 +17,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from espalier import __version__
+from espalier._version import __version__
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.scale.batches import Batch, Node
+from espalier.settings import Training
 from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.jobs import Job, Outcome
 from espalier.simulator.reduction import Part, Running, fit
-from espalier.simulator.task import Task, Training
+from espalier.simulator.task import Task
 from espalier.training.native import kernels
 
 Array = NDArray[Any]

@@ -22,7 +22,7 @@ import tomli_w
 import torch
 from filelock import FileLock, Timeout
 
-from espalier import __version__
+from espalier._version import __version__
 from espalier.core.errors import ConfigError, RunError
 from espalier.experiment import Experiment
 from espalier.simulator.checkpoint import atomic_write

@@ -27,7 +27,7 @@ from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.privacy.accountant import require_library
-from espalier.privacy.budget import is_private, spent
+from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
 from espalier.simulator import checkpoint
 from espalier.simulator.directory import (
@@ -40,7 +40,7 @@ from espalier.simulator.directory import (
     without_none,
 )
 from espalier.simulator.simulation import Simulation
-from espalier.simulator.task import Backend
+from espalier.simulator.task import Backend, Task
 
 __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
 
@@ -86,7 +86,7 @@ class Runner:
             if directory is not None and self._claim is not None and not self._claim.fresh:
                 self._check_description(directory / "run.toml")
             data = experiment.dataset(data_dir) if dataset is None else dataset
-            self.task = experiment.make_task(data, workers, backend, device)
+            self.task = Task.of(experiment, data, workers, backend, device)
             parted = experiment.split(data, self.seed)
             fleet = experiment.fleet
             setting = Setting(
@@ -258,13 +258,19 @@ class Runner:
                     f"The models cannot be written to {folder}: {error.strerror or error}. Make room and resume."
                 ) from error
             self.save()
-        private = spent(self.simulation)
-        if private is not None:
-            self.recorder.meta("privacy", private)
         self.recorder.commit()
+        self._account_for_privacy()
         why = self.simulation.stalled
         self.recorder.meta("status", {"state": "finished", **({"stalled": why} if why else {})})
         self.recorder.seal()
+
+    def _account_for_privacy(self) -> None:
+        """Write what the run has spent of its devices' privacy, if anything in it is private."""
+        sim = self.simulation
+        if is_private(sim.plan):
+            jobs, revealed = sim.jobs.tolist(), sim.revealed.tolist()
+            found = spending(sim.plan, sim.fleet.n_devices, jobs, revealed, self.recorder.connection)
+            self.recorder.meta("privacy", found)
 
     def _note_end(self, error: BaseException) -> None:
         """Say in the record how the run ended, if it can still be written."""

@@ -44,12 +44,12 @@ from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
+from espalier.settings import Limits, Schedule
 from espalier.simulator.attacks import Tampering
 from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.limits import Limits, Schedule
 from espalier.simulator.local import SimulatedData
 from espalier.simulator.meter import Meter
 from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld

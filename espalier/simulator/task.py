@@ -3,62 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import key, stream, torch_seed
-from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
+from espalier.experiment import Experiment
 from espalier.policies.privacy import privatise
+from espalier.settings import Training
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.training.evaluate import Evaluator
 from espalier.training.trainer import Trainer
 from espalier.training.work import Job as TrainerJob
-from espalier.training.work import Optimizer
-
-
-@dataclass(frozen=True)
-class Training(Spec, family="training"):
-    """How a device trains.
-
-    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of
-    the root's round t is ``lr * lr_decay ** (t // lr_decay_every)``. ``precision = "float64"`` is for
-    checking arithmetic, not for speed.
-    """
-
-    batch_size: int = 10
-    updates: int = 1
-    unit: Literal["epoch", "step"] = "epoch"
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.01
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    lr_decay: float = 1.0
-    lr_decay_every: int = 1
-    precision: Literal["float32", "float64"] = "float32"
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.lr > 0, "lr", "more than 0")
-        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
-        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
-
-    def at(self, clock: int) -> Optimizer:
-        """Return the optimiser of the root's round ``clock``."""
-        lr = self.lr * self.lr_decay ** (clock // self.lr_decay_every)
-        return Optimizer(self.optimizer, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
-
-    def batches(self, samples: int, updates: int) -> int:
-        """Return the mini-batches of that many updates on that many samples."""
-        return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
 
 
 class Computer(Protocol):
@@ -115,6 +76,20 @@ class Task:
         self.metric_names = tuple(metric_names)
         self._backend = backend
         self.computers: list[Computer] = []
+
+    @staticmethod
+    def of(
+        experiment: Experiment, dataset: Dataset, workers: int = 1, backend: Backend | None = None, device: str = "cpu"
+    ) -> Task:
+        """Bind an experiment's model and training settings to a dataset.
+
+        A backend computes jobs elsewhere; ``device`` is what computes here.
+        """
+        return Task(
+            dataset, experiment.module(dataset), experiment.training, loss=experiment.task.loss,
+            metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),
+            workers=workers, backend=backend, device=device,
+        )  # fmt: skip
 
     def initial(self, seed: int, index: int) -> Tensor:
         """Return the ``index``-th initial model of a run."""

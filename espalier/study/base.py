@@ -26,7 +26,7 @@ from scipy.stats import kendalltau
 
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
-from espalier.record.run import Run
+from espalier.record.run import Run, slug
 
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
@@ -265,6 +265,4 @@ def read_results(of: Study, scale: Scale, directory: Path) -> Results:
 
 def cell_directory(directory: Path, cell: Cell, seed: int) -> Path:
     """Return where a cell's run of one seed is kept."""
-    from espalier.api import slug
-
     return directory / slug(cell.column) / slug(cell.row) / f"seed-{seed}"

@@ -24,6 +24,7 @@ from espalier.experiment import Experiment
 from espalier.fleet.local import LocalFleet
 from espalier.fleet.node.clients import Work
 from espalier.record.run import Run
+from espalier.simulator.task import Task
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def counts(run: Path, devices: int, initial: Tensor) -> Tensor:
 def weights_of(made: Experiment) -> Tensor:
     """The initial weights of an experiment's model."""
     data = made.dataset()
-    task = made.make_task(data)
+    task = Task.of(made, data)
     return task.spec.views(task.initial(made.seeds[0], 0))["1.weight"].reshape(-1)
 
 

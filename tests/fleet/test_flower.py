@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from espalier.experiment import Experiment
 from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
+from espalier.simulator.task import Task
 from tests.fleet import flower_env
 from tests.fleet.counting import weights_of
 
@@ -65,7 +66,7 @@ def test_a_flower_client_is_a_device(tmp_path: Path) -> None:
     # the same by hand. What fit says of its examples is the weight: 300 and 900 are 1/4 and 3/4
     found = load_file(tmp_path / "cloud" / "models" / "global.safetensors")
     weight, bias = weights_of(made).reshape(10, 64), torch.zeros(10)
-    task = made.make_task(made.dataset())
+    task = Task.of(made, made.dataset())
     bias = task.spec.views(task.initial(0, 0))["1.bias"]
     for _ in range(ROUNDS):
         one, other = trained(weight, bias, slice(0, 300)), trained(weight, bias, slice(300, 1200))

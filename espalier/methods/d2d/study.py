@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 
-from espalier.api import slug
 from espalier.core.errors import RunError
 from espalier.methods.d2d import published as paper
 from espalier.methods.d2d.settings import (
@@ -27,7 +26,7 @@ from espalier.methods.d2d.settings import (
     solution,
 )
 from espalier.methods.d2d.theory import affordable_feature_time, loss_term
-from espalier.record.run import Run
+from espalier.record.run import Run, slug
 from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
 
 T_G = 120

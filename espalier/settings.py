@@ -1,0 +1,134 @@
+"""The sections of an experiment file, one typed table each: task, fleet, training, stop, evaluate, record.
+
+They say what is wanted and do nothing themselves; whoever runs an experiment may import them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from espalier.core.spec import Spec
+from espalier.training.work import Optimizer
+
+
+@dataclass(frozen=True)
+class TaskSpec(Spec, family="task"):
+    """What is learnt: a dataset and a model by name, with their options.
+
+    ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
+    """
+
+    dataset: str = "digits"
+    model: str = "mlp"
+    dataset_options: dict[str, Any] = field(default_factory=dict)
+    model_options: dict[str, Any] = field(default_factory=dict)
+    loss: str | None = None
+    target: float | None = None
+    score: str = "acc_device"
+
+
+@dataclass(frozen=True)
+class FleetSpec(Spec, family="fleet"):
+    """How many devices and edges; servers between edges and cloud (``tiers``); the share that works.
+
+    ``tiers = [10, 2]`` puts 10 servers above the edges and 2 above those.
+    """
+
+    devices: int = 60
+    edges: int = 6
+    tiers: tuple[int, ...] = ()
+    fraction: float = 1.0
+
+    def check(self) -> None:
+        """Refuse impossible fleets."""
+        self.require(self.devices >= 1, "devices", "at least 1")
+        self.require(1 <= self.edges <= self.devices, "edges", "between 1 and the number of devices")
+        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
+        below = self.edges
+        for width in self.tiers:
+            self.require(1 <= width <= below, "tiers", "ever fewer servers, each at least 1")
+            below = width
+
+
+@dataclass(frozen=True)
+class Training(Spec, family="training"):
+    """How a device trains.
+
+    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of
+    the root's round t is ``lr * lr_decay ** (t // lr_decay_every)``. ``precision = "float64"`` is for
+    checking arithmetic, not for speed.
+    """
+
+    batch_size: int = 10
+    updates: int = 1
+    unit: Literal["epoch", "step"] = "epoch"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    lr_decay_every: int = 1
+    precision: Literal["float32", "float64"] = "float32"
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.lr > 0, "lr", "more than 0")
+        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
+        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
+
+    def at(self, clock: int) -> Optimizer:
+        """Return the optimiser of the root's round ``clock``."""
+        lr = self.lr * self.lr_decay ** (clock // self.lr_decay_every)
+        return Optimizer(self.optimizer, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def batches(self, samples: int, updates: int) -> int:
+        """Return the mini-batches of that many updates on that many samples."""
+        return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
+
+
+@dataclass(frozen=True)
+class Limits(Spec, family="stop"):
+    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first.
+
+    Neither given: after 20 rounds.
+    """
+
+    rounds: int | None = None
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Refuse a run without an end."""
+        if self.rounds is None and self.seconds is None:
+            object.__setattr__(self, "rounds", 20)
+        self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
+        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
+
+
+@dataclass(frozen=True)
+class Schedule(Spec, family="evaluate"):
+    """When models are evaluated: every so many rounds, or every so many virtual seconds."""
+
+    every: int = 1
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.every >= 1, "every", "at least 1")
+        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
+
+
+@dataclass(frozen=True)
+class RecordSpec(Spec, family="record"):
+    """What is written: spans of every node's work, and a checkpoint every so many rounds or seconds."""
+
+    spans: bool = True
+    checkpoint_rounds: int | None = None
+    checkpoint_seconds: float | None = 60.0
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
+        self.require(self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more")
