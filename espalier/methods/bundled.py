@@ -1,18 +1,29 @@
-"""All methods, policies and partitions that come with the package: importing this registers them."""
+"""All methods, policies, partitions and papers' worlds that come with the package: importing this registers them."""
 
 from espalier.methods import alone, cfl, fedat, fedavg, feduc, flhc, hierfavg, icfl, ifca, macfl
 from espalier.methods.cflhkd import method as cflhkd
+from espalier.methods.cflhkd import world as cflhkd_world
 from espalier.methods.csahfl import method as csahfl
+from espalier.methods.csahfl import world as csahfl_world
 from espalier.methods.d2d import method as d2d
 from espalier.methods.d2d import partition as sized
+from espalier.methods.d2d import world as d2d_world
 from espalier.methods.easf import method as easf
+from espalier.methods.easf import world as easf_world
 from espalier.methods.hiflash import method as hiflash
 from espalier.methods.phefl import method as phefl
 from espalier.methods.phefl import partition as layouts
+from espalier.methods.phefl import world as phefl_world
 from espalier.policies import guard, privacy, quantised, robust_merges, secure_sum
 
+#: modules that register the papers' studies, imported when a study is asked for
+STUDIES = tuple(
+    f"espalier.methods.{module}"
+    for module in ("cflhkd.study", "csahfl.study", "d2d.study", "d2d.figures", "easf.study", "phefl.study")
+)
+
 __all__ = [
-    "alone", "cfl", "cflhkd", "csahfl", "d2d", "easf", "fedat", "fedavg", "feduc", "flhc", "guard", "hierfavg",
-    "hiflash", "icfl", "ifca", "layouts", "macfl", "phefl", "privacy", "quantised", "robust_merges", "secure_sum",
-    "sized",
+    "alone", "cfl", "cflhkd", "cflhkd_world", "csahfl", "csahfl_world", "d2d", "d2d_world", "easf", "easf_world",
+    "fedat", "fedavg", "feduc", "flhc", "guard", "hierfavg", "hiflash", "icfl", "ifca", "layouts", "macfl", "phefl",
+    "phefl_world", "privacy", "quantised", "robust_merges", "secure_sum", "sized",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from espalier.world.drift import ORDINARY, BoundDrift, Concept, Drift
 from espalier.world.faults import Faults
 from espalier.world.links import Links
 from espalier.world.mobility import Mobility
+from espalier.world.presets import demo
 from espalier.world.protocols import (
     BoundCapability,
     BoundChurn,
@@ -27,7 +28,7 @@ from espalier.world.protocols import (
     Transitions,
     Uplink,
 )
-from espalier.world.world import BoundWorld, World
+from espalier.world.world import BoundWorld, World, register_preset
 
 __all__ = [
     "ORDINARY",
@@ -56,4 +57,6 @@ __all__ = [
     "Transitions",
     "Uplink",
     "World",
+    "demo",
+    "register_preset",
 ]

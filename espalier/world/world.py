@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import ParamSpec, Self, get_type_hints
 
+from espalier.core.coerce import coerce
+from espalier.core.errors import ConfigError, nearest
+from espalier.core.method import load_methods
 from espalier.core.spec import Spec
 from espalier.world.attackers import Attackers, BoundAttackers
 from espalier.world.capability import Capability, Everyone
@@ -25,6 +28,8 @@ from espalier.world.protocols import (
     BoundMobility,
     Shape,
 )
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True)
@@ -60,9 +65,6 @@ class World(Spec, family="world"):
         if isinstance(value, str):
             value = {"preset": value}
         if isinstance(value, Mapping) and "preset" in value:
-            # Presets are made of worlds: imported here, or the two modules would import each other.
-            from espalier.world.presets import preset
-
             parts = {name: part for name, part in value.items() if name != "preset"}
             value = {**preset(value["preset"]).to_plain(), **parts}
         return super().build(value, where)
@@ -106,3 +108,43 @@ class BoundWorld:
     def at(self, epoch: int) -> BoundWorld:
         """Return the world of a global round: compute and links redrawn where they are so."""
         return replace(self, compute=self.compute.at(epoch), links=self.links.at(epoch))
+
+
+#: worlds by name; each can be made without arguments
+PRESETS: dict[str, Callable[..., World]] = {"ideal": World}
+
+
+def register_preset(name: str) -> Callable[[Callable[_P, World]], Callable[_P, World]]:
+    """Make a function that returns a world known by a name: ``preset = "name"``, with its arguments as options."""
+
+    def register(build: Callable[_P, World]) -> Callable[_P, World]:
+        if name in PRESETS:
+            raise ConfigError(f"There is a world preset {name!r} already.")
+        PRESETS[name] = build
+        return build
+
+    return register
+
+
+def preset(value: object) -> World:
+    """Return a preset by its name, or by a table of its ``name`` and its arguments.
+
+    Raises:
+        ConfigError: There is no such preset or argument, or the argument has a wrong value.
+    """
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = options.pop("name", None)
+    load_methods()
+    if not isinstance(name, str) or name not in PRESETS:
+        known = ", ".join(PRESETS)
+        raise ConfigError(f"world.preset = {name!r}: unknown; known: {known}.{nearest(str(name), PRESETS)}")
+    hints = {} if name == "ideal" else get_type_hints(PRESETS[name])
+    hints.pop("return", None)
+    for key in options:
+        if key not in hints:
+            accepted = ", ".join(hints) or "none besides name"
+            raise ConfigError(
+                f"world.preset.{key}: unknown key for {name!r}; accepted: {accepted}.{nearest(str(key), hints)}"
+            )
+    checked = {key: coerce(v, hints[key], f"world.preset.{key}") for key, v in options.items()}
+    return PRESETS[name](**checked)

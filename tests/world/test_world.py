@@ -12,11 +12,17 @@ import pytest
 
 import espalier.world
 from espalier.core.errors import ConfigError, WorldError
-from espalier.world import BoundWorld, Concept, Shape, Tier, World, presets
+from espalier.core.method import load_methods
+from espalier.methods.cflhkd.world import paper_world as cflhkd
+from espalier.methods.csahfl.world import paper_world as csahfl
+from espalier.methods.d2d.world import paper_world as d2d
+from espalier.methods.easf.world import paper_world as easf
+from espalier.world import BoundWorld, Concept, Shape, Tier, World, demo
 from espalier.world.churn import TwoState
 from espalier.world.compute import Busy, Fluctuating, Noise, TruncatedNormal
 from espalier.world.links import BoundGraph, PerTier, TierLink
 from espalier.world.mobility import Markov
+from espalier.world.world import PRESETS, register_preset
 
 
 def fleet(n: int = 60, edges: int = 6, seed: int = 0) -> Shape:
@@ -43,12 +49,13 @@ def facts(world: BoundWorld) -> list[Any]:
     ]
 
 
+load_methods()
 WORLDS = [
-    *((name, build()) for name, build in presets.PRESETS.items()),
-    ("csahfl mobile", presets.csahfl(stay=0.5)),
-    ("easf case", presets.easf(case_study=True)),
-    ("d2d 3", presets.d2d("3", intermittent=True)),
-    ("cflhkd labels", presets.cflhkd("labels")),
+    *((name, build()) for name, build in PRESETS.items()),
+    ("csahfl mobile", csahfl(stay=0.5)),
+    ("easf case", easf(case_study=True)),
+    ("d2d 3", d2d("3", intermittent=True)),
+    ("cflhkd labels", cflhkd("labels")),
     ("faulty", World.build({"faults": {"kind": "random", "dev_edge": {"loss": 0.3}}, "churn": "two_state"})),
 ]
 
@@ -74,7 +81,7 @@ class TestEveryWorld:
 
 
 def test_seeds_differ() -> None:
-    a, b = (presets.demo().bind(fleet(seed=s)) for s in (0, 1))
+    a, b = (demo().bind(fleet(seed=s)) for s in (0, 1))
     assert not np.isclose(a.compute.units(), b.compute.units()).any()
 
 
@@ -88,53 +95,57 @@ def test_the_default_world_is_ideal() -> None:
 
 class TestPresets:
     def test_csahfl(self) -> None:
-        bound = presets.csahfl(stay=0.5).bind(Shape(200, 5, 0, np.full(200, 7)))
+        bound = csahfl(stay=0.5).bind(Shape(200, 5, 0, np.full(200, 7)))
         # A training of E_max = 10 epochs of 7 batches takes the device's delay, 2 to 128 s (C8).
         delays = np.array([bound.compute.nominal(d, 70, 0.0) for d in range(200)])
         assert delays.min() >= 2 and delays.max() <= 128 and 50 < np.median(delays) < 77
-        assert isinstance(presets.csahfl().compute, Noise)
-        assert isinstance(presets.csahfl(noise=0).compute, TruncatedNormal)
+        assert isinstance(csahfl().compute, Noise)
+        assert isinstance(csahfl(noise=0).compute, TruncatedNormal)
         assert bound.mobility.when == "boundary"
-        assert presets.csahfl().bind(fleet()).mobility.when == "never"
+        assert csahfl().bind(fleet()).mobility.when == "never"
 
     def test_csahfl_shares_of_c7(self) -> None:
         # Able to run E_max within T_θ = median + α·IQR: α=.5 → .75, 1 → .92, 1.5 → 1.
-        delays = presets.csahfl(noise=0).bind(Shape(20_000, 5, 0, np.ones(20_000, int))).compute.units() * 10
+        delays = csahfl(noise=0).bind(Shape(20_000, 5, 0, np.ones(20_000, int))).compute.units() * 10
         q1, median, q3 = np.percentile(delays, [25, 50, 75])
         shares = [(delays <= median + alpha * (q3 - q1)).mean() for alpha in (0.5, 1.0, 1.5)]
         assert shares == pytest.approx([0.75, 0.92, 1.0], abs=0.02)
 
     def test_easf(self) -> None:
-        bound = presets.easf().bind(Shape(100, 0, 0, model_bytes=10**6))
+        bound = easf().bind(Shape(100, 0, 0, model_bytes=10**6))
         assert isinstance(bound.links, BoundGraph)
         assert bound.churn.initial().mean() == pytest.approx(0.7, abs=0.12)
         assert bound.changes_in_time and bound.links.relays and bound.capability.may_aggregate().all()
-        case = presets.easf(case_study=True).bind(Shape(100, 0, 0, model_bytes=10**6))
+        case = easf(case_study=True).bind(Shape(100, 0, 0, model_bytes=10**6))
         assert case.capability.may_aggregate().sum() == 50
         assert case.links.matrix(np.arange(9), 10**6).sum() > bound.links.matrix(np.arange(9), 10**6).sum()
-        assert presets.easf(dynamic=False).bind(Shape(9, 0, 0)).churn.initial().all()
+        assert easf(dynamic=False).bind(Shape(9, 0, 0)).churn.initial().all()
 
     def test_d2d(self) -> None:
         shape = Shape(20, 0, 0, model_bytes=248_024)
         # Table 4: 10 batches per step, the magnet task 80, Set 3 5 to 15, drawn anew per round.
-        assert presets.d2d("1b").bind(shape).compute.units() == pytest.approx(np.full(20, 0.1))
-        assert presets.d2d("2", "magnet").bind(shape).compute.units() == pytest.approx(np.full(20, 1 / 80))
-        third = presets.d2d("3").bind(shape)
+        assert d2d("1b").bind(shape).compute.units() == pytest.approx(np.full(20, 0.1))
+        assert d2d("2", "magnet").bind(shape).compute.units() == pytest.approx(np.full(20, 1 / 80))
+        third = d2d("3").bind(shape)
         assert (third.at(1).compute.units() != third.at(2).compute.units()).any()
         assert not np.isinf(third.links.matrix(np.arange(20), 1)).any()
         assert third.links.time(0, 20, 10**9, 0.0) == 0.0
 
     def test_cflhkd(self) -> None:
-        bound = presets.cflhkd("labels").bind(fleet())
+        bound = cflhkd("labels").bind(fleet())
         assert bound.drift.concept(0, 50, 0.0) == Concept(labels=(5, 6, 7, 8, 9))
-        assert presets.cflhkd("features").bind(fleet()).drift.concept(0, 100, 0.0).brightness == -0.5
+        assert cflhkd("features").bind(fleet()).drift.concept(0, 100, 0.0).brightness == -0.5
         with pytest.raises(ConfigError, match="Did you mean 'labels'"):
-            presets.cflhkd("label")  # type: ignore[arg-type]
+            cflhkd("label")  # type: ignore[arg-type]
+
+    def test_a_name_has_one_owner(self) -> None:
+        with pytest.raises(ConfigError, match="a world preset 'csahfl' already"):
+            register_preset("csahfl")(demo)
 
     def test_from_a_table(self) -> None:
-        assert World.build("demo") == World.build({"preset": "demo"}) == presets.demo()
+        assert World.build("demo") == World.build({"preset": "demo"}) == demo()
         table = {"preset": {"name": "csahfl", "stay": 0.5}, "churn": "two_state", "notice": 3}
-        expected = replace(presets.csahfl(stay=0.5), churn=TwoState(), notice=3.0)
+        expected = replace(csahfl(stay=0.5), churn=TwoState(), notice=3.0)
         assert World.build(table) == expected
         assert World.build(expected.to_plain()) == expected
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.experiment import Experiment
+from espalier.methods.cflhkd.world import paper_world
 from espalier.study.base import Scale
-from espalier.world import presets
 
 SKEWED: Mapping[str, Any] = {"kind": "dirichlet", "alpha": 0.5}
 CLINICS: Mapping[str, Any] = {"kind": "owner", "level": "edge"}
@@ -117,7 +117,7 @@ def experiment(
 ) -> Experiment:
     """Return the runs of one cell; ``changes`` replace tables of the experiment."""
     at, until = DRIFT[scale]
-    world = presets.cflhkd().to_plain()
+    world = paper_world().to_plain()
     if drift:
         when = {"start": at, "end": 2 * at} if data.drift["kind"] == "gradual" else {"at_round": at}
         world["drift"] = {**data.drift, **when}

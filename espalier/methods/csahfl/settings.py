@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from espalier.experiment import Experiment
+from espalier.methods.csahfl.world import paper_world
 from espalier.study.base import Cell, Scale
-from espalier.world import presets
 
 #: share of all labels that an edge knows
 SHARES: Mapping[str, float] = {"EIID": 1.0, "ENIID50%": 0.5, "ENIID30%": 0.3}
@@ -96,7 +96,7 @@ def experiment(
             "partition": partition,
             "fleet": {"devices": size.devices, "edges": EDGES, "fraction": size.fraction},
             "training": {"batch_size": 10, "updates": 10, "lr": 0.1 if smoke else 0.01},
-            "world": presets.csahfl(stay, **world),
+            "world": paper_world(stay, **world),
             "stop": {"rounds": size.rounds * per},
             "evaluate": {"every": per},
             "record": {"spans": scale != "full"},

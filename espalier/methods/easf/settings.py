@@ -2,7 +2,7 @@
 
 The paper names neither speeds nor rates of its world. A link takes 0.25 to 2.5 s for a model, a batch 0.02 to 0.2 s,
 busy spells last 3 s on average: chosen once, so that Syn (a baseline without anything adaptive) comes near its own
-published row of Table I; nothing was fitted to another method. Everything else is as in ``presets.easf``.
+published row of Table I; nothing was fitted to another method. Everything else is as in the paper's world (`world`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from espalier.core.params import ParamSpec
 from espalier.experiment import Experiment
+from espalier.methods.easf.world import paper_world
 from espalier.study.base import Cell, Scale
 from espalier.training.models import build
-from espalier.world import presets
 from espalier.world.churn import TwoState
 from espalier.world.compute import Busy, Fluctuating, Uniform
 from espalier.world.links import Graph
@@ -120,7 +120,7 @@ def world(work: Work, *, case_study: bool = False, stable: bool = False) -> Worl
         case_study: Half the devices may not aggregate, and signal strength shapes the bandwidth.
         stable: The "relatively stable" world of Figure 4: no busy spells, half the fluctuation, stays of 240 s.
     """
-    base = presets.easf(case_study)
+    base = paper_world(case_study)
     assert isinstance(base.links, Graph)
     size = model_bytes(work)
     power = Uniform(*BATCH)

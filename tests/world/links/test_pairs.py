@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import WorldError
-from espalier.world import Shape, presets
+from espalier.methods.d2d.world import paper_world as d2d
+from espalier.world import Shape
 from espalier.world.links import Pairs, PerTier, TierLink
 
 MODEL = 248_024
@@ -28,7 +29,7 @@ def test_a_model_takes_30_units_over_the_throughput() -> None:
 
 
 def test_uniform_links_of_set_1a() -> None:
-    times = presets.d2d("1a").links.bind(SHAPE).matrix(np.arange(24), MODEL)
+    times = d2d("1a").links.bind(SHAPE).matrix(np.arange(24), MODEL)
     assert set(times[~np.eye(24, dtype=bool)]) == {10.0}
 
 
@@ -44,7 +45,7 @@ def test_redrawn_per_global_round_and_the_same_when_asked_again() -> None:
 
 def test_absent_links() -> None:
     shape = Shape(300, 0, 0, model_bytes=MODEL)
-    sixth = presets.d2d("3", intermittent=True).links.bind(shape).matrix(np.arange(300), MODEL)
+    sixth = d2d("3", intermittent=True).links.bind(shape).matrix(np.arange(300), MODEL)
     # λ is one of 0 … 5: a sixth of the links are absent. 44,850 pairs scatter by .0018.
     assert np.isinf(sixth[np.triu_indices(300, 1)]).mean() == pytest.approx(1 / 6, abs=0.006)
     fifth = Pairs(3.0, absent=0.2).bind(shape)
