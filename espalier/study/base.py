@@ -3,7 +3,7 @@
     TABLE1 = Study(
         name="csahfl/table1", title="Accuracy of eight methods", cells=cells,
         measures={"accuracy": Measure("accuracy (%)", lambda run: 100 * last(run, "acc_device"))},
-        published={"CSAHFL": {"EIID p_s=1": {"accuracy": 90.1}, …}, …},
+        published=published(__package__, "table1"),  # of published.toml beside it
     )
     register(TABLE1)
 
@@ -15,11 +15,14 @@ from __future__ import annotations
 
 import importlib
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import kendalltau
@@ -27,6 +30,9 @@ from scipy.stats import kendalltau
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run, slug
+
+#: figures by row, column and measure
+Figures = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 Scale = Literal["smoke", "small", "full"]
 SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
@@ -76,7 +82,7 @@ class Study:
     title: str
     cells: Callable[[Scale], Sequence[Cell]]
     measures: Mapping[str, Measure]
-    published: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    published: Figures = field(default_factory=dict)
     notes: Sequence[str] = ()
     comment: Callable[[Results], Sequence[str]] = lambda results: ()
     curves: Sequence[str] = ()
@@ -205,6 +211,26 @@ def with_time(experiment: Experiment, seconds: float) -> Experiment:
     return replace(experiment, stop=stop, evaluate=replace(experiment.evaluate, seconds=every))
 
 
+@cache
+def _published(package: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(package) / "published.toml").read_text(encoding="utf-8"))
+
+
+def published(package: str, table: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Return a table of a paper's ``published.toml``, which lies beside its study.
+
+    A table is a list of blocks: ``columns``, ``measures`` and ``rows``. A row has one value per column, or one list
+    per column with a value for each measure; ``nan`` stands where the paper prints none.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for block in _published(package)[table]:
+        for row, cells in block["rows"].items():
+            for column, cell in zip(block["columns"], cells, strict=True):
+                values = cell if isinstance(cell, list) else [cell]
+                found.setdefault(row, {})[column] = dict(zip(block["measures"], values, strict=True))
+    return found
+
+
 _STUDIES: dict[str, Study] = {}
 
 
@@ -216,8 +242,14 @@ def register(study: Study) -> Study:
 
 @cache
 def _load() -> None:
-    for module in ("cflhkd.study", "csahfl.study", "d2d.study", "d2d.figures", "easf.study", "phefl.study"):
-        importlib.import_module(f"espalier.methods.{module}")
+    """Import the studies that packages announce.
+
+    The module that a package names under the entry-point group ``espalier.methods`` lists those of its modules that
+    register studies in ``STUDIES``; they are imported when somebody asks for studies, so that methods load quickly.
+    """
+    for point in entry_points(group="espalier.methods"):
+        for module in getattr(point.load(), "STUDIES", ()):
+            importlib.import_module(module)
 
 
 def studies() -> dict[str, Study]:

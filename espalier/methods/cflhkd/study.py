@@ -8,11 +8,11 @@ two names, as are ``table3`` and ``table8``. Table 1 and Figure 4 share runs if 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from espalier.methods.cflhkd import published
+from espalier.experiment import Experiment
 from espalier.methods.cflhkd.measures import (
     accuracy,
     common,
@@ -26,8 +26,8 @@ from espalier.methods.cflhkd.measures import (
     recovery,
     sent,
 )
-from espalier.methods.cflhkd.settings import DATA, Data, ablations, cflhkd, experiment, methods
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
+from espalier.methods.cflhkd.world import paper_world
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
 
 NOTES = (
     "full: 100 devices (HAM10000 80 at its 4 clinics, where the paper speaks of 5; Cityscapes 216 at its 18 training "
@@ -53,6 +53,145 @@ NOTES = (
     "CFL's thresholds are relative to the updates: the authors' absolute ones are for another model. ICFL is a "
     "reconstruction.",
 )
+
+SKEWED: Mapping[str, Any] = {"kind": "dirichlet", "alpha": 0.5}
+CLINICS: Mapping[str, Any] = {"kind": "owner", "level": "edge"}
+SWITCH: Mapping[str, Any] = {"kind": "label_switch"}
+HALVES: Mapping[str, Any] = {"kind": "label_switch", "before": list(range(23)), "after": list(range(23, 47))}
+#: one clinic has little but nevi: there are no two halves of labels that every device has samples of
+PERMUTED: Mapping[str, Any] = {"kind": "permute_labels"}
+DARKER: Mapping[str, Any] = {"kind": "gradual", "feature": "brightness", "amount": -0.5}
+
+
+@dataclass(frozen=True)
+class Data:
+    """One dataset at one scale: where it comes from, who holds what, which model learns it.
+
+    ``drift`` is what happens to the data under drift, without its moment.
+    """
+
+    dataset: str
+    model: str
+    partition: Mapping[str, Any]
+    devices: int = 100
+    edges: int = 8
+    rounds: int = 120
+    updates: int = 5
+    batch_size: int = 32
+    lr: float = 0.01
+    dataset_options: Mapping[str, Any] = field(default_factory=dict)
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    drift: Mapping[str, Any] = field(default_factory=lambda: SWITCH)
+
+
+DATA: Mapping[Scale, Mapping[str, Data]] = {
+    "smoke": {
+        "digits": Data(
+            "digits", "mlp", {"kind": "dirichlet", "alpha": 5.0, "min_samples": 20, "fraction": 0.8}, devices=12,
+            edges=5, rounds=9, updates=2, batch_size=10, lr=0.05, model_options={"hidden": [16]},
+        ),
+    },
+    "small": {
+        "MNIST": Data("mnist", "lenet", {**SKEWED, "fraction": 0.2}, rounds=60, updates=3),
+        "CIFAR-10": Data(
+            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.4}, devices=40, rounds=60,
+            model_options={"width": 8, "stride": 2},
+        ),
+        "HAM10000": Data(
+            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60,
+            model_options={"width": 8, "stride": 2}, drift=PERMUTED,
+        ),
+    },
+    "full": {
+        "MNIST": Data("mnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}),
+        "CIFAR-10": Data("cifar10", "resnet18", {**SKEWED, "fraction": 0.95}),
+        "FEMNIST": Data("emnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}, drift=HALVES),
+        "HAM10000": Data("ham10000", "resnet18", {**CLINICS, "fraction": 0.95}, devices=80, edges=4, drift=PERMUTED),
+        "Cityscapes": Data(
+            "cityscapes", "unet", {**CLINICS, "fraction": 0.95}, devices=216, edges=18, batch_size=16, drift=DARKER,
+        ),
+    },
+}  # fmt: skip
+SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0,), "small": (0, 1), "full": (0, 1, 2)}
+#: the round of an abrupt drift, and the rounds that a run under drift has
+DRIFT: Mapping[Scale, tuple[int, int]] = {"smoke": (4, 9), "small": (25, 60), "full": (50, 100)}
+
+#: by how much a scale shortens the paper's intervals of 10, 15, 20 and 30 rounds
+FASTER: Mapping[Scale, int] = {"smoke": 10, "small": 1, "full": 1}
+
+
+def methods(scale: Scale) -> dict[str, dict[str, Any]]:
+    """Return Table 1's methods with the intervals of appendix A.1.2."""
+
+    def rounds(number: int) -> int:
+        return max(1, number // FASTER[scale])
+
+    return {
+        "Standalone": {"name": "standalone"},
+        "FedAvg": {"name": "fedavg"},
+        "FedProx": {"name": "fedprox", "mu": 0.01},
+        "HierFAVG": {"name": "hierfavg", "kappa2": rounds(20), "clock": "edge"},
+        "FL+HC": {"name": "flhc", "after": rounds(15), "every": rounds(15)},
+        "CFL": {"name": "cfl", "every": rounds(10), "after": rounds(20), "relative": True},
+        "ICFL": {"name": "icfl", "every": rounds(10)},
+        "IFCA": {"name": "ifca", "every": rounds(10)},
+        "CFLHKD": cflhkd(scale),
+    }
+
+
+def cflhkd(scale: Scale, **options: Any) -> dict[str, Any]:
+    """Return CFLHKD with the intervals of appendix A.1.1."""
+    every = {"share_every": 30, "tell_every": 10, "cluster_every": 30}
+    return {"name": "cflhkd", **{k: max(1, v // FASTER[scale]) for k, v in every.items()}, **options}
+
+
+def ablations(scale: Scale) -> dict[str, dict[str, Any]]:
+    """Return Table 8's rows, and what a real distillation adds."""
+    return {
+        "CFLHKD": cflhkd(scale),
+        "w/o bi-level aggregation": cflhkd(scale, bilevel=False),
+        "w/o global fine-tuning": cflhkd(scale, refine="none"),
+        "w/o dynamic clustering": cflhkd(scale, clustering="initial"),
+        "with distillation (ours)": cflhkd(scale, distil=1),
+    }
+
+
+def experiment(
+    scale: Scale, data: Data, method: Mapping[str, Any], label: str, *, drift: bool = False, **changes: Any
+) -> Experiment:
+    """Return the runs of one cell; ``changes`` replace tables of the experiment."""
+    at, until = DRIFT[scale]
+    world = paper_world().to_plain()
+    if drift:
+        when = {"start": at, "end": 2 * at} if data.drift["kind"] == "gradual" else {"at_round": at}
+        world["drift"] = {**data.drift, **when}
+    # HierFAVG's devices see the cloud's rounds, kappa2 of its edges': its learning rate decays by these
+    decay = max(1, 20 // method["kappa2"]) if method["name"] == "hierfavg" else 20
+    training = {
+        "batch_size": data.batch_size, "updates": data.updates, "lr": data.lr, "momentum": 0.9, "weight_decay": 1e-4,
+        "lr_decay": 0.99, "lr_decay_every": decay,
+    }  # fmt: skip
+    return Experiment.build(
+        {
+            "name": f"cflhkd {scale}",
+            "methods": [{**method, "label": label}],
+            "seeds": list(SEEDS[scale]),
+            "task": {
+                "dataset": data.dataset,
+                "model": data.model,
+                "dataset_options": dict(data.dataset_options),
+                "model_options": dict(data.model_options),
+            },
+            "partition": {**data.partition, "val_fraction": 0.1},
+            "fleet": {"devices": data.devices, "edges": data.edges, "fraction": 0.3},
+            "training": training,
+            "world": world,
+            "stop": {"rounds": until if drift else data.rounds},
+            "record": {"spans": False},
+            **changes,
+        }
+    )
+
 
 ACCURACY = Measure("accuracy (%)", accuracy)
 GLOBAL = Measure("global model (%)", common)
@@ -82,7 +221,7 @@ def stand_in(scale: Scale, *wanted: str) -> tuple[str, Data]:
     return name, table[name]
 
 
-def sweep(scale: Scale, option: str, values: Mapping[float, Any], *wanted: str) -> list[Cell]:
+def sweep(scale: Scale, option: str, values: Sequence[float], *wanted: str) -> list[Cell]:
     """Return CFLHKD with several values of one option, on one dataset."""
     name, data = stand_in(scale, *wanted)
     return [
@@ -162,52 +301,48 @@ def few(scale: Scale, *rows: str) -> list[Cell]:
 register(
     Study(
         "cflhkd/table1", "nine methods, data that stand still", lambda scale: grid(scale, methods(scale)), OVERALL,
-        published.by_column(published.TABLE1, published.DATASETS, ("accuracy", "comm", "time")), NOTES, lead,
+        published(__package__, "table1"), NOTES, lead,
     )
 )  # fmt: skip
 for _name in ("cflhkd/table2", "cflhkd/table7"):
     register(
         Study(
             _name, "nine methods when all labels switch", lambda scale: grid(scale, methods(scale), drift=True),
-            UNDER_DRIFT, published.by_column(published.TABLE7, published.DATASETS, ("drop", "recovery")), NOTES, never,
+            UNDER_DRIFT, published(__package__, "table7"), NOTES, never,
         )
     )  # fmt: skip
 for _name in ("cflhkd/table3", "cflhkd/table8"):
     register(
         Study(
             _name, "what CFLHKD's parts contribute", lambda scale: grid(scale, ablations(scale)), OVERALL,
-            published.by_column(published.TABLE8, published.TABLE8_DATASETS, ("accuracy", "comm", "time")), NOTES,
+            published(__package__, "table8"), NOTES,
             parts,
         )
     )  # fmt: skip
 register(
     Study(
         "cflhkd/table4", "the pull towards the common model (lambda)",
-        lambda scale: sweep(scale, "lam0", published.TABLE4, "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
-        {f"{v:g}": {"Cityscapes": {"accuracy": a}} for v, a in published.TABLE4.items()}, NOTES,
+        lambda scale: sweep(scale, "lam0", (0.0, 0.1, 0.5), "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
+        published(__package__, "table4"), NOTES,
     )
 )  # fmt: skip
 register(
     Study(
         "cflhkd/table5", "data against models in affinities (gamma)",
-        lambda scale: sweep(scale, "gamma", published.TABLE5, "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
-        {f"{v:g}": {"Cityscapes": {"accuracy": a}} for v, a in published.TABLE5.items()}, NOTES,
+        lambda scale: sweep(scale, "gamma", (0.0, 0.5, 1.0), "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
+        published(__package__, "table5"), NOTES,
     )
 )  # fmt: skip
 register(
     Study(
         "cflhkd/table6", "the clustering threshold (the paper's phi, our delta)",
-        lambda scale: sweep(scale, "delta", published.TABLE6, "CIFAR-10"),
+        lambda scale: sweep(scale, "delta", (0.3, 0.7, 0.9), "CIFAR-10"),
         {
             "accuracy": ACCURACY,
             "first": Measure("clusters at first", first_clusters, digits=1, ranked=False),
             "final": Measure("clusters at last", lambda run: last(run, "groups"), digits=1, ranked=False),
         },
-        {
-            f"{v:g}": {"CIFAR-10": dict(zip(("accuracy", "first", "final"), a, strict=True))}
-            for v, a in published.TABLE6.items()
-        },
-        NOTES,
+        published(__package__, "table6"), NOTES,
     )
 )  # fmt: skip
 register(
@@ -215,7 +350,10 @@ register(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",
         lambda scale: few(scale, "CFLHKD", "IFCA", "FL+HC", "HierFAVG", "FedAvg"),
         {"accuracy": ACCURACY, "gap": Measure("best less worst cluster (points)", gap, lower=True)},
-        {r: {"HAM10000": {"accuracy": published.TABLE1[r][3][0]}} for r in ("CFLHKD", "IFCA", "FL+HC")},
+        {
+            r: {"HAM10000": {"accuracy": published(__package__, "table1")[r]["HAM10000"]["accuracy"]}}
+            for r in ("CFLHKD", "IFCA", "FL+HC")
+        },
         NOTES, curves=("acc_device", "acc_global"),
     )
 )  # fmt: skip
@@ -233,14 +371,14 @@ register(
 register(
     Study(
         "cflhkd/fig6", "more clusters on one fleet", figure6, {"accuracy": ACCURACY, "global": GLOBAL},
-        {"HierFAVG": {"CIFAR-10, 4 clusters": {"accuracy": 75.0}, "CIFAR-10, 10 clusters": {"accuracy": 67.0}}},
+        published(__package__, "fig6"),
         (*NOTES, "The paper does not name the dataset; its text gives two figures, which are HierFAVG's."),
     )
 )  # fmt: skip
 register(
     Study(
         "cflhkd/fig7", "more devices per cluster", figure7, {"accuracy": ACCURACY},
-        {"CFL": {"CIFAR-10, 20 per cluster": {"accuracy": 76.0}, "CIFAR-10, 50 per cluster": {"accuracy": 70.0}}},
+        published(__package__, "fig7"),
         (*NOTES, "Every device has the same number of samples at most, so that a denser cluster has more data."),
     )
 )  # fmt: skip

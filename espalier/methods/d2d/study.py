@@ -13,7 +13,6 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from espalier.core.errors import RunError
-from espalier.methods.d2d import published as paper
 from espalier.methods.d2d.settings import (
     DISTRIBUTIONS,
     NOTES,
@@ -27,7 +26,7 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.theory import affordable_feature_time, loss_term
 from espalier.record.run import Run, slug
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
 
 T_G = 120
 ACCURACY = Measure("accuracy (%)", lambda run: 100 * last(run, "acc_global"), digits=1)
@@ -58,11 +57,6 @@ def compared(links: Links, **options: Any) -> Callable[[Scale], list[Cell]]:
     return cells
 
 
-def printed(block: paper.Block, measure: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Return a block of published figures by row, column and measure."""
-    return {row: {n: {measure: v} for n, v in zip(SIX, values, strict=True)} for row, values in block.items()}
-
-
 def gains(results: Results) -> list[str]:
     """Say how far each method is from benchmark A, relative to it, as the paper's brackets do."""
     out = []
@@ -76,17 +70,14 @@ def gains(results: Results) -> list[str]:
     return out
 
 
-for _table, _links, _block, _what in (
-    ("table6", "1a", paper.TABLE6, "equal"),
-    ("table7", "1b", paper.TABLE7, "heterogeneous"),
-):
+for _table, _links, _what in (("table6", "1a", "equal"), ("table7", "1b", "heterogeneous")):
     register(
         Study(
             name=f"d2d/{_table}",
             title=f"accuracy after 2,400 steps on CIFAR-10, {_what} links",
             cells=compared(_links),  # type: ignore[arg-type]
             measures={"accuracy": ACCURACY},
-            published=printed(_block, "accuracy"),
+            published=published(__package__, _table),
             notes=NOTES,
             comment=gains,
             curves=("acc_global",),
@@ -114,7 +105,7 @@ register(
         title="the bound's loss term, 10⁴/P Σ (2/w)(F before − F after)",
         cells=compared("1a", theory=True),
         measures={"term": Measure("loss term × 10⁴", read_loss_term)},
-        published=printed(paper.TABLE8, "term"),
+        published=published(__package__, "table8"),
         notes=(
             *NOTES,
             "The printed magnitudes fit a w without the learning rate (with it the term would be 250 times larger); so "
@@ -143,13 +134,7 @@ register(
             "cluster": Measure("‖∇F_c − ∇F‖", lambda run: float(np.mean(mismatch(run, "cluster_global"))), lower=True),
             "device": Measure("‖∇F_i − ∇F_c‖", lambda run: float(np.mean(mismatch(run, "device_cluster"))), lower=True),
         },
-        published={
-            row: {
-                name: {"cluster": paper.TABLE9_CLUSTER[row][i], "device": paper.TABLE9_DEVICE[row][i]}
-                for i, name in enumerate(SIX)
-            }
-            for row in FOUR
-        },
+        published=published(__package__, "table9"),
         notes=(*NOTES, "The paper does not say what its norms are scaled by; compare the ratios."),
         comment=ratios,
     )
@@ -183,14 +168,7 @@ register(
         title="accuracy of three solutions by global round time, varying links",
         cells=cells_table10,
         measures={"accuracy": ACCURACY},
-        published={
-            f"Solution {number}": {
-                f"{name} RT={t}": {"accuracy": values[j][i]}
-                for name, values in paper.TABLE10.items()
-                for j, t in enumerate(ROUND_TIMES)
-            }
-            for i, number in enumerate(SOLUTIONS)
-        },
+        published=published(__package__, "table10"),
         notes=NOTES,
         curves=("acc_global",),
     )
@@ -279,14 +257,7 @@ for _table, _rows in (("table11", ("1.1-crop",)), ("table12", ("Benchmark B", "1
                 "rounds": Measure("rounds to the target", read_rounds, lower=True, digits=1),
                 "affordable": Measure("pays below t = (steps)", read_affordable, digits=1),
             },
-            published={ORIGINAL: {n: {"accuracy": t, "rounds": R_PHI} for n, t in zip(SIX, paper.TARGET, strict=True)}}
-            | {
-                row: {
-                    n: {"rounds": paper.ROUNDS[row][i], "affordable": paper.AFFORDABLE[row][i]}
-                    for i, n in enumerate(SIX)
-                }
-                for row in _rows
-            },
+            published=published(__package__, _table),
             notes=(
                 *NOTES,
                 f"Rounds of t_g = {T_G_FEATURES} steps, t_cg = {T_CG}; others than solution 1.1 run {MOST} rounds. The "

@@ -2,6 +2,7 @@
 
 Begin at `method`, which also has the paper's baselines. `dsf` builds and keeps the tree; `aaf` (with `prediction`),
 `raf` and `frequency` say how often a child updates, `abandon` how long a parent waits; `kma` and `control` are the
-central baseline. `study` reproduces the paper's tables under `settings`; `published` has its figures. May import
-`core`, `policies`, `data`, `world` and, in `study`, everything that runs an experiment.
+central baseline. `world` is the paper's, `study` reproduces its tables under `settings`, read off by `measures`;
+`published.toml` has its figures. The method may import `core` and `policies`, `world` the world, the others what
+describes and reads experiments.
 """

@@ -11,22 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from espalier.methods.easf.published import (
-    ABLATION_CLASSES,
-    CLASSES,
-    DEVICES,
-    TABLE1,
-    TABLE2,
-    TABLE3,
-    TABLE4,
-    TABLE5,
-    TABLE6,
-)
+from espalier.methods.easf.measures import seconds_per_round, shares
 from espalier.methods.easf.settings import ABLATION, METHODS, NOTES, STRUCTURES, WORKS, cell
-from espalier.methods.easf.shares import seconds_per_round, shares
 from espalier.record.run import Run
-from espalier.study.base import Cell, Measure, Results, Scale, Study, best, reached, register
+from espalier.study.base import Cell, Measure, Results, Scale, Study, best, published, reached, register
 
+#: numbers of devices of Tables I and II
+DEVICES = (30, 60, 100, 150, 200)
+#: classes per device of Tables III and IV, and of Table VI
+CLASSES, ABLATION_CLASSES = (4, 8, 16, 47), (6, 10)
 #: accuracies whose first exceeding Tables II and IV time, by dataset; what the small scales can reach
 TARGETS: Mapping[str, float] = {"mnist": 0.68, "emnist": 0.44, "digits": 0.3}
 #: the devices of Table V and of Table VI, which the paper does not tell: those of Tables I (the middle) and III
@@ -146,16 +139,6 @@ def parts(results: Results) -> list[str]:
     return out
 
 
-Published = dict[str, dict[str, dict[str, float]]]
-
-
-def _published(table: Mapping[str, Sequence[float]], columns: Sequence[str], measure: str) -> Published:
-    return {row: {c: {measure: v} for c, v in zip(columns, values, strict=True)} for row, values in table.items()}
-
-
-BY_DEVICES = [devices_column(n) for n in DEVICES]
-BY_CLASSES = [classes_column(k) for k in CLASSES]
-BY_SET = [classes_column(k) for k in ABLATION_CLASSES]
 NO_NUMBERS = "The paper's figure has no numbers; the curves are in curves.csv and in the report."
 
 register(
@@ -164,7 +147,7 @@ register(
         title="highest accuracy within 250 s with different numbers of devices on MNIST",
         cells=comparison,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE1, BY_DEVICES, "accuracy"),
+        published=published(__package__, "table1"),
         notes=NOTES,
         comment=lead,
     )
@@ -175,7 +158,7 @@ register(
         title="time until an accuracy of 0.68 with different numbers of devices on MNIST",
         cells=comparison,
         measures={"time": TIME},
-        published=_published(TABLE2, BY_DEVICES, "time"),
+        published=published(__package__, "table2"),
         notes=NOTES,
         comment=lead,
     )
@@ -186,7 +169,7 @@ register(
         title="highest accuracy within 500 s with different sample distributions on EMNIST",
         cells=distributions,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE3, BY_CLASSES, "accuracy"),
+        published=published(__package__, "table3"),
         notes=NOTES,
         comment=lead,
     )
@@ -197,7 +180,7 @@ register(
         title="time until an accuracy of 0.44 with different sample distributions on EMNIST",
         cells=distributions,
         measures={"time": TIME},
-        published=_published(TABLE4, BY_CLASSES, "time"),
+        published=published(__package__, "table4"),
         notes=NOTES,
         comment=lead,
     )
@@ -212,10 +195,7 @@ register(
             "transmission": Measure("transmission (%)", lambda run: 100 * shares(run)[1], lower=True, digits=1),
             "waiting": Measure("waiting (%)", lambda run: 100 * shares(run)[2], lower=True, digits=1),
         },
-        published={
-            row: {devices_column(SHARED): dict(zip(("training", "transmission", "waiting"), values, strict=True))}
-            for row, values in TABLE5.items()
-        },
+        published=published(__package__, "table5"),
         notes=(*NOTES, f"The paper does not say for how many devices; here {SHARED}."),
     )
 )
@@ -225,7 +205,7 @@ register(
         title="EASF without DSF, AAF, abandonment: highest accuracy within 400 s on EMNIST",
         cells=ablation,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE6, BY_SET, "accuracy"),
+        published=published(__package__, "table6"),
         notes=(
             *NOTES,
             "#1 none, #2 DSF, #3 AAF, #4 abandonment, #5 DSF and AAF, #6 DSF and abandonment, #7 AAF and abandonment, "
@@ -250,7 +230,7 @@ register(
         title="accuracy over time with different numbers of devices on MNIST",
         cells=comparison,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE1, BY_DEVICES, "accuracy"),
+        published=published(__package__, "table1"),
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
     )
@@ -270,7 +250,7 @@ register(
         title="accuracy over time with different sample distributions on EMNIST",
         cells=distributions,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE3, BY_CLASSES, "accuracy"),
+        published=published(__package__, "table3"),
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
     )
@@ -304,7 +284,7 @@ register(
         title="accuracy over time of EASF without DSF, AAF, abandonment on EMNIST",
         cells=ablation,
         measures={"accuracy": ACCURACY},
-        published=_published(TABLE6, BY_SET, "accuracy"),
+        published=published(__package__, "table6"),
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from espalier.experiment import Experiment
 from espalier.methods.phefl.measures import acc_n, curve, drop_m
 from espalier.record.run import Run
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, register
+from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "EdgeCloud": {"name": "edge_cloud"},
@@ -33,24 +33,6 @@ MARKS: Mapping[str, Sequence[tuple[int, float]]] = {
     "mnist": ((50, 0), (150, 90), (200, 90), (200, 90), (200, 90)),
     "fashion-mnist": ((12, 0), (180, 75), (200, 70), (200, 70), (150, 75)),
     "cifar10": ((12, 0), (180, 30), (200, 20), (200, 20), (130, 0)),
-}
-#: Table V: per dataset and method, Acc_N and Drop_M of each column (NaN where the paper has a dash)
-TABLE5: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]] = {
-    "mnist": {
-        "EdgeCloud": ((92.08, 35.14), (95.54, 43.59), (95.77, 67.99), (95.75, 67.68), (95.75, 67.69)),
-        "OnlyEdge": ((100, 0), (95.59, 12.59), (92.72, 15.31), (91.37, 15.66), (92.42, 12.9)),
-        "PHE-FL": ((100, 0), (96.45, 16.32), (96.1, 52.16), (96.01, 28.67), (95.7, 57.65)),
-    },
-    "fashion-mnist": {
-        "EdgeCloud": ((53.88, 37.02), (77.67, 14.67), (77.67, 21.47), (77.67, 21.47), (77.41, 14.67)),
-        "OnlyEdge": ((100, 0), (84.06, 8.79), (75.94, 8.09), (74.27, 5.75), (71.21, float("nan"))),
-        "PHE-FL": ((100, 0), (81.65, 13.57), (79.66, 8.15), (77.72, 13.87), (75.75, 11.61)),
-    },
-    "cifar10": {
-        "EdgeCloud": ((16.56, 6.87), (37.85, 15.71), (39.23, 19.48), (39.23, 19.48), (32.99, 17.64)),
-        "OnlyEdge": ((100, 0), (40.56, 7.23), (34.31, 7.01), (25.16, 5.88), (23.95, 4.07)),
-        "PHE-FL": ((100, 0), (40.89, 7.45), (47.22, 17.72), (38.26, 14.61), (31.79, 13.71)),
-    },
 }
 NOTES = (
     "full: 100 devices (10 per edge), the FedAvg CNN, all data, 200 rounds of 5 epochs, batch 32, SGD 0.1, 3 seeds.",
@@ -180,14 +162,7 @@ register(
             "drop": Measure("Drop_M (points)", read_drop, lower=True),
             "fall": Measure("Drop_0 (points)", read_fall, lower=True),
         },
-        published={
-            label: {
-                column(dataset, *split): {"acc": TABLE5[dataset][label][i][0], "drop": TABLE5[dataset][label][i][1]}
-                for dataset in TABLE5
-                for i, split in enumerate(SPLITS)
-            }
-            for label in METHODS
-        },
+        published=published(__package__, "table5"),
         notes=NOTES,
         comment=never_last,
     )

@@ -11,7 +11,7 @@ import torch
 from espalier.core.errors import ConfigError
 from espalier.core.method import make
 from espalier.experiment import Entry, Experiment
-from espalier.methods.cflhkd.drift import shocks
+from espalier.methods.cflhkd.measures import shocks
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE, check
 from tests.methods.planted import planted, runner, traffic

@@ -8,8 +8,7 @@ import pytest
 
 import espalier
 from espalier.core.errors import RunError
-from espalier.methods.cflhkd.convergence import convergence_time
-from espalier.methods.cflhkd.drift import Shock, shock, shocks
+from espalier.methods.cflhkd.measures import Shock, convergence_time, shock, shocks
 from espalier.record.database import Recorder
 from espalier.record.run import Run
 

@@ -12,7 +12,7 @@ from PIL import Image
 import espalier
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.methods.cflhkd.drift import shocks
+from espalier.methods.cflhkd.measures import shocks
 
 #: colours of sky, building and road; labelIds 23, 11 and 7
 CITIES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from espalier.methods.easf.measures import merged, seconds_per_round, shares, within
 from espalier.methods.easf.settings import ABLATION, LINK, WORKS, model_bytes
-from espalier.methods.easf.shares import merged, seconds_per_round, shares, within
 from espalier.study import tables
 from espalier.study.base import SCALES, study
 from espalier.world.links import Graph

@@ -1,0 +1,34 @@
+"""How studies become known: packages announce them, and methods load without them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+from espalier.study.base import published, studies
+
+
+def test_every_announced_module_has_studies() -> None:
+    modules = [m for point in entry_points(group="espalier.methods") for m in getattr(point.load(), "STUDIES", ())]
+    assert len(modules) >= 6
+    papers = {name.split("/")[0] for name in studies()}
+    assert {m.split(".")[-2] for m in modules} == papers
+
+
+def test_methods_load_without_studies() -> None:
+    code = (
+        "import sys; from espalier.core.method import available; available(); "
+        "print([m for m in sys.modules if m.startswith(('espalier.study', 'espalier.experiment', 'espalier.record'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_published_table_of_several_blocks() -> None:
+    found = published("espalier.methods.d2d", "table12")
+    # its first block has the target and the rounds to it, its second the rounds and what a feature may take
+    assert found["Solution 1.1"]["Dir(0.5)"] == {"accuracy": 51.1, "rounds": 16}
+    assert found["1.1-skew"]["Dir(0.1)"] == {"rounds": 21.2, "affordable": 6.2}
+    never = found["Benchmark B"]["Dir(0.1)"]["affordable"]
+    assert never != never
