@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Group
@@ -13,24 +14,15 @@ from rich.text import Text
 
 from espalier.core.method import Method
 from espalier.data.registry import Info
+from espalier.record.measures import lower_is_better, main_score
 from espalier.record.run import Run
 from espalier.record.table import Row, human_bytes, human_seconds, rows
 
-#: columns of a comparison: (metric, heading, kind)
-SCORES = (
-    ("{}_global", "global", "score"),
-    ("{}_edge", "edge", "score"),
-    ("{}_device", "device", "score"),
-    ("{}_device_worst", "worst tenth", "score"),
-)
+#: scores of a comparison: (scope, heading)
+SCORES = (("global", "global"), ("edge", "edge"), ("device", "device"), ("device_worst", "worst tenth"))
 
-
-def _main_score(found: Sequence[Row]) -> str:
-    for name in ("acc", "miou"):
-        if any(f"{name}_device" in r.values for r in found):
-            return name
-    names = [n.removesuffix("_device") for r in found for n in r.values if n.endswith("_device")]
-    return next((n for n in names if n != "loss"), "loss")
+#: a heading, and what stands below it for a method
+Column = tuple[str, Callable[[Row], Text | str]]
 
 
 def _settings(runs: Sequence[Run]) -> tuple[float | None, str]:
@@ -42,44 +34,60 @@ def table(runs: Sequence[Run]) -> Table:
     """Return the comparison of runs: mean ± std over seeds at the end."""
     target, score = _settings(runs)
     found = rows(runs, target, score)
-    main = _main_score(found)
+    main = main_score(name for row in found for name in row.values)
     experiment = runs[0].experiment
     seeds = sorted({s for r in found for s in r.seeds})
     out = Table(title=f"{experiment['name']}: {main} at the end, mean ± std over {len(seeds)} seed(s)")
+    columns = [
+        *_scores(found, main),
+        ("virtual time", lambda row: human_seconds(row.mean("time"))),
+        *([] if target is None else [(f"time to {target:g}", _time_to_target)]),
+        *_traffic(found),
+    ]
     out.add_column("method")
-    columns = [(name.format(main), title) for name, title, _ in SCORES]
-    columns = [(n, t) for n, t in columns if any(n in r.values for r in found)]
-    lower = main not in ("acc", "miou")
-    best = {}
-    for name, title in columns:
-        out.add_column(title, justify="right")
-        means = [r.mean(name) for r in found if name in r.values]
-        if means:
-            best[name] = min(means) if lower else max(means)
-    out.add_column("virtual time", justify="right")
-    if target is not None:
-        out.add_column(f"time to {target:g}", justify="right")
-    tiers = sorted({n for r in found for n in r.values if n.startswith("bytes_")})
-    for tier in tiers:
-        out.add_column(tier.removeprefix("bytes_"), justify="right")
+    for heading, _ in columns:
+        out.add_column(heading, justify="right")
     for row in found:
-        cells: list[Text | str] = [row.label]
-        for name, _ in columns:
-            if name not in row.values:
-                cells.append("–")
-                continue
-            value = row.mean(name)
-            text = f"{value:.3f}" + (f" ± {row.std(name):.3f}" if len(row.seeds) > 1 else "")
-            cells.append(Text(text, style="bold" if value == best.get(name) else ""))
-        cells.append(human_seconds(row.mean("time")))
-        if target is not None:
-            reached = [v for v in row.values["time_to_target"] if v == v]
-            text = human_seconds(sum(reached) / len(reached)) if reached else "never"
-            cells.append(text + (f" ({len(reached)}/{len(row.seeds)})" if 0 < len(reached) < len(row.seeds) else ""))
-        cells += [human_bytes(row.mean(t)) if t in row.values else "0 B" for t in tiers]
-        out.add_row(*cells)
+        out.add_row(row.label, *(cell(row) for _, cell in columns))
     out.caption = _world_line(experiment)
     return out
+
+
+def _scores(found: Sequence[Row], main: str) -> Iterator[Column]:
+    """Yield a column per scope of the main score, the best mean in bold."""
+    for scope, heading in SCORES:
+        name = f"{main}_{scope}"
+        means = [row.mean(name) for row in found if name in row.values]
+        if means:
+            best = min(means) if lower_is_better(name) else max(means)
+            yield heading, partial(_score, name, best)
+
+
+def _score(name: str, best: float, row: Row) -> Text | str:
+    if name not in row.values:
+        return "–"
+    value = row.mean(name)
+    spread = f" ± {row.std(name):.3f}" if len(row.seeds) > 1 else ""
+    return Text(f"{value:.3f}{spread}", style="bold" if value == best else "")
+
+
+def _time_to_target(row: Row) -> str:
+    """Write the mean over the seeds that reached the target, and how many did where not all have."""
+    reached = [v for v in row.values["time_to_target"] if v == v]
+    if not reached:
+        return "never"
+    some = "" if len(reached) == len(row.seeds) else f" ({len(reached)}/{len(row.seeds)})"
+    return human_seconds(sum(reached) / len(reached)) + some
+
+
+def _traffic(found: Sequence[Row]) -> Iterator[Column]:
+    """Yield a column per tier: the bytes that it carried."""
+    for tier in sorted({name for row in found for name in row.values if name.startswith("bytes_")}):
+        yield tier.removeprefix("bytes_"), partial(_bytes, tier)
+
+
+def _bytes(tier: str, row: Row) -> str:
+    return human_bytes(row.mean(tier)) if tier in row.values else "0 B"
 
 
 def _world_line(experiment: Mapping[str, Any]) -> str:

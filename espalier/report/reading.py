@@ -13,7 +13,7 @@ import pandas as pd
 
 from espalier.core.errors import RunError
 from espalier.record.database import GROWING, connect
-from espalier.record.measures import HIGHER_IS_BETTER
+from espalier.record.measures import main_score
 from espalier.record.run import Run
 from espalier.report.status import State, state_of
 
@@ -79,9 +79,7 @@ class Reading:
     @property
     def score(self) -> str:
         """The main score's name, such as ``acc``."""
-        names = [c.removesuffix("_device") for c in self.frame.columns if c.endswith("_device")]
-        chosen = [n for n in HIGHER_IS_BETTER if n in names] + [n for n in names if n not in ("loss", "bytes")]
-        return chosen[0] if chosen else "loss"
+        return main_score(self.frame.columns)
 
 
 def read(run: Run, before: Reading | None = None) -> Reading | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.record.measures import lower_is_better
 from espalier.record.run import Run
 from espalier.report.curves import unit_of
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
@@ -78,9 +79,9 @@ def over_time(run: Run, score: str) -> Figure | None:
         "hovertemplate": "median %{y:.3f}<br>5 %: %{customdata[0]}, 25 %: %{customdata[1]}, "
         "75 %: %{customdata[2]}, 95 %: %{customdata[3]}<extra></extra>",
     })  # fmt: skip
-    worst = [np.sort(v[np.isfinite(v)]) for _, _, v in series]
-    tail = [float(v[: max(1, len(v) // 10)].mean()) if len(v) else float("nan") for v in worst]
-    if score in ("acc", "miou"):
+    if not lower_is_better(score):
+        known = [np.sort(v[np.isfinite(v)]) for _, _, v in series]
+        tail = [float(v[: max(1, len(v) // 10)].mean()) if len(v) else float("nan") for v in known]
         line = {"color": MUTED[0], "dash": "dot", "width": 1.5}
         data.append(
             {"type": "scatter", "x": x, "y": numbers(tail), "mode": "lines", "name": "worst tenth", "line": line}

@@ -129,43 +129,52 @@ def _traces() -> list[dict[str, Any]]:
 
 
 def _frame(moment: Moment, names: Names, fleet: Sequence[tuple[Any, ...]], drawn: bool) -> dict[str, Any]:
-    n = names.devices
-    parents = {c: p for c, p in moment.parents.items() if drawn or c >= n}
-    spots = place(parents, n)
-    lines_x: list[float | None] = []
-    lines_y: list[float | None] = []
-    for node, parent in parents.items():
-        (x0, y0), (x1, y1) = spots[node], spots[parent]
-        lines_x += [round(x0, 3), round(x1, 3), None]
-        lines_y += [round(y0, 3), round(y1, 3), None]
+    """Return the tree at a moment; of a fleet that is too large the devices are not ``drawn``."""
+    parents = {c: p for c, p in moment.parents.items() if drawn or c >= names.devices}
+    spots = place(parents, names.devices)
+    lines = _lines(parents, spots)
     outside = [d for d, *_ in fleet if d not in spots] if drawn else []
     for i, device in enumerate(outside):  # rows of forty below the tree
         spots[device] = (-1 + 2 * (i % 40 + 0.5) / 40, -1.2 - 0.07 * (i // 40))
-    devices = [spots[d] for d, *_ in fleet] if drawn else []
-    below: dict[Address, int] = {}
-    for child, parent in moment.parents.items():
-        below[parent] = below.get(parent, 0) + (child < n)
-    servers = [a for a in spots if a >= n]
-    sizes = [9.0 if drawn else 8 + 30 * math.sqrt(below.get(a, 0) / max(1, len(fleet))) for a in servers]
-    texts = [
-        f"{names.name(a)}: {below.get(a, 0)} devices" + (", not there" if host_of(a) in moment.away else "")
-        for a in servers
-    ]
-    changed = [spots[d] for d in sorted(moment.changed) if d in spots]
+    devices = fleet if drawn else []
     told = ", ".join(f"{v} {k}" for k, v in moment.counts.items())
     absent = f"; {len(outside)} away" if outside else ""
-    caption = f"{human_seconds(moment.time)}{': ' + told if told else ''}{absent}"
     return {
         "name": f"{moment.time:.6g} s",
-        "caption": caption,
+        "caption": f"{human_seconds(moment.time)}{': ' + told if told else ''}{absent}",
         "traces": [0, 1, 2, 3],
         "data": [
-            {"x": lines_x, "y": lines_y},
-            {**_xy(devices), "text": [_device_text(row, moment, names) for row in fleet] if drawn else []},
-            {**_xy([spots[a] for a in servers]), "text": texts, "marker": {"size": sizes}},
-            _xy(changed),
+            lines,
+            {**_xy([spots[d] for d, *_ in devices]), "text": [_device_text(row, moment, names) for row in devices]},
+            _aggregators(moment, names, spots, None if drawn else len(fleet)),
+            _xy([spots[d] for d in sorted(moment.changed) if d in spots]),
         ],
     }
+
+
+def _lines(parents: dict[Address, Address], spots: dict[Address, Point]) -> dict[str, list[float | None]]:
+    """Return a line from every node to its parent."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for node, parent in parents.items():
+        (x0, y0), (x1, y1) = spots[node], spots[parent]
+        x += [round(x0, 3), round(x1, 3), None]
+        y += [round(y0, 3), round(y1, 3), None]
+    return {"x": x, "y": y}
+
+
+def _aggregators(moment: Moment, names: Names, spots: dict[Address, Point], devices: int | None) -> dict[str, Any]:
+    """Return the aggregators; where there are ``devices`` that are not drawn, their size shows their share of them."""
+    below: dict[Address, int] = {}
+    for child, parent in moment.parents.items():
+        below[parent] = below.get(parent, 0) + names.is_device(child)
+    shown = [a for a in spots if not names.is_device(a)]
+    texts = [
+        f"{names.name(a)}: {below.get(a, 0)} devices" + (", not there" if host_of(a) in moment.away else "")
+        for a in shown
+    ]
+    sizes = [9.0 if devices is None else 8 + 30 * math.sqrt(below.get(a, 0) / max(1, devices)) for a in shown]
+    return {**_xy([spots[a] for a in shown]), "text": texts, "marker": {"size": sizes}}
 
 
 def _xy(points: Sequence[Point]) -> dict[str, list[float]]:
