@@ -41,7 +41,7 @@ class Bench:
                 yield Outcome(torch.tensor([float("nan"), 0.0]), 0.5, None)
                 continue
             yield Outcome(vector(job.start) * 1.0 + job.device + 1, 0.5, None)
-            self.most = max(self.most, len(self.ledger._values))
+            self.most = max(self.most, len(self.ledger._tables.values))
 
     def train(self, device: int, start: Ref) -> Ref:
         return self.ledger.submit(Job(device, 0, start, 1, 0))
@@ -99,7 +99,7 @@ def test_a_chain_of_mixtures_holds_models_not_sums(monkeypatch: pytest.MonkeyPat
             alive.discard(id(self))
             return super().result(fallback)
 
-    monkeypatch.setattr("espalier.simulator.ledger.Running", Counted)
+    monkeypatch.setattr("espalier.simulator.wave.Running", Counted)
     bench = Bench()
     start = version = bench.ledger.initial()
     trained = [bench.train(d, start) for d in range(20)]
