@@ -35,7 +35,7 @@ from espalier.training.host import keep_pages
 from espalier.training.models import build
 from espalier.training.native import Kernels, kernels
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,11 @@ def chunk(name: str, batch: int, shape: tuple[int, ...], clients: int, steps: in
     x, y = torch.rand(rows.size, *shape, generator=draw), torch.randint(0, 10, (rows.size,), generator=draw)
     trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", workers=1)
     start, pool = trainer.initial(0), Memory(x, y)
-    jobs = [Job(start, pool, own, batch, Optimizer(lr=0.01), key(0, "bench", c)) for c, own in enumerate(rows)]
+    optimizer = Optimizer(lr=0.01)
+    jobs = [
+        TrainerJob(start=start, pool=pool, rows=own, batch_size=batch, optimizer=optimizer, seed=key(0, "bench", c))
+        for c, own in enumerate(rows)
+    ]
     return lambda: list(trainer.run(jobs))
 
 

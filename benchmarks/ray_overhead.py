@@ -40,14 +40,14 @@ from espalier.experiment import Experiment
 from espalier.scale.backend import Ray
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
-from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
+from espalier.simulator.jobs import TrainerJob as Ordered
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.reduction import FAN, Addition, Running
 from espalier.simulator.runner import Runner
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 
 LIMIT = 1.10
 CASES = [("mlp", 10), ("mlp", 32), ("lenet", 10), ("lenet", 32)]
@@ -154,7 +154,11 @@ def facts() -> None:
     trainer = Trainer(module, "cross_entropy")
     spec, start = trainer.spec, trainer.initial(0)
     own = np.arange(80).reshape(8, 10)
-    jobs = [Job(start, pool, rows, 10, Optimizer(lr=0.1), key(0, "facts", i)) for i, rows in enumerate(own)]
+    optimizer = Optimizer(lr=0.1)
+    jobs = [
+        TrainerJob(start=start, pool=pool, rows=rows, batch_size=10, optimizer=optimizer, seed=key(0, "facts", i))
+        for i, rows in enumerate(own)
+    ]
 
     def each(what: str, times: int, act: Callable[[], object], clock: Callable[[], float] = time.process_time) -> None:
         act()

@@ -8,8 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.messages import LocalWork
 from espalier.core.spec import Spec
-from espalier.training.work import Optimizer
+from espalier.training.work import Optimizer, Pool, TrainerJob
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,32 @@ class Training(Spec, family="training"):
         """Return the optimiser of the root's round ``clock``."""
         lr = self.lr * self.lr_decay ** (clock // self.lr_decay_every)
         return Optimizer(self.optimizer, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def job(
+        self,
+        work: LocalWork[Tensor],
+        pool: Pool,
+        rows: NDArray[np.int64],
+        seed: int,
+        unit: Literal["epoch", "step"] | None = None,
+    ) -> TrainerJob:
+        """Return the trainer's job of local work on rows of a pool (``unit``: if not the run's own)."""
+        return TrainerJob(
+            start=work.start,
+            updates=work.updates,
+            clock=work.clock,
+            anchor=work.anchor,
+            mu=work.mu,
+            optimizer_state=work.optimizer_state,
+            keep_optimizer_state=work.keep_optimizer_state,
+            args=work.args,
+            pool=pool,
+            rows=rows,
+            batch_size=self.batch_size,
+            unit=unit or self.unit,
+            optimizer=self.at(work.clock),
+            seed=seed,
+        )
 
     def batches(self, samples: int, updates: int) -> int:
         """Return the mini-batches of that many updates on that many samples."""

@@ -100,7 +100,7 @@ class Device:
         train = self.local.train(self._view(now), order)
         if self.pace.child_decides:
             # Update by update: the optimiser's state goes from one to the next, as if they were one training.
-            return [replace(train, token=self.state.token, updates=1, keep_memory=True)]
+            return [replace(train, token=self.state.token, updates=1, keep_optimizer_state=True)]
         return [replace(train, token=self.state.token, updates=order.updates)]
 
     def _trained(self, event: Trained, now: float) -> list[Action]:
@@ -114,7 +114,8 @@ class Device:
             state.token += 1
             train = self.local.train(self._view(now), order)
             last = event.model
-            return [replace(train, token=state.token, start=last, updates=1, memory=last, keep_memory=True)]
+            carried = replace(train, optimizer_state=last, keep_optimizer_state=True)
+            return [replace(carried, token=state.token, start=last, updates=1)]
         stats = self.local.done(self._view(now), order, event.model)
         return self._report(now, self.local.sends(self._view(now), order, event.model), stats)
 

@@ -6,13 +6,16 @@ to a checkpoint or a wire as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.store import Ref
+
+Model = TypeVar("Model")
+Other = TypeVar("Other")
 
 #: The group of a model that everybody shares.
 ALL = ""
@@ -185,23 +188,58 @@ class Send:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Train:
-    """Train on the device's own data. ``token`` comes back in :class:`Trained`.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalWork(Generic[Model]):
+    """What a device is to train: the one description of it, from a node's action to the trainer.
 
-    ``mu`` is the strength of the pull towards ``anchor``: the loss gains ``mu/2 * ||w - anchor||^2``.
-    ``memory`` is an earlier training whose optimiser state this one carries on.
+    Models are references while a training is only ordered, and flat vectors where it is computed.
+
+    Attributes:
+        start: The model it starts from.
+        updates: Local epochs, or mini-batch steps (the run's ``training.unit`` says which).
+        clock: The root's round: it decides the learning rate.
+        anchor: The model that it is pulled to: the loss gains ``mu/2 * ||w - anchor||^2``.
+        mu: Strength of that pull.
+        optimizer_state: The optimiser state to carry on from; by reference, that of the training which made this model.
+        keep_optimizer_state: Keep the optimiser's state for a training that carries on from this one.
+        args: What the method's order said beside this.
     """
 
-    token: int
-    start: Ref
-    updates: int
-    clock: int
-    anchor: Ref | None = None
+    start: Model
+    updates: int = 1
+    clock: int = 0
+    anchor: Model | None = None
     mu: float = 0.0
-    memory: Ref | None = None
-    keep_memory: bool = False
+    optimizer_state: Model | None = None
+    keep_optimizer_state: bool = False
     args: dict[str, Any] = field(default_factory=dict)
+
+    def resolved(
+        self, vector: Callable[[Model], Other], optimizer_state: Callable[[Model], Other | None]
+    ) -> LocalWork[Other]:
+        """Return it with models, and the optimiser state, looked up."""
+        return LocalWork(
+            start=vector(self.start),
+            updates=self.updates,
+            clock=self.clock,
+            anchor=None if self.anchor is None else vector(self.anchor),
+            mu=self.mu,
+            optimizer_state=None if self.optimizer_state is None else optimizer_state(self.optimizer_state),
+            keep_optimizer_state=self.keep_optimizer_state,
+            args=self.args,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Train(LocalWork[Ref]):
+    """Train on the device's own data. ``token`` comes back in :class:`Trained`."""
+
+    token: int = 0
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        return [int(r) for r in (self.start, self.anchor, self.optimizer_state) if r is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,5 +294,7 @@ class Record:
 
 Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Record
 
-for _kind in (Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost):
+for _kind in (
+    Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Train,
+):  # fmt: skip
     register(_kind)

@@ -200,7 +200,7 @@ class Local(Spec, family="local", kind="plain"):
         """Return the training that an order means (its token is set by the device)."""
         start = next(iter(order.models.values()))
         anchor = order.anchor if order.anchor is not None else (start if self.mu else None)
-        return Train(0, start, order.updates, order.clock, anchor=anchor, mu=self.mu, args=order.args)
+        return Train(start=start, updates=order.updates, clock=order.clock, anchor=anchor, mu=self.mu, args=order.args)
 
     def question(self, view: LocalView, order: Order) -> str | None:
         """Return the statistic that the device must know before it trains, if any."""

@@ -83,7 +83,10 @@ class Hermit:
     def _train(self) -> Train:
         state = self.state
         start = self.env.store.initial() if state.model is None else state.model
-        return Train(state.rounds, start, self.updates, state.rounds, memory=state.model, keep_memory=True)
+        return Train(
+            token=state.rounds, start=start, updates=self.updates, clock=state.rounds, optimizer_state=state.model,
+            keep_optimizer_state=True,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

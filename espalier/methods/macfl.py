@@ -98,7 +98,7 @@ class Travelling(Local, kind="travelling"):
         last: Ref | None = view.memory.get("model")
         if last is not None and view.memory.get("edge") != order.sender:
             start = view.env.store.combine([(1.0 - self.rho, start), (self.rho, last)], fallback=start)
-        return Train(0, start, order.updates, order.clock, args=order.args)
+        return Train(start=start, updates=order.updates, clock=order.clock, args=order.args)
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, object]:
         """Remember the model and the edge that ordered it."""

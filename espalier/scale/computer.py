@@ -72,10 +72,10 @@ class RayComputer:
         self.received = 0
 
     def __call__(
-        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
     ) -> Iterator[Outcome]:
         """Compute jobs; every model comes back."""
-        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, memory):
+        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, optimizer_state):
             assert isinstance(outcome, Outcome)
             yield outcome
 
@@ -85,19 +85,19 @@ class RayComputer:
         sums: Mapping[int, Sum],
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
-        memory: Callable[[Ref], Tensor | None],
+        optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Iterator[Outcome | Handed]:
         """Compute jobs by name, in their order; of those in ``free`` partial sums come back where that is less."""
         pool = self.open()
         sizes = self._views.partition.sizes
-        weights = {name: float(job.updates * sizes[job.device]) for name, job in jobs.items()}
+        weights = {name: float(job.work.updates * sizes[job.device]) for name, job in jobs.items()}
         workers = pool.size()
         batches = cut(weights, sums, free, workers, size_for(self._task.spec, len(jobs), workers))
         home = {name: (number, place) for number, b in enumerate(batches) for place, name in enumerate(b.names)}
         last: dict[int, int] = {}
         for name in jobs:
             last[home[name][0]] = name
-        errands = Errands(pool, [self._order(batch, jobs, vector, memory) for batch in batches])
+        errands = Errands(pool, [self._order(batch, jobs, vector, optimizer_state) for batch in batches])
         answers: dict[int, Answer] = {}
         try:
             for name in jobs:
@@ -129,12 +129,12 @@ class RayComputer:
         batch: Batch,
         jobs: Mapping[int, Job],
         vector: Callable[[Ref], Tensor],
-        memory: Callable[[Ref], Tensor | None],
+        optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Callable[[Any], Any]:
         """Return the function that gives a batch to a worker; only then do its models go to the object store."""
         mine = tuple(jobs[name] for name in batch.names)
-        models = {int(r): vector(r) for job in mine for r in (job.start, job.anchor) if r is not None}
-        states = {int(job.memory): memory(job.memory) for job in mine if job.memory is not None}
+        models = {int(r): vector(r) for job in mine for r in (job.work.start, job.work.anchor) if r is not None}
+        states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
         memories = {name: state for name, state in states.items() if state is not None}
         order = Order(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
 

@@ -137,8 +137,8 @@ class Worker:
         losses, fits, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
         for place, (name, outcome) in enumerate(zip(names, self._outcomes(order, models, memories), strict=True)):
             losses[place] = outcome.loss
-            if outcome.memory is not None:
-                kept[name] = outcome.memory.numpy()
+            if outcome.optimizer_state is not None:
+                kept[name] = outcome.optimizer_state.numpy()
             if adding.wants(name):
                 fits[place] = adding.take(name, outcome.vector)
             else:
@@ -151,10 +151,10 @@ class Worker:
         def vector(ref: Ref) -> Tensor:
             return models[int(ref)]
 
-        def memory(ref: Ref) -> Tensor | None:
+        def optimizer_state(ref: Ref) -> Tensor | None:
             return memories.get(int(ref))
 
-        return self._compute(order.jobs, vector, memory)
+        return self._compute(order.jobs, vector, optimizer_state)
 
 
 class Seat:

@@ -84,7 +84,7 @@ class Tampering:
                 self._collude(jobs, honest, vector)
             for job, outcome in zip(jobs, honest(jobs, vector, memory), strict=True):
                 if self.hostile(job.device):
-                    outcome.vector = self._false(job, outcome.vector, vector(job.start))
+                    outcome.vector = self._false(job, outcome.vector, vector(job.work.start))
                 yield outcome
 
         return compute
@@ -109,7 +109,7 @@ class Tampering:
 
     def _plot(self, job: Job) -> tuple[int, int, int]:
         """Return what colluders have in common: where they start, how far they go, and their edge."""
-        return int(job.start), job.updates, self._side(job.device)
+        return int(job.work.start), job.work.updates, self._side(job.device)
 
     def _side(self, device: int) -> int:
         """Return the edge at whose merge a device's update counts (-1: at the cloud's, with all others)."""
@@ -125,8 +125,9 @@ class Tampering:
                 continue
             side = [d for d in devices if self._side(d) == plot[2]]
             ours = [d for d in side if self.hostile(d)]
-            number = COLLUSION + int(job.start)
-            own = [replace(job, device=d, number=number, memory=None, keep_memory=False) for d in ours[:COLLUDERS]]
+            number = COLLUSION + int(job.work.start)
+            work = replace(job.work, optimizer_state=None, keep_optimizer_state=False)
+            own = [replace(job, device=d, number=number, work=work) for d in ours[:COLLUDERS]]
             known = torch.stack([o.vector for o in honest(own, vector, lambda ref: None)])
             z = self.attack.z if isinstance(self.attack, Little) else None
             if z is None:  # a majority need not hide

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from espalier.core.codec import register
+from espalier.core.messages import Train
 from espalier.core.store import Ref
 from espalier.simulator.reduction import Part
 
@@ -17,24 +18,24 @@ from espalier.simulator.reduction import Part
 @register
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A training that was ordered: everything its result depends on."""
+    """A training that was ordered: everything its result depends on.
+
+    Attributes:
+        device: Whose data.
+        number: How many trainings the device was asked for before.
+        work: What is to be trained.
+        look: The number of the look that the device's data have then (:class:`~espalier.simulator.dataviews.Look`).
+    """
 
     device: int
     number: int
-    start: Ref
-    updates: int
-    clock: int
-    concept: int = 0
-    anchor: Ref | None = None
-    mu: float = 0.0
-    memory: Ref | None = None
-    keep_memory: bool = False
-    args: dict[str, Any] = field(default_factory=dict)
+    work: Train
+    look: int = 0
 
     @property
     def inputs(self) -> list[int]:
         """Names of the models that must be there first."""
-        return [int(r) for r in (self.start, self.anchor, self.memory) if r is not None]
+        return self.work.inputs
 
 
 @register
@@ -58,7 +59,7 @@ class Outcome:
 
     vector: Tensor
     loss: float
-    memory: Tensor | None
+    optimizer_state: Tensor | None
 
 
 #: computes jobs: (jobs, look up a vector, look up an optimiser state) -> outcomes in the same order
@@ -73,13 +74,13 @@ class Handed:
         fit: Whether its numbers are finite.
         parts: The parts that end with it, by the sum's name and the place of the term.
         loss: Mean training loss.
-        memory: Optimiser state if it was to be kept.
+        optimizer_state: Optimiser state if it was to be kept.
     """
 
     fit: bool
     parts: dict[tuple[int, int], Part]
     loss: float
-    memory: Tensor | None
+    optimizer_state: Tensor | None
 
 
 @runtime_checkable
@@ -92,7 +93,7 @@ class Summing(Protocol):
         sums: Mapping[int, Sum],
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
-        memory: Callable[[Ref], Tensor | None],
+        optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Iterator[Outcome | Handed]:
         """Compute jobs by name, in their order; ``sums`` need them, and nothing else needs those in ``free``."""
         ...

@@ -182,7 +182,7 @@ class Ledger:
             "computed": self.computed,
         }
         tensors = {f"v{n}": t for n, t in self._tables.values.items()}
-        tensors |= {f"m{n}": t for n, t in self._tables.memories.items()}
+        tensors |= {f"m{n}": t for n, t in self._tables.optimizer_states.items()}
         return plain, tensors
 
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -194,6 +194,6 @@ class Ledger:
             recipes=dict(plain["recipes"]),
             values={int(k[1:]): t for k, t in tensors.items() if k[0] == "v"},
             losses=dict(plain["losses"]),
-            memories={int(k[1:]): t for k, t in tensors.items() if k[0] == "m"},
+            optimizer_states={int(k[1:]): t for k, t in tensors.items() if k[0] == "m"},
             computed=plain["computed"],
         )

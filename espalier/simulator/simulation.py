@@ -316,11 +316,7 @@ class Simulation:
         number = int(self.jobs[device])
         self.jobs[device] += 1
         look = self.tampering.look(device, self.weather.look(device))
-        job = Job(
-            device, number, train.start, train.updates, train.clock, look, train.anchor, train.mu, train.memory,
-            train.keep_memory, train.args,
-        )  # fmt: skip
-        ref = self.ledger.submit(job)
+        ref = self.ledger.submit(Job(device, number, train, look))
         rows = len(self.views.rows(device, look)) if look else self.fleet.samples(device)
         batches = self.task.training.batches(rows, train.updates)
         seconds = self.weather.compute().duration(device, batches, self.now, number)

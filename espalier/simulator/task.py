@@ -19,14 +19,14 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.training.evaluate import Evaluator
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job as TrainerJob
+from espalier.training.work import TrainerJob
 
 
 class Computer(Protocol):
     """Computes ledger jobs elsewhere (see :data:`~espalier.simulator.ledger.Compute`)."""
 
     def __call__(
-        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
     ) -> Iterator[Outcome]:
         """Yield the jobs' outcomes in their order."""
         ...
@@ -106,17 +106,17 @@ class Task:
         """Return the function that computes ledger jobs of one run in this process."""
 
         def compute(
-            jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+            jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
         ) -> Iterator[Outcome]:
-            work = [self._job(seed, views, job, vector, memory) for job in jobs]
+            work = [self._job(seed, views, job, vector, optimizer_state) for job in jobs]
             for job, one, result in zip(jobs, work, self.trainer.run(work), strict=True):
                 trained = result.vector
-                if "private" in job.args:
+                if "private" in job.work.args:
                     rng = stream(seed, "privacy", job.device, job.number)
-                    (clip, noise), head = job.args["private"], slice(self.spec.n_float)
+                    (clip, noise), head = job.work.args["private"], slice(self.spec.n_float)
                     noisy = privatise(trained[head], one.start[head], clip, noise, rng)
                     trained = torch.cat([noisy, trained[self.spec.n_float :]])
-                yield Outcome(trained, result.loss, result.memory)
+                yield Outcome(trained, result.loss, result.optimizer_state)
 
         return compute
 
@@ -126,24 +126,11 @@ class Task:
         views: Views,
         job: Job,
         vector: Callable[[Ref], Tensor],
-        memory: Callable[[Ref], Tensor | None],
+        optimizer_state: Callable[[Ref], Tensor | None],
     ) -> TrainerJob:
-        training = self.training
-        steps = job.updates if training.unit == "step" else None
-        return TrainerJob(
-            start=vector(job.start),
-            pool=views.pool(job.concept),
-            rows=views.rows(job.device, job.concept),
-            batch_size=training.batch_size,
-            optimizer=training.at(job.clock),
-            seed=key(seed, "train", job.device, job.number),
-            epochs=job.updates,
-            steps=steps,
-            anchor=None if job.anchor is None else vector(job.anchor),
-            mu=job.mu,
-            memory=None if job.memory is None else memory(job.memory),
-            keep_memory=job.keep_memory,
-        )
+        work = job.work.resolved(vector, optimizer_state)
+        rows = views.rows(job.device, job.look)
+        return self.training.job(work, views.pool(job.look), rows, key(seed, "train", job.device, job.number))
 
     def close(self) -> None:
         """Stop the trainer's workers, and the backend's."""

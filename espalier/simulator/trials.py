@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError
+from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, stream
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
@@ -27,7 +28,7 @@ from espalier.simulator.task import Task
 from espalier.training.evaluate import Evaluation
 from espalier.training.losses import resolve
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Pool
+from espalier.training.work import Pool
 from espalier.world.drift.concept import Concept
 
 #: test samples on which trial trainings are judged
@@ -90,7 +91,7 @@ class SimulatedTrials:
         cells = task.dataset.cell_test
         rows = np.sort(stream(seed, "pretraining").permutation(len(cells))[:JUDGED_SAMPLES])
         pool = task.dataset.pool("test")
-        start = task.initial(seed, 0)
+        work = LocalWork(start=task.initial(seed, 0), updates=epochs)
         concepts, which = self._concepts()
         looks = [
             views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, self._partition.concept, strict=True)
@@ -99,12 +100,11 @@ class SimulatedTrials:
         for first in range(0, self._partition.n_devices, TRIAL_BLOCK):
             devices = range(first, min(first + TRIAL_BLOCK, self._partition.n_devices))
             jobs = [
-                Job(
-                    start, views.pool(look), views.rows(device, look), task.training.batch_size,
-                    task.training.at(0), key(seed, "pretraining", device), epochs,
+                task.training.job(
+                    work, views.pool(look), views.rows(device, look), key(seed, "pretraining", device), unit="epoch"
                 )
                 for device, look in zip(devices, looks[first : first + TRIAL_BLOCK], strict=True)
-            ]  # fmt: skip
+            ]
             vectors = [result.vector for result in task.trainer.run(jobs)]
             found += [_share(e) for e in task.evaluator.run(vectors, pool, rows, cells[rows])]
         return np.array(found)
@@ -172,14 +172,12 @@ class SimulatedTrials:
         answers = ensemble(logits, [rho for rho, _ in teachers], temperature)
         if temperature not in self._distillers:
             self._distillers[temperature] = Trainer(task.module, distillation_loss(temperature))
-        job = Job(
-            start=vectors[0],
-            pool=AnsweredPool(pool, torch.from_numpy(self.proxy_rows), answers),
-            rows=np.arange(len(self.proxy_rows)),
-            batch_size=task.training.batch_size,
-            optimizer=task.training.at(clock),
-            seed=key(self._seed, "distil", number),
-            epochs=updates,
+        job = task.training.job(
+            LocalWork(start=vectors[0], updates=updates, clock=clock),
+            AnsweredPool(pool, torch.from_numpy(self.proxy_rows), answers),
+            np.arange(len(self.proxy_rows)),
+            key(self._seed, "distil", number),
+            unit="epoch",
         )
         (result,) = self._distillers[temperature].run([job])
         return ledger.put(result.vector)

@@ -26,27 +26,27 @@ class Tables:
         recipes: Models that are not computed yet: how to make them.
         values: Models that are.
         losses: Mean training losses of computed trainings.
-        memories: Optimiser states that computed trainings left.
+        optimizer_states: Optimiser states that computed trainings left.
         computed: Trainings computed so far.
     """
 
     recipes: dict[int, Job | Sum] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
-    memories: dict[int, Tensor] = field(default_factory=dict)
+    optimizer_states: dict[int, Tensor] = field(default_factory=dict)
     computed: int = 0
 
     def vector(self, ref: Ref) -> Tensor:
         """Return a computed model."""
         return self.values[int(ref)]
 
-    def memory(self, ref: Ref) -> Tensor | None:
+    def optimizer_state(self, ref: Ref) -> Tensor | None:
         """Return the optimiser state that a computed training left, if it left one."""
-        return self.memories.get(int(ref))
+        return self.optimizer_states.get(int(ref))
 
     def keep_only(self, names: AbstractSet[int]) -> None:
         """Forget all other models."""
-        for table in (self.values, self.recipes, self.losses, self.memories):
+        for table in (self.values, self.recipes, self.losses, self.optimizer_states):
             for name in [n for n in table if n not in names]:
                 del table[name]
 
@@ -99,8 +99,8 @@ class Wave:
         for (name, job), outcome in zip(jobs.items(), self._outcomes(jobs), strict=True):
             tables.computed += 1
             tables.losses[name] = outcome.loss
-            if outcome.memory is not None:
-                tables.memories[name] = outcome.memory
+            if outcome.optimizer_state is not None:
+                tables.optimizer_states[name] = outcome.optimizer_state
             if isinstance(outcome, Handed):
                 self._handed[name] = outcome
             else:
@@ -113,7 +113,7 @@ class Wave:
         """Yield what the jobs give, in their order; where that is possible, without bringing every model here."""
         tables = self._tables
         if not isinstance(self._compute, Summing):
-            return self._compute(list(jobs.values()), tables.vector, tables.memory)
+            return self._compute(list(jobs.values()), tables.vector, tables.optimizer_state)
         sums: dict[int, Sum] = {}
         free: set[int] = set()
         for name in jobs:
@@ -122,7 +122,7 @@ class Wave:
             sums |= mine
             if name not in self._held and len(mine) == len(recipes) and all(r.fallback != name for r in mine.values()):
                 free.add(name)
-        return self._compute.summed(jobs, sums, free, tables.vector, tables.memory)
+        return self._compute.summed(jobs, sums, free, tables.vector, tables.optimizer_state)
 
     def _settle(self, names: Iterable[int]) -> None:
         """Go through recipes that may have become computable: sums are computed at once, trainings become ready."""
@@ -190,5 +190,5 @@ class Wave:
         self._uses[name] -= 1
         if self._uses[name] == 0 and name not in self._held:
             self._tables.values.pop(name, None)
-            self._tables.memories.pop(name, None)
+            self._tables.optimizer_states.pop(name, None)
             self._handed.pop(name, None)

@@ -9,8 +9,8 @@ from dataclasses import replace
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.training.schedule import width
-from espalier.training.updates import memory_size
-from espalier.training.work import Job
+from espalier.training.updates import state_size
+from espalier.training.work import TrainerJob
 
 _STACK_BYTES = 8 << 20
 """Parameters of a chunk: about what stays in the last-level cache from one step to the next."""
@@ -25,7 +25,7 @@ def size_for(spec: ParamSpec) -> int:
     return min(_MOST, max(_LEAST, _STACK_BYTES // max(1, 4 * spec.n_params)))
 
 
-def arranged(jobs: Sequence[Job], size: int, workers: int) -> Iterator[list[int]]:
+def arranged(jobs: Sequence[TrainerJob], size: int, workers: int) -> Iterator[list[int]]:
     """Yield chunks of job indices: alike in shape, near in length, never far from the jobs' own order."""
     window = size * workers * _AHEAD
     for first in range(0, len(jobs), window):
@@ -46,11 +46,11 @@ def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
     return (group[a:b] for a, b in itertools.pairwise(bounds))
 
 
-def _kind(job: Job) -> Hashable:
+def _kind(job: TrainerJob) -> Hashable:
     return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), job.proximal
 
 
-def check(jobs: Sequence[Job], spec: ParamSpec) -> None:
+def check(jobs: Sequence[TrainerJob], spec: ParamSpec) -> None:
     """Refuse jobs that cannot be computed, saying which."""
     for index, job in enumerate(jobs):
         wrong = _wrong(job, spec)
@@ -58,14 +58,13 @@ def check(jobs: Sequence[Job], spec: ParamSpec) -> None:
             raise TrainingError(f"Job {index} of {len(jobs)}: {wrong}")
 
 
-def _wrong(job: Job, spec: ParamSpec) -> str | None:
+def _wrong(job: TrainerJob, spec: ParamSpec) -> str | None:
     if len(job.rows) == 0:
         return "rows is empty; a device needs at least one sample to train."
     if job.batch_size < 1:
         return f"batch_size is {job.batch_size}; a positive number is accepted."
     if job.n_steps < 1:
-        asked = f"steps is {job.steps}" if job.steps is not None else f"epochs is {job.epochs}"
-        return f"{asked}; a positive number is accepted."
+        return f"updates is {job.updates}; a positive number is accepted."
     if not job.start.is_floating_point():
         return f"start has type {job.start.dtype}; float32 (or float64) is accepted."
     sizes = {"start": job.start, "anchor": job.anchor}
@@ -74,10 +73,11 @@ def _wrong(job: Job, spec: ParamSpec) -> str | None:
             return f"{name} has shape {tuple(vector.shape)}; ({spec.size},) is accepted for this model."
     if job.mu and job.anchor is None:
         return f"mu is {job.mu} but there is no anchor; give the vector to stay near to."
-    expected = memory_size(job, spec.n_params)
-    if job.memory is not None and expected and job.memory.shape != (expected,):
+    expected = state_size(job, spec.n_params)
+    state = job.optimizer_state
+    if state is not None and expected and state.shape != (expected,):
         return (
-            f"memory has shape {tuple(job.memory.shape)}; ({expected},) is accepted for {job.optimizer.name}: "
+            f"optimizer_state has shape {tuple(state.shape)}; ({expected},) is accepted for {job.optimizer.name}: "
             "it must come from a result of the same model and optimizer."
         )
     return None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
-from espalier.training.work import Job, Pool, Result
+from espalier.training.work import Pool, Result, TrainerJob
 
 _COPIES = 5
 """Vectors of a client at work: parameters, gradients, two of an optimizer's, an anchor."""
@@ -70,7 +70,7 @@ class Sent:
         return x.to(self.device), y.to(self.device)
 
 
-def sent(jobs: list[Job], device: torch.device) -> list[Job]:
+def sent(jobs: list[TrainerJob], device: torch.device) -> list[TrainerJob]:
     """Return jobs with their vectors and samples on the device; jobs that share a pool still do."""
     if device.type == "cpu":
         return jobs
@@ -78,7 +78,7 @@ def sent(jobs: list[Job], device: torch.device) -> list[Job]:
     return [
         replace(
             job, start=job.start.to(device), pool=pools[id(job.pool)], anchor=_to(job.anchor, device),
-            memory=_to(job.memory, device),
+            optimizer_state=_to(job.optimizer_state, device),
         )
         for job in jobs
     ]  # fmt: skip
@@ -87,7 +87,9 @@ def sent(jobs: list[Job], device: torch.device) -> list[Job]:
 def returned(results: list[Result]) -> list[Result]:
     """Return results with their vectors on the CPU."""
     return [
-        r if r.vector.device.type == "cpu" else replace(r, vector=r.vector.cpu(), memory=_to(r.memory, CPU))
+        r
+        if r.vector.device.type == "cpu"
+        else replace(r, vector=r.vector.cpu(), optimizer_state=_to(r.optimizer_state, CPU))
         for r in results
     ]
 

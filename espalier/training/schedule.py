@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.seeds import stream
-from espalier.training.work import Job
+from espalier.training.work import TrainerJob
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Schedule:
         return int(self.sizes.sum())
 
 
-def width(job: Job) -> int:
+def width(job: TrainerJob) -> int:
     """Padded mini-batch width: a function of the job alone, so that its chunk cannot change its bits.
 
     A device with fewer rows than a batch gets a width from a coarse ladder (at most a third wasted
@@ -47,7 +47,7 @@ def width(job: Job) -> int:
     return min(job.batch_size, -(-n // step) * step)
 
 
-def schedule(job: Job) -> Schedule:
+def schedule(job: TrainerJob) -> Schedule:
     """Draw a job's mini-batches."""
     n, size, steps = len(job.rows), job.batch_size, job.n_steps
     per_epoch = -(-n // size)

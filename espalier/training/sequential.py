@@ -18,7 +18,7 @@ from espalier.training.merged.dropout import Noise
 from espalier.training.modules import cast, tensors
 from espalier.training.schedule import schedule, width
 from espalier.training.updates import Update, update_for
-from espalier.training.work import Job, Result
+from espalier.training.work import Result, TrainerJob
 
 _GLOBAL_GENERATOR = threading.Lock()
 
@@ -63,7 +63,7 @@ class Sequential:
         self._loss = loss
         self._draws: bool | None = None
 
-    def run(self, job: Job) -> Result:
+    def run(self, job: TrainerJob) -> Result:
         """Train one job."""
         if self._draws is False:
             return self._train(job)
@@ -75,7 +75,7 @@ class Sequential:
             self._draws = bool(self._draws) or not torch.equal(before, torch.get_rng_state())
             return result
 
-    def _train(self, job: Job) -> Result:
+    def _train(self, job: TrainerJob) -> Result:
         vector = job.start.clone()
         self._attach(vector)
         plan = schedule(job)
@@ -99,7 +99,7 @@ class Sequential:
             update.after()
         assert update is not None
         self._detach(vector)
-        memory = update.memory(0, self._spec.n_params) if job.keep_memory else None
+        memory = update.state(0, self._spec.n_params) if job.keep_optimizer_state else None
         return Result(vector, total / plan.samples, plan.samples, len(plan.sizes), memory)
 
     def _attach(self, vector: Tensor) -> None:
@@ -113,7 +113,7 @@ class Sequential:
             else:
                 tensor.copy_(piece)
 
-    def _update(self, job: Job, vector: Tensor) -> Update:
+    def _update(self, job: TrainerJob, vector: Tensor) -> Update:
         """Build the update after the first backward pass, which shows what takes part in the loss."""
         state = self._module.state_dict(keep_vars=True)
         entries = [

@@ -24,7 +24,7 @@ from espalier.training.merged.engine import Engine
 from espalier.training.merged.probe import Plan, probe
 from espalier.training.merged.standin import Unsupported
 from espalier.training.sequential import Sequential
-from espalier.training.work import Job, Result
+from espalier.training.work import Result, TrainerJob
 
 
 class FallbackWarning(UserWarning):
@@ -39,13 +39,13 @@ class _Worker:
         self._sequential = Sequential(module, spec, loss)
         self._engines: dict[torch.dtype, Engine] = {}
 
-    def run(self, jobs: list[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
+    def run(self, jobs: list[TrainerJob], plan: Plan | None) -> tuple[list[Result], str | None]:
         """Train a chunk; the second value says why it could not run merged although it was planned to."""
         with one_thread(), device.computing(self._where):
             results, why = self._run(device.sent(jobs, self._where), plan)
             return device.returned(results), why
 
-    def _run(self, jobs: list[Job], plan: Plan | None) -> tuple[list[Result], str | None]:
+    def _run(self, jobs: list[TrainerJob], plan: Plan | None) -> tuple[list[Result], str | None]:
         why = None
         if plan is not None:
             dtype = jobs[0].start.dtype
@@ -111,7 +111,7 @@ class Trainer:
         self._threads = ThreadPoolExecutor(workers, "espalier-trainer") if workers > 1 else None
         keep_pages()
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+    def run(self, jobs: Sequence[TrainerJob]) -> Iterator[Result]:
         """Yield the jobs' results in the jobs' order, chunk by chunk as they are computed.
 
         Raises:
@@ -148,7 +148,7 @@ class Trainer:
     ) -> None:
         self.close()
 
-    def _stream(self, jobs: Sequence[Job]) -> Iterator[Result]:
+    def _stream(self, jobs: Sequence[TrainerJob]) -> Iterator[Result]:
         ready: dict[int, Result] = {}
         given = 0
         for indices, results in self._computed(jobs):
@@ -157,7 +157,7 @@ class Trainer:
                 yield ready.pop(given)
                 given += 1
 
-    def _computed(self, jobs: Sequence[Job]) -> Iterator[tuple[list[int], list[Result]]]:
+    def _computed(self, jobs: Sequence[TrainerJob]) -> Iterator[tuple[list[int], list[Result]]]:
         """Yield chunks' indices and results, keeping every worker busy and no more than that ahead.
 
         While workers compute, the process is held to one torch thread: a caller that computes between two
@@ -186,7 +186,7 @@ class Trainer:
                     future.cancel()
                 wait([future for _, future in waiting])
 
-    def _size(self, jobs: Sequence[Job]) -> int:
+    def _size(self, jobs: Sequence[TrainerJob]) -> int:
         """Clients per chunk."""
         if self._chunk is None and jobs and self._where.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._where)
@@ -194,7 +194,7 @@ class Trainer:
             self._chunk = device.clients(self._module, self.spec, x, free // self._workers)
         return self._chunk or chunks.size_for(self.spec)
 
-    def _train(self, jobs: list[Job]) -> tuple[list[Result], str | None]:
+    def _train(self, jobs: list[TrainerJob]) -> tuple[list[Result], str | None]:
         plan = self._plan(jobs[0])
         worker = self._idle.get()
         try:
@@ -202,7 +202,7 @@ class Trainer:
         finally:
             self._idle.put(worker)
 
-    def _plan(self, job: Job) -> Plan | None:
+    def _plan(self, job: TrainerJob) -> Plan | None:
         """How to merge jobs of this job's arithmetic; None to train one by one."""
         dtype = job.start.dtype
         if self.batched and dtype not in self._plans:

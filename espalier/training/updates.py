@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from espalier.training.work import Job
+from espalier.training.work import TrainerJob
 
 Span = tuple[int, int]
 """A parameter's place in the flat vector."""
@@ -31,7 +31,7 @@ class Update(ABC):
         scale: Factor ``[K]`` of every client's loss in the backward pass.
     """
 
-    def __init__(self, jobs: Sequence[Job], values: list[Tensor], spans: Sequence[Span]) -> None:
+    def __init__(self, jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span]) -> None:
         dtype = values[0].dtype
         self.values = values
         self.spans = spans
@@ -61,7 +61,7 @@ class Update(ABC):
         if self._anchors is not None:
             self._anchors, self.mu = _first(self._anchors, clients), self.mu[:clients]
 
-    def memory(self, client: int, n_params: int) -> Tensor | None:
+    def state(self, client: int, n_params: int) -> Tensor | None:
         """What a client (also one cut off) needs to go on later, packed; None if there is nothing."""
         return None
 
@@ -82,7 +82,7 @@ class Update(ABC):
 class Plain(Update):
     """SGD without momentum, decay or anchor: the backward pass itself is the step."""
 
-    def __init__(self, jobs: Sequence[Job], values: list[Tensor], spans: Sequence[Span]) -> None:
+    def __init__(self, jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span]) -> None:
         super().__init__(jobs, values, spans)
         self.scale = -self.lr.squeeze(1)
 
@@ -96,7 +96,7 @@ class Plain(Update):
 class Sgd(Update):
     """SGD with any of momentum, Nesterov's variant, weight decay and an anchor."""
 
-    def __init__(self, jobs: Sequence[Job], values: list[Tensor], spans: Sequence[Span]) -> None:
+    def __init__(self, jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span]) -> None:
         super().__init__(jobs, values, spans)
         self._momentum, self._nesterov = jobs[0].optimizer.momentum, jobs[0].optimizer.nesterov
         self._buffers: list[Tensor] | None = None
@@ -136,7 +136,7 @@ class Sgd(Update):
         if self._buffers is not None:
             self._buffers = self.sinks if merged else _first(self._buffers, clients)
 
-    def memory(self, client: int, n_params: int) -> Tensor | None:
+    def state(self, client: int, n_params: int) -> Tensor | None:
         """The momentum ``[n_params]``."""
         return None if self._kept is None else _pack(self._kept, self.spans, client, n_params)
 
@@ -144,14 +144,15 @@ class Sgd(Update):
 class Adam(Update):
     """PyTorch's Adam (weight decay as an L2 term), every client with its own step count."""
 
-    def __init__(self, jobs: Sequence[Job], values: list[Tensor], spans: Sequence[Span], n_params: int) -> None:
+    def __init__(self, jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span], n_params: int) -> None:
         super().__init__(jobs, values, spans)
         self._betas, self._eps = jobs[0].optimizer.betas, jobs[0].optimizer.eps
         dtype = values[0].dtype
         self._mean = [_recall(jobs, span, 0, dtype) for span in spans]
         self._square = [_recall(jobs, span, n_params, dtype) for span in spans]
         self._steps = torch.tensor(
-            [[0.0 if j.memory is None else float(j.memory[2 * n_params])] for j in jobs], dtype=torch.float64
+            [[0.0 if j.optimizer_state is None else float(j.optimizer_state[2 * n_params])] for j in jobs],
+            dtype=torch.float64,
         )
         self._kept = (self._mean, self._square, self._steps)
         self.sinks = [torch.empty_like(v) for v in values]
@@ -179,7 +180,7 @@ class Adam(Update):
         self._mean, self._square = _first(self._mean, clients), _first(self._square, clients)
         self._steps = self._steps[:clients]
 
-    def memory(self, client: int, n_params: int) -> Tensor | None:
+    def state(self, client: int, n_params: int) -> Tensor | None:
         """Mean, mean square and step count, ``[2·n_params + 1]``."""
         means, squares, steps = self._kept
         mean, square = (_pack(t, self.spans, client, n_params) for t in (means, squares))
@@ -187,7 +188,7 @@ class Adam(Update):
 
 
 def update_for(
-    jobs: Sequence[Job], values: list[Tensor], spans: Sequence[Span], n_params: int, *, inside: bool
+    jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span], n_params: int, *, inside: bool
 ) -> Update:
     """Choose the update of jobs that share an optimizer up to the learning rate.
 
@@ -206,14 +207,14 @@ def update_for(
     return Sgd(jobs, values, spans)
 
 
-def memory_size(job: Job, n_params: int) -> int:
+def state_size(job: TrainerJob, n_params: int) -> int:
     """Elements of the memory that a job's optimizer keeps."""
     if job.optimizer.name == "adam":
         return 2 * n_params + 1
     return n_params if job.optimizer.momentum else 0
 
 
-def _anchor(job: Job) -> Tensor:
+def _anchor(job: TrainerJob) -> Tensor:
     assert job.anchor is not None
     return job.anchor
 
@@ -222,11 +223,11 @@ def _first(tensors: list[Tensor], clients: int) -> list[Tensor]:
     return [t[:clients] for t in tensors]
 
 
-def _recall(jobs: Sequence[Job], span: Span, offset: int, dtype: torch.dtype) -> Tensor:
+def _recall(jobs: Sequence[TrainerJob], span: Span, offset: int, dtype: torch.dtype) -> Tensor:
     """Stack a part of the jobs' memories ``[K, n]``; a fresh one is zeros."""
     a, b = span[0] + offset, span[1] + offset
     fresh = torch.zeros(b - a, dtype=dtype)
-    return torch.stack([fresh if j.memory is None else j.memory[a:b].to(dtype) for j in jobs])
+    return torch.stack([fresh if j.optimizer_state is None else j.optimizer_state[a:b].to(dtype) for j in jobs])
 
 
 def _pack(tensors: list[Tensor], spans: Sequence[Span], client: int, size: int) -> Tensor:

@@ -1,6 +1,6 @@
 """What a device is asked to train, and what it hands back.
 
-A `Job` is plain data: a start vector, the device's rows in a pool, an optimizer, a seed. Its result is
+A `TrainerJob` is plain data: a start vector, the device's rows in a pool, an optimizer, a seed. Its result is
 a function of the job alone; which other jobs are computed beside it, and where, does not change it.
 """
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, nearest
+from espalier.core.messages import LocalWork
 
 _NAMES = ("sgd", "adam")
 
@@ -60,45 +61,36 @@ class Pool(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One device's local training.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainerJob(LocalWork[Tensor]):
+    """One device's local work, with its data: everything that the result depends on.
+
+    ``start`` and ``anchor`` are flat vectors ``[spec.size]``, float32 (or float64: ``start`` decides the arithmetic).
+    The anchor's term is over parameters; its gradient joins the loss's before momentum, and weight decay does not touch
+    it. ``optimizer_state`` is that of an earlier `Result`.
 
     Attributes:
-        start: Flat model vector ``[spec.size]``, float32 (or float64: it decides the arithmetic).
         pool: Where the rows come from.
         rows: The device's rows in the pool, int64 ``[n]``.
         batch_size: Samples of a mini-batch; an epoch's last batch may be smaller and counts as a step.
         optimizer: May differ from job to job.
         seed: Key from `espalier.core.seeds.key`; batch order and dropout derive from it alone.
-        epochs: Whole passes over ``rows``.
-        steps: Exactly this many mini-batch steps, the rows reshuffled and cycled; overrides ``epochs``.
-        anchor: Reference vector ``[spec.size]`` of the term ``(mu/2)·‖w − anchor‖²`` over parameters. Its
-            gradient joins the loss's before momentum; weight decay does not touch it.
-        mu: Weight of that term.
-        memory: Optimizer state of an earlier `Result` to go on from; None starts fresh.
-        keep_memory: Hand the optimizer's state back in the result.
+        unit: What an update is: a whole pass over ``rows``, or one mini-batch (the rows reshuffled and cycled).
     """
 
-    start: Tensor
     pool: Pool
     rows: NDArray[np.int64]
     batch_size: int
     optimizer: Optimizer
     seed: int
-    epochs: int = 1
-    steps: int | None = None
-    anchor: Tensor | None = None
-    mu: float = 0.0
-    memory: Tensor | None = None
-    keep_memory: bool = False
+    unit: Literal["epoch", "step"] = "epoch"
 
     @property
     def n_steps(self) -> int:
         """Mini-batch steps of this job."""
-        if self.steps is not None:
-            return self.steps
-        return self.epochs * -(-len(self.rows) // self.batch_size)
+        if self.unit == "step":
+            return self.updates
+        return self.updates * -(-len(self.rows) // self.batch_size)
 
     @property
     def proximal(self) -> bool:
@@ -115,7 +107,7 @@ class Result:
         loss: Mean training loss over all samples seen (without the anchor's term).
         samples: Samples seen, repeats counted.
         steps: Mini-batch steps made.
-        memory: Optimizer state where the job asked for it: SGD's momentum ``[n_params]``, Adam's
+        optimizer_state: Optimizer state where the job asked for it: SGD's momentum ``[n_params]``, Adam's
             ``[m | v | t]`` of size ``2·n_params + 1``.
     """
 
@@ -123,4 +115,4 @@ class Result:
     loss: float
     samples: int
     steps: int
-    memory: Tensor | None = field(default=None, repr=False)
+    optimizer_state: Tensor | None = field(default=None, repr=False)

@@ -42,7 +42,7 @@ class OneMore:
     samples = 10
 
     def train(self, lesson: Lesson) -> Learnt:
-        vector = lesson.start.clone()
+        vector = lesson.work.start.clone()
         vector[lesson.device] += 1.0
         return Learnt(vector, 0.0, None, 1)
 

@@ -137,7 +137,7 @@ def test_the_edges_host_never_sees_a_single_model(quick: Path, monkeypatch: pyte
 
     def scatter(self: OneMore, lesson: Lesson) -> Learnt:
         rng = torch.Generator().manual_seed(lesson.device + 100 * lesson.number)
-        learnt[lesson.device] = lesson.start + torch.randn(64, generator=rng)
+        learnt[lesson.device] = lesson.work.start + torch.randn(64, generator=rng)
         return Learnt(learnt[lesson.device], 0.0, None, 1)
 
     monkeypatch.setattr(OneMore, "train", scatter)

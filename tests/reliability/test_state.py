@@ -12,7 +12,7 @@ from espalier.fleet.node import journal
 from espalier.simulator import checkpoint
 
 #: (a checkpoint's version, a journal's format, the shape below)
-KNOWN = (2, 2, "385ae57cfdc9caf5")
+KNOWN = (3, 3, "082ea66cbf50906f")
 
 
 #: where saved classes are

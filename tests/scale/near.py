@@ -63,9 +63,9 @@ class NearComputer:
         self._worker: Worker | None = None
 
     def __call__(
-        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], memory: Callable[[Ref], Tensor | None]
+        self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
     ) -> Iterator[Outcome]:
-        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, memory):
+        for outcome in self.summed(dict(enumerate(jobs)), {}, frozenset(), vector, optimizer_state):
             assert isinstance(outcome, Outcome)
             yield outcome
 
@@ -75,15 +75,15 @@ class NearComputer:
         sums: Mapping[int, Sum],
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
-        memory: Callable[[Ref], Tensor | None],
+        optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Iterator[Outcome | Handed]:
         if self._worker is None:
             self._worker = Worker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
         found: dict[int, Outcome | Handed] = {}
         for batch in cut(dict.fromkeys(jobs, 1.0), sums, free, self._near.workers, self._near.size):
             mine = tuple(jobs[n] for n in batch.names)
-            models = {int(r): vector(r) for j in mine for r in (j.start, j.anchor) if r is not None}
-            states = {int(j.memory): memory(j.memory) for j in mine if j.memory is not None}
+            models = {int(r): vector(r) for j in mine for r in (j.work.start, j.work.anchor) if r is not None}
+            states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
             kept = {n: m for n, m in states.items() if m is not None}
             order = Order(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
             order, arrays = pickle.loads(pickle.dumps((order, [v.numpy() for v in (*models.values(), *kept.values())])))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from espalier.cli.main import main
 from espalier.core.errors import TrainingError
+from espalier.core.messages import Train
 from espalier.core.store import Ref
 from espalier.record.database import Recorder
 from espalier.scale import cluster as reaching
@@ -164,7 +165,7 @@ def test_a_model_that_fails_is_told_here(nodes: Any, monkeypatch: pytest.MonkeyP
     parted = experiment().split(DIGITS, 3)
     task = Task(DIGITS, Faulty(deadly), backend=Ray(nodes.address, workers=1))
     views = Views(DIGITS, parted, 3)
-    job = Job(0, 0, Ref(0), 1, 0, views.number(Look()))
+    job = Job(0, 0, Train(start=Ref(0)), views.number(Look()))
     start = task.initial(3, 0)
     expected = "2 workers were lost" if deadly else "does not like digits"
     try:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from espalier.core.codec import pack, unpack
 from espalier.core.errors import TrainingError
+from espalier.core.messages import Train
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.jobs import Job, Outcome
@@ -40,11 +41,11 @@ class Bench:
             if job.device == 999:
                 yield Outcome(torch.tensor([float("nan"), 0.0]), 0.5, None)
                 continue
-            yield Outcome(vector(job.start) * 1.0 + job.device + 1, 0.5, None)
+            yield Outcome(vector(job.work.start) * 1.0 + job.device + 1, 0.5, None)
             self.most = max(self.most, len(self.ledger._tables.values))
 
     def train(self, device: int, start: Ref) -> Ref:
-        return self.ledger.submit(Job(device, 0, start, 1, 0))
+        return self.ledger.submit(Job(device, 0, Train(start=start)))
 
 
 def test_nothing_is_computed_until_someone_looks() -> None:

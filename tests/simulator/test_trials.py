@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError
+from espalier.core.messages import Train
 from espalier.experiment import Entry, Experiment
 from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner
@@ -69,7 +70,7 @@ def test_gradients_are_those_of_the_whole_local_loss() -> None:
     losses, found = sim.fleet.trials.gradients(model, [0, 5])
     start = sim.ledger.vector(model)
     for i, device in enumerate((0, 5)):
-        after = sim.ledger.vector(sim.ledger.submit(Job(device, 0, model, 1, 0)))
+        after = sim.ledger.vector(sim.ledger.submit(Job(device, 0, Train(start=model))))
         wanted = ((start - after) / 0.5)[: sim.task.spec.n_params]
         np.testing.assert_allclose(found[i], wanted, rtol=1e-5, atol=1e-7)
         mean = sim.task.evaluator.mean_loss([start], sim.views.pool(0), sim.views.rows(device, 0))[0]

@@ -15,7 +15,7 @@ from espalier.core.seeds import key
 from espalier.training.losses import resolve
 from espalier.training.models import build
 from espalier.training.schedule import schedule
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 
 
 class Memory:
@@ -101,7 +101,7 @@ def make(
     batch: int = 4,
     dtype: torch.dtype = torch.float32,
     **options: Any,
-) -> list[Job]:
+) -> list[TrainerJob]:
     """One job per size: own rows, own start, own seed; ``options`` may be functions of the job's number."""
     at = np.cumsum([0, *sizes])
     vectors = starts(module, len(sizes), dtype)
@@ -110,7 +110,9 @@ def make(
         given = {k: v(i) if callable(v) else v for k, v in options.items()}
         given.setdefault("optimizer", Optimizer(lr=0.05 * (1 + 0.2 * i)))
         rows = np.arange(at[i], at[i + 1], dtype=np.int64)
-        jobs.append(Job(vectors[i], pool, rows, batch, seed=key(7, "job", i), **given))
+        jobs.append(
+            TrainerJob(start=vectors[i], pool=pool, rows=rows, batch_size=batch, seed=key(7, "job", i), **given)
+        )
     return jobs
 
 
@@ -121,7 +123,7 @@ class Textbook:
     module: nn.Module
     loss: str
 
-    def run(self, job: Job) -> tuple[Tensor, float]:
+    def run(self, job: TrainerJob) -> tuple[Tensor, float]:
         dtype = job.start.dtype
         spec = ParamSpec.of(self.module)
         model = copy.deepcopy(self.module).to(dtype).train()
@@ -149,7 +151,7 @@ class Textbook:
             total += float(losses.detach().sum())
         return spec.flatten(model.state_dict(), dtype), total / plan.samples
 
-    def optimizer(self, job: Job, model: nn.Module) -> torch.optim.Optimizer:
+    def optimizer(self, job: TrainerJob, model: nn.Module) -> torch.optim.Optimizer:
         o = job.optimizer
         if o.name == "adam":
             return torch.optim.Adam(model.parameters(), o.lr, o.betas, o.eps, o.weight_decay)

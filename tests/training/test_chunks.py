@@ -14,8 +14,12 @@ from espalier.core.params import ParamSpec
 from espalier.training.chunks import arranged, size_for
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 from tests.training.problems import CASES, Memory, make
+
+
+def one(pool, n, **given):
+    return TrainerJob(start=torch.zeros(1), pool=pool, rows=np.arange(n), **given)
 
 
 def assert_same(first, second):
@@ -24,7 +28,9 @@ def assert_same(first, second):
         assert torch.equal(a.vector, b.vector)
         assert a.loss == b.loss
         assert (a.samples, a.steps) == (b.samples, b.steps)
-        assert (a.memory is None and b.memory is None) or torch.equal(a.memory, b.memory)
+        assert (a.optimizer_state is None and b.optimizer_state is None) or torch.equal(
+            a.optimizer_state, b.optimizer_state
+        )
 
 
 def jobs_of(case, **options):
@@ -53,7 +59,7 @@ def test_the_optimizer_changes_no_bit(name):
         "decay": lambda i: Optimizer(lr=0.01 * (1 + i), weight_decay=1e-3),
     }
     case = next(c for c in CASES if c.name == "lenet")
-    module, jobs = jobs_of(case, optimizer=optimizers[name], keep_memory=True)
+    module, jobs = jobs_of(case, optimizer=optimizers[name], keep_optimizer_state=True)
     assert_same(list(Trainer(module, case.loss, chunk=2).run(jobs)), list(Trainer(module, case.loss).run(jobs)))
 
 
@@ -71,7 +77,7 @@ def test_results_come_in_the_jobs_order_while_later_ones_are_still_to_do():
     case = CASES[0]
     module = case.module()
     pool = case.pool(4)
-    jobs = make(module, pool, [4], epochs=1) * 200
+    jobs = make(module, pool, [4], updates=1) * 200
     gathered = []
     counting = Memory(pool.x, pool.y)
     counting.gather = lambda rows: gathered.append(1) or pool.gather(rows)
@@ -134,7 +140,7 @@ def test_a_chunk_fits_the_cache():
 )
 def test_every_job_is_in_one_chunk_with_its_like(sizes, size, workers):
     pool = Memory(torch.zeros(1, 1), torch.zeros(1))
-    jobs = [Job(torch.zeros(1), pool, np.arange(n), 8, Optimizer(lr=0.1 + n), n) for n in sizes]
+    jobs = [one(pool, n, batch_size=8, optimizer=Optimizer(lr=0.1 + n), seed=n) for n in sizes]
     chunks = list(arranged(jobs, size, workers))
     assert sorted(i for c in chunks for i in c) == list(range(len(jobs)))
     for chunk in chunks:
@@ -144,6 +150,6 @@ def test_every_job_is_in_one_chunk_with_its_like(sizes, size, workers):
 
 def test_few_jobs_are_shared_among_the_workers():
     pool = Memory(torch.zeros(1, 1), torch.zeros(1))
-    jobs = [Job(torch.zeros(1), pool, np.arange(4), 4, Optimizer(), i) for i in range(20)]
+    jobs = [one(pool, 4, batch_size=4, optimizer=Optimizer(), seed=i) for i in range(20)]
     assert [len(c) for c in arranged(jobs, 32, 2)] == [10, 10]
     assert [len(c) for c in arranged(jobs, 12, 1)] == [10, 10]

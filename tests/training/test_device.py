@@ -13,7 +13,7 @@ from espalier.training import device
 from espalier.training.merged.engine import Engine
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Optimizer, Result
+from espalier.training.work import Optimizer, Result, TrainerJob
 
 META = torch.device("meta")
 
@@ -38,11 +38,14 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 def test_vectors_and_samples_go_there_and_jobs_that_share_a_pool_still_do() -> None:
     pool = Rows(torch.rand(6, 4))
     vector = torch.ones(3)
-    job = Job(vector, pool, np.arange(6), 2, Optimizer(), 0, anchor=vector, mu=0.1, memory=vector)
+    job = TrainerJob(
+        start=vector, pool=pool, rows=np.arange(6), batch_size=2, optimizer=Optimizer(), seed=0, anchor=vector, mu=0.1,
+        optimizer_state=vector,
+    )  # fmt: skip
     assert device.sent([job], device.CPU) == [job]
     here, there = device.sent([job, job], META)
     assert here.pool is there.pool
-    assert {v.device for v in (there.start, there.anchor, there.memory) if v is not None} == {META}
+    assert {v.device for v in (there.start, there.anchor, there.optimizer_state) if v is not None} == {META}
     assert [t.device for t in there.pool.gather(torch.tensor([0, 3]))] == [META, META]
     assert (there.rows, there.seed, there.mu) == (job.rows, job.seed, job.mu)
 
@@ -91,7 +94,7 @@ def test_the_merged_engine_mixes_no_devices(monkeypatch: pytest.MonkeyPatch, nam
     shape = (3, 32, 32) if name == "resnet18" else (1, 28, 28)
     trained = Engine._train
 
-    def losses(self: Engine, jobs: list[Job], *rest: object) -> Tensor:
+    def losses(self: Engine, jobs: list[TrainerJob], *rest: object) -> Tensor:
         found = trained(self, jobs, *rest)  # type: ignore[arg-type]
         assert found.device == META
         return torch.zeros(len(jobs), device="cpu")
@@ -101,8 +104,11 @@ def test_the_merged_engine_mixes_no_devices(monkeypatch: pytest.MonkeyPatch, nam
     trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", where="meta", chunk=4)
     start, pool = trainer.initial(0), Rows(torch.rand(60, *shape))
     jobs = [
-        Job(start, pool, np.arange(14 * i, 14 * i + 12 + i), 10, optimizer, i, anchor=start, mu=0.1, keep_memory=True)
+        TrainerJob(
+            start=start, pool=pool, rows=np.arange(14 * i, 14 * i + 12 + i), batch_size=10, optimizer=optimizer, seed=i,
+            anchor=start, mu=0.1, keep_optimizer_state=True,
+        )
         for i in range(3)
-    ]
+    ]  # fmt: skip
     found = list(trainer.run(jobs))
     assert trainer.batched and all(r.vector.device == META for r in found)

@@ -75,7 +75,7 @@ def problem(module, dtype=torch.float64, **options):
 def test_it_is_said_once_and_the_result_is_the_textbooks(kind):
     torch.manual_seed(0)
     module = kind()
-    jobs = problem(module, epochs=2)
+    jobs = problem(module, updates=2)
     trainer = Trainer(module, "cross_entropy")
     with pytest.warns(FallbackWarning, match=MODELS[kind]) as said:
         found = list(trainer.run(jobs))

@@ -6,18 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.training.schedule import schedule, width
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 from tests.training.problems import Memory
 
 POOL = Memory(torch.zeros(1, 1), torch.zeros(1))
 
 
 def job(n, batch, seed=0, **options):
-    return Job(torch.zeros(1), POOL, np.arange(100, 100 + n), batch, Optimizer(), seed, **options)
+    rows = np.arange(100, 100 + n)
+    return TrainerJob(
+        start=torch.zeros(1), pool=POOL, rows=rows, batch_size=batch, optimizer=Optimizer(), seed=seed, **options
+    )
 
 
 def test_five_rows_in_batches_of_two():
-    plan = schedule(job(5, 2, epochs=2))
+    plan = schedule(job(5, 2, updates=2))
     # 2 + 2 + 1 twice; the lone row of an epoch is padded with itself.
     assert plan.sizes.tolist() == [2, 2, 1, 2, 2, 1]
     assert plan.rows.shape == (6, 2)
@@ -26,14 +29,14 @@ def test_five_rows_in_batches_of_two():
 
 
 def test_steps_cycle_through_reshuffled_epochs():
-    plan = schedule(job(5, 2, steps=4))
+    plan = schedule(job(5, 2, updates=4, unit="step"))
     assert plan.sizes.tolist() == [2, 2, 1, 2]
     first = [*plan.rows[:2].ravel(), plan.rows[2, 0]]
     assert sorted(first) == [100, 101, 102, 103, 104]
 
 
 def test_a_longer_job_begins_like_a_shorter_one():
-    short, long = schedule(job(7, 3, steps=4)), schedule(job(7, 3, steps=9))
+    short, long = schedule(job(7, 3, updates=4, unit="step")), schedule(job(7, 3, updates=9, unit="step"))
     assert np.array_equal(short.rows, long.rows[:4])
 
 
@@ -47,7 +50,7 @@ def test_widths_climb_a_ladder():
 
 @given(n=st.integers(1, 40), batch=st.integers(1, 20), epochs=st.integers(1, 4), seed=st.integers(0, 2**100))
 def test_every_epoch_sees_every_row_once(n, batch, epochs, seed):
-    work = job(n, batch, seed, epochs=epochs)
+    work = job(n, batch, seed, updates=epochs)
     plan = schedule(work)
     assert len(plan.sizes) == work.n_steps
     assert plan.samples == n * epochs
@@ -63,11 +66,11 @@ def test_every_epoch_sees_every_row_once(n, batch, epochs, seed):
 
 @given(n=st.integers(1, 30), batch=st.integers(1, 9), seed=st.integers(0, 2**100))
 def test_the_order_is_a_function_of_the_seed(n, batch, seed):
-    work = job(n, batch, seed, epochs=2)
+    work = job(n, batch, seed, updates=2)
     assert np.array_equal(schedule(work).rows, schedule(replace(work, mu=3.0)).rows)
 
 
 def test_seeds_and_epochs_shuffle_differently():
-    plan = schedule(job(50, 50, epochs=2))
+    plan = schedule(job(50, 50, updates=2))
     assert not np.array_equal(plan.rows[0], plan.rows[1])
     assert not np.array_equal(plan.rows[0], schedule(job(50, 50, seed=1)).rows[0])

@@ -13,7 +13,7 @@ from espalier.core.seeds import key
 from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 from tests.training.problems import CASES, Memory, Textbook, distance, make, starts
 
 OPTIMIZERS = {
@@ -62,10 +62,10 @@ def test_every_optimizer_with_uneven_steps(name, proximal):
         anchor = starts(module, 1, torch.float64)[0] * 0.5
         options |= {"anchor": anchor, "mu": lambda i: 0.1 + 0.1 * i}
     epochs = [1, 3, 2, 1]
-    jobs, found, expected = both(case, torch.float64, [9, 4, 11, 2], epochs=lambda i: epochs[i], **options)
+    jobs, found, expected = both(case, torch.float64, [9, 4, 11, 2], updates=lambda i: epochs[i], **options)
     for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
         assert ours.steps == job.n_steps
-        assert ours.samples == len(job.rows) * job.epochs
+        assert ours.samples == len(job.rows) * job.updates
         assert distance(ours.vector, vector, job.start) < 1e-10
         assert ours.loss == pytest.approx(loss, rel=1e-10)
 
@@ -74,11 +74,23 @@ def test_every_optimizer_with_uneven_steps(name, proximal):
 def test_memory_goes_on_where_it_stopped(name):
     case = CASES[1]
     module = case.module()
-    whole = make(module, case.pool(20), [10, 10], dtype=torch.float64, keep_memory=True, steps=6, **OPTIMIZERS[name])
+    whole = make(
+        module,
+        case.pool(20),
+        [10, 10],
+        dtype=torch.float64,
+        keep_optimizer_state=True,
+        updates=6,
+        unit="step",
+        **OPTIMIZERS[name],
+    )
     with Trainer(module, case.loss) as trainer:
-        first = list(trainer.run([replace(j, steps=3) for j in whole]))
+        first = list(trainer.run([replace(j, updates=3) for j in whole]))
         # The second half of a job sees other batches, so both halves are compared step by step with the textbook.
-        halves = [replace(j, start=r.vector, memory=r.memory, steps=3) for j, r in zip(whole, first, strict=True)]
+        halves = [
+            replace(j, start=r.vector, optimizer_state=r.optimizer_state, updates=3)
+            for j, r in zip(whole, first, strict=True)
+        ]
         found = list(trainer.run(halves))
     for job, result in zip(whole, found, strict=True):
         book = Textbook(module, case.loss)
@@ -92,9 +104,9 @@ def test_memory_goes_on_where_it_stopped(name):
             return optimizer
 
         book.optimizer = keeping
-        middle, _ = book.run(replace(job, steps=3))
+        middle, _ = book.run(replace(job, updates=3))
         kept["state"] = kept["optimizer"].state_dict()
-        last, _ = book.run(replace(job, steps=3, start=middle))
+        last, _ = book.run(replace(job, updates=3, start=middle))
         assert distance(result.vector, last, job.start) < 1e-10
 
 
@@ -155,9 +167,9 @@ def test_initial_draws_from_the_seed_and_leaves_torchs_generator_alone():
         ({"anchor": torch.zeros(3), "mu": 1.0}, r"anchor has shape \(3,\)"),
         ({"mu": 1.0}, "no anchor"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"epochs": 0}, "epochs is 0"),
-        ({"steps": -1}, "steps is -1"),
-        ({"optimizer": Optimizer("adam"), "memory": torch.zeros(3)}, r"memory has shape \(3,\)"),
+        ({"updates": 0}, "updates is 0"),
+        ({"updates": -1, "unit": "step"}, "updates is -1"),
+        ({"optimizer": Optimizer("adam"), "optimizer_state": torch.zeros(3)}, r"optimizer_state has shape \(3,\)"),
     ],
 )
 def test_an_impossible_job_is_refused_before_any_is_computed(change, word):
@@ -195,7 +207,13 @@ def test_devices_learn_the_digits():
     optimizer = Optimizer(lr=0.05, momentum=0.9)
     vector = trainer.initial(0)
     for turn in range(6):
-        jobs = [Job(vector, pool, rows[d], 20, optimizer, key(0, "t", turn, d), epochs=4) for d in range(7)]
+        jobs = [
+            TrainerJob(
+                start=vector, pool=pool, rows=rows[d], batch_size=20, optimizer=optimizer, seed=key(0, "t", turn, d),
+                updates=4,
+            )
+            for d in range(7)
+        ]  # fmt: skip
         vector = torch.stack([r.vector for r in trainer.run(jobs)]).mean(0)
     held = np.arange(1400, 1797)
     (found,) = Evaluator(module, "classification", 10).run([vector], pool, held, y[held])

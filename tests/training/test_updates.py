@@ -4,15 +4,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.training.updates import memory_size, update_for
-from espalier.training.work import Job, Optimizer
+from espalier.training.updates import state_size, update_for
+from espalier.training.work import Optimizer, TrainerJob
 from tests.training.problems import Memory
 
 POOL = Memory(torch.zeros(1, 1), torch.zeros(1))
 
 
 def job(optimizer, **options):
-    return Job(torch.zeros(2), POOL, np.zeros(1, dtype=np.int64), 1, optimizer, 0, **options)
+    rows = np.zeros(1, dtype=np.int64)
+    return TrainerJob(start=torch.zeros(2), pool=POOL, rows=rows, batch_size=1, optimizer=optimizer, seed=0, **options)
 
 
 def step(jobs, value, gradient, *, inside=False, steps=1):
@@ -86,9 +87,9 @@ def test_memory_continues_where_it_stopped(optimizer):
     gradient = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
     whole = value.clone()
     step([job(optimizer)], whole, gradient, steps=5)
-    memory = step([job(optimizer)], value, gradient, steps=2).memory(0, 3)
-    assert memory is not None and memory.shape == (memory_size(job(optimizer), 3),)
-    step([job(optimizer, memory=memory)], value, gradient, steps=3)
+    memory = step([job(optimizer)], value, gradient, steps=2).state(0, 3)
+    assert memory is not None and memory.shape == (state_size(job(optimizer), 3),)
+    step([job(optimizer, optimizer_state=memory)], value, gradient, steps=3)
     assert torch.allclose(value, whole, rtol=1e-12)
 
 
@@ -97,9 +98,9 @@ def test_a_client_that_was_cut_off_keeps_its_memory(optimizer):
     both = torch.ones(2, 3)
     gradient = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     update = step([job(optimizer)] * 2, both, gradient)
-    before = update.memory(1, 3)
+    before = update.state(1, 3)
     update.shrink(1)
     update.before()
     update.after()
-    after = update.memory(1, 3)
+    after = update.state(1, 3)
     assert (before is None and after is None) or torch.equal(before, after)

@@ -3,14 +3,14 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError
-from espalier.training.work import Job, Optimizer
+from espalier.training.work import Optimizer, TrainerJob
 from tests.training.problems import Memory
 
 
 def job(**options):
     pool = Memory(torch.zeros(5, 1), torch.zeros(5))
     given = {"batch_size": 2, "optimizer": Optimizer(), "seed": 0} | options
-    return Job(torch.zeros(3), pool, np.arange(5), **given)
+    return TrainerJob(start=torch.zeros(3), pool=pool, rows=np.arange(5), **given)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_an_impossible_optimizer_is_refused_with_the_field_and_the_value(options
 
 def test_the_last_partial_batch_counts_as_a_step():
     # 5 rows in batches of 2: 2 + 2 + 1, three steps an epoch.
-    assert job(epochs=1).n_steps == 3
-    assert job(epochs=4).n_steps == 12
+    assert job(updates=1).n_steps == 3
+    assert job(updates=4).n_steps == 12
 
 
 def test_steps_override_epochs():
-    assert job(epochs=4, steps=7).n_steps == 7
+    assert job(updates=7, unit="step").n_steps == 7
 
 
 def test_an_anchor_takes_part_only_with_a_weight():

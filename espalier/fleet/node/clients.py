@@ -92,15 +92,16 @@ class ClientLearner:
     def train(self, lesson: Lesson) -> Learnt:
         """Let the client train."""
         training = self._charter.experiment.training
+        asked = lesson.work
         work = Work(
-            lesson.updates, training.unit, lesson.clock, training.at(lesson.clock).lr, training.batch_size, lesson.mu,
-            None if lesson.anchor is None else self._state(lesson.anchor),
-            torch_seed(self._charter.seed, "train", lesson.device, lesson.number), dict(lesson.args or {}),
+            asked.updates, training.unit, asked.clock, training.at(asked.clock).lr, training.batch_size, asked.mu,
+            None if asked.anchor is None else self._state(asked.anchor),
+            torch_seed(self._charter.seed, "train", lesson.device, lesson.number), dict(asked.args),
         )  # fmt: skip
-        state = self._client.fit(self._state(lesson.start), work)
+        state = self._client.fit(self._state(asked.start), work)
         vector = self._spec.flatten(dict(state), self._dtype)
         self.samples = max(1, int(self._client.samples()))  # some know only now
-        return Learnt(vector, math.nan, None, training.batches(self.samples, lesson.updates))
+        return Learnt(vector, math.nan, None, training.batches(self.samples, asked.updates))
 
     def trial(self, device: int, epochs: int) -> float:
         """Let the client train and evaluate once: its accuracy, or a share that falls with its loss."""

@@ -8,13 +8,12 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import Arrange, Deadline, Measure, Order, Train, Word
+from espalier.core.messages import Arrange, Deadline, Measure, Order, Word
 from espalier.core.store import Ref
 from espalier.fleet.links.framing import Arrival, Letter
 from espalier.fleet.membership import Member
 
 #: what a node asked its host to do is kept until it is done
-register(Train)
 register(Measure)
 
 

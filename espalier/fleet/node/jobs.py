@@ -84,15 +84,11 @@ class Works:
     def _computation(self, work: Work) -> Callable[[], Any]:
         action, learner, store = work.action, self._engine.learner, self._engine.store
         if isinstance(action, Train):
-            lesson = Lesson(
-                work.node, work.number, store.vector(action.start), action.updates, action.clock,
-                None if action.anchor is None else store.vector(action.anchor), action.mu,
-                None if action.memory is None else store.memory(action.memory), action.keep_memory, action.args,
-            )  # fmt: skip
+            lesson = Lesson(work.node, work.number, action.resolved(store.vector, store.memory))
             if "private" not in action.args:
                 return lambda: learner.train(lesson)
             clip, noise = action.args["private"]
-            return lambda: private(learner.train(lesson), lesson.start, clip, noise, store.spec.n_float)
+            return lambda: private(learner.train(lesson), lesson.work.start, clip, noise, store.spec.n_float)
         vectors = [store.vector(r) for r in action.models]
         if isinstance(action, Score):
             return lambda: learner.score(vectors, "test")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, DataError
+from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, torch_seed
 from espalier.core.statistics import statistic
 from espalier.fleet.coordinator.manifest import Charter
@@ -26,7 +27,6 @@ from espalier.policies.privacy import privatise
 from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-from espalier.training.work import Job
 
 _LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
 
@@ -37,14 +37,7 @@ class Lesson:
 
     device: int
     number: int
-    start: Tensor
-    updates: int
-    clock: int
-    anchor: Tensor | None = None
-    mu: float = 0.0
-    memory: Tensor | None = None
-    keep_memory: bool = False
-    args: dict[str, Any] | None = None
+    work: LocalWork[Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,28 +148,21 @@ class OwnLearner:
         """Train on the node's rows."""
         if self._held.pool is None:
             raise DataError("This node has no samples to train on.")
-        training = self._training
-        job = Job(
-            start=lesson.start, pool=self._held.pool, rows=self._held.rows, batch_size=training.batch_size,
-            optimizer=training.at(lesson.clock), seed=key(self._charter.seed, "train", lesson.device, lesson.number),
-            epochs=lesson.updates, steps=lesson.updates if training.unit == "step" else None, anchor=lesson.anchor,
-            mu=lesson.mu, memory=lesson.memory, keep_memory=lesson.keep_memory,
-        )  # fmt: skip
+        seed = key(self._charter.seed, "train", lesson.device, lesson.number)
+        job = self._training.job(lesson.work, self._held.pool, self._held.rows, seed)
         result = next(iter(self._trainer.run([job])))
-        return Learnt(result.vector, result.loss, result.memory, training.batches(self.samples, lesson.updates))
+        batches = self._training.batches(self.samples, lesson.work.updates)
+        return Learnt(result.vector, result.loss, result.optimizer_state, batches)
 
     def probe(self) -> float:
         """Time a few mini-batches."""
         if self._held.pool is None:
             return 0.0
-        training, steps = self._training, 4
+        steps, start = 4, self.initial(self._charter.seed, 0)
         jobs = [
-            Job(
-                start=self.initial(self._charter.seed, 0), pool=self._held.pool, rows=self._held.rows,
-                batch_size=training.batch_size, optimizer=training.at(0), seed=0, steps=n,
-            )
+            self._training.job(LocalWork(start=start, updates=n), self._held.pool, self._held.rows, 0, unit="step")
             for n in (1, steps)
-        ]  # fmt: skip
+        ]
         next(iter(self._trainer.run(jobs[:1])))  # the first call pays for what later ones have ready
         begun = time.perf_counter()
         next(iter(self._trainer.run(jobs[1:])))
@@ -185,10 +171,9 @@ class OwnLearner:
     def trial(self, device: int, epochs: int) -> float:
         """Train a model of this node's own and test it: on the samples that everybody shares, if it has them."""
         assert self._held.pool is not None
-        job = Job(
-            self.initial(self._charter.seed, 0), self._held.pool, self._held.rows, self._training.batch_size,
-            self._training.at(0), key(self._charter.seed, "pretraining", device), epochs,
-        )  # fmt: skip
+        work = LocalWork(start=self.initial(self._charter.seed, 0), updates=epochs)
+        seed = key(self._charter.seed, "pretraining", device)
+        job = self._training.job(work, self._held.pool, self._held.rows, seed, unit="epoch")
         result = next(iter(self._trainer.run([job])))
         test = self._held.trial or self._held.test or Test(self._held.pool, self._held.rows, _zeros(self._held.rows))
         found = self._evaluator.run([result.vector], test.pool, test.rows, test.cells)[0]

@@ -42,7 +42,8 @@ class Watchful(Local, kind="watchful"):
         """Return the training, pulled to the anchor if the order says so."""
         start = next(iter(order.models.values()))
         pull = float(order.args.get("pull", 0.0))
-        return Train(0, start, order.updates, order.clock, anchor=order.anchor if pull else None, mu=pull)
+        anchor = order.anchor if pull else None
+        return Train(start=start, updates=order.updates, clock=order.clock, anchor=anchor, mu=pull)
 
     def question(self, view: LocalView, order: Order) -> str | None:
         """Look at the labels, and at the model if the order asks for it."""

@@ -9,7 +9,7 @@ notices members that take longer than they said.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -71,7 +71,7 @@ class Member(Local, kind="d2d"):
         train = super().train(view, order)
         earlier = view.memory.pop("feature", None)
         if earlier is not None and order.args.get("first"):
-            return Train(0, earlier, train.updates, train.clock, train.anchor, train.mu, args=train.args)
+            return replace(train, start=earlier)
         return train
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from espalier.training.modules import cast
 from espalier.training.schedule import Schedule
-from espalier.training.work import Job, Pool
+from espalier.training.work import Pool, TrainerJob
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Batches:
     share: Tensor
 
 
-def gather(jobs: Sequence[Job], plans: Sequence[Schedule], first: int, steps: int, scale: Tensor) -> Batches:
+def gather(jobs: Sequence[TrainerJob], plans: Sequence[Schedule], first: int, steps: int, scale: Tensor) -> Batches:
     """Gather the steps from ``first`` on; ``scale [K]`` also decides the arithmetic."""
     rows = np.stack([p.rows[first : first + steps] for p in plans], axis=1)
     x, y = (cast(t, scale.dtype) for t in _fetch([j.pool for j in jobs], rows))

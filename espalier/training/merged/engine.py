@@ -16,7 +16,7 @@ from espalier.training.merged.replica import Replica
 from espalier.training.merged.slots import Stack
 from espalier.training.schedule import Schedule, schedule
 from espalier.training.updates import Update, update_for
-from espalier.training.work import Job, Result
+from espalier.training.work import Result, TrainerJob
 
 _BLOCK_BYTES = 4 << 20
 """Inputs gathered at once: several steps' worth, few enough to be in the cache still when they are used."""
@@ -31,7 +31,7 @@ class Engine:
         self._plan = plan
         self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
 
-    def run(self, jobs: Sequence[Job]) -> list[Result]:
+    def run(self, jobs: Sequence[TrainerJob]) -> list[Result]:
         """Train K jobs; the result of each does not depend on the others."""
         # The longest first: when a client has made its last step, the stack is cut behind it.
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].n_steps)
@@ -46,13 +46,13 @@ class Engine:
         self._unify(stack)
         results = {}
         for place, (job, plan) in enumerate(zip(chunk, plans, strict=True)):
-            memory = update.memory(place, self._spec.n_params) if job.keep_memory else None
+            memory = update.state(place, self._spec.n_params) if job.keep_optimizer_state else None
             loss = float(sums[place]) / plan.samples
             results[order[place]] = Result(stack.vector(place), loss, plan.samples, len(plan.sizes), memory)
         return [results[i] for i in range(len(jobs))]
 
     def _train(
-        self, jobs: Sequence[Job], plans: Sequence[Schedule], stack: Stack, update: Update, places: Sequence[int]
+        self, jobs: Sequence[TrainerJob], plans: Sequence[Schedule], stack: Stack, update: Update, places: Sequence[int]
     ) -> Tensor:
         """Make all steps; return the clients' summed losses ``[K]``."""
         self._replica.merge.noise = Noise([j.seed for j in jobs], plans[0].rows.shape[1])
