@@ -23,10 +23,9 @@ from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
 from espalier.training.losses import IGNORED, Loss, mse, resolve
-from espalier.training.merged.probe import Plan, probe
+from espalier.training.merged.probe import MergePlan, probe
 from espalier.training.merged.replica import Replica
-from espalier.training.merged.slots import Stack
-from espalier.training.merged.standin import Unsupported
+from espalier.training.merged.stacked import Stack, Unsupported
 from espalier.training.modules import cast, put
 from espalier.training.trainer import FallbackWarning
 from espalier.training.work import Pool
@@ -216,7 +215,7 @@ class Evaluator:
             x, y = pool.gather(rows[:16])
             try:
                 with one_thread():
-                    plan: Plan = probe(self._module, self._spec, None, x, y, dtype)
+                    plan: MergePlan = probe(self._module, self._spec, None, x, y, dtype)
             except Unsupported as refusal:
                 self.batched = False
                 warnings.warn(

@@ -14,7 +14,7 @@ from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, checked
 from espalier.training.merged import dropout
-from espalier.training.merged.dropout import Noise
+from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.modules import cast, tensors
 from espalier.training.schedule import schedule, width
 from espalier.training.updates import Update, update_for
@@ -26,7 +26,7 @@ _GLOBAL_GENERATOR = threading.Lock()
 class Seeded(TorchFunctionMode):
     """Answers dropout calls from a job's own stream while one client's samples run; without one, drops nothing."""
 
-    def __init__(self, noise: Noise | None, samples: int) -> None:
+    def __init__(self, noise: DropoutNoise | None, samples: int) -> None:
         super().__init__()
         self._noise = noise
         self.samples = samples
@@ -79,7 +79,7 @@ class Sequential:
         vector = job.start.clone()
         self._attach(vector)
         plan = schedule(job)
-        mode = Seeded(Noise([job.seed], width(job)), 1)
+        mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
         update: Update | None = None
         total = 0.0
         for rows, size in zip(plan.rows, plan.sizes.tolist(), strict=True):

@@ -20,9 +20,9 @@ from espalier.core.seeds import torch_seed
 from espalier.training import chunks, device
 from espalier.training.host import keep_pages, one_thread
 from espalier.training.losses import Loss, PerSample, resolve
-from espalier.training.merged.engine import Engine
-from espalier.training.merged.probe import Plan, probe
-from espalier.training.merged.standin import Unsupported
+from espalier.training.merged.engine import ChunkEngine
+from espalier.training.merged.probe import MergePlan, probe
+from espalier.training.merged.stacked import Unsupported
 from espalier.training.sequential import Sequential
 from espalier.training.work import Result, TrainerJob
 
@@ -37,20 +37,20 @@ class _Worker:
     def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample, where: torch.device) -> None:
         self._module, self._spec, self._loss, self._where = module, spec, loss, where
         self._sequential = Sequential(module, spec, loss)
-        self._engines: dict[torch.dtype, Engine] = {}
+        self._engines: dict[torch.dtype, ChunkEngine] = {}
 
-    def run(self, jobs: list[TrainerJob], plan: Plan | None) -> tuple[list[Result], str | None]:
+    def run(self, jobs: list[TrainerJob], plan: MergePlan | None) -> tuple[list[Result], str | None]:
         """Train a chunk; the second value says why it could not run merged although it was planned to."""
         with one_thread(), device.computing(self._where):
             results, why = self._run(device.sent(jobs, self._where), plan)
             return device.returned(results), why
 
-    def _run(self, jobs: list[TrainerJob], plan: Plan | None) -> tuple[list[Result], str | None]:
+    def _run(self, jobs: list[TrainerJob], plan: MergePlan | None) -> tuple[list[Result], str | None]:
         why = None
         if plan is not None:
             dtype = jobs[0].start.dtype
             if dtype not in self._engines:
-                self._engines[dtype] = Engine(self._module, self._spec, self._loss, plan, dtype)
+                self._engines[dtype] = ChunkEngine(self._module, self._spec, self._loss, plan, dtype)
             try:
                 return self._engines[dtype].run(jobs), None
             except Unsupported as refusal:
@@ -103,7 +103,7 @@ class Trainer:
         self._where = device.find(where)
         self._chunk = chunk
         self._workers = workers
-        self._plans: dict[torch.dtype, Plan] = {}
+        self._plans: dict[torch.dtype, MergePlan] = {}
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         for _ in range(workers):
             own = self._module if self._where.type == "cpu" else copy.deepcopy(self._module).to(self._where)
@@ -202,7 +202,7 @@ class Trainer:
         finally:
             self._idle.put(worker)
 
-    def _plan(self, job: TrainerJob) -> Plan | None:
+    def _plan(self, job: TrainerJob) -> MergePlan | None:
         """How to merge jobs of this job's arithmetic; None to train one by one."""
         dtype = job.start.dtype
         if self.batched and dtype not in self._plans:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.training import device
-from espalier.training.merged.engine import Engine
+from espalier.training.merged.engine import ChunkEngine
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 from espalier.training.work import Optimizer, Result, TrainerJob
@@ -92,14 +92,14 @@ def test_a_chunk_is_as_large_as_the_memory_allows() -> None:
 def test_the_merged_engine_mixes_no_devices(monkeypatch: pytest.MonkeyPatch, name: str, optimizer: Optimizer) -> None:
     """On the meta device everything runs but numbers: a tensor left on the CPU would be refused."""
     shape = (3, 32, 32) if name == "resnet18" else (1, 28, 28)
-    trained = Engine._train
+    trained = ChunkEngine._train
 
-    def losses(self: Engine, jobs: list[TrainerJob], *rest: object) -> Tensor:
+    def losses(self: ChunkEngine, jobs: list[TrainerJob], *rest: object) -> Tensor:
         found = trained(self, jobs, *rest)  # type: ignore[arg-type]
         assert found.device == META
         return torch.zeros(len(jobs), device="cpu")
 
-    monkeypatch.setattr(Engine, "_train", losses)
+    monkeypatch.setattr(ChunkEngine, "_train", losses)
     monkeypatch.setattr(device, "returned", lambda results: results)
     trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", where="meta", chunk=4)
     start, pool = trainer.initial(0), Rows(torch.rand(60, *shape))

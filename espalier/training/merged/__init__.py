@@ -5,14 +5,14 @@ without parameters runs as ordinary PyTorch. Parameters are stacked ``[K, ...]``
 holds stand-ins for them, and each call that meets a stand-in is answered by a per-client kernel.
 
     plan.py      which axis of which tensor runs over the clients' samples, learnt from two dry runs
-    standin.py   the objects a module finds in place of its parameters
-    slots.py     the stacked tensors behind them
+    stacked.py   the stacked tensors, and the objects a module finds in place of its parameters
     replica.py   the module with its stand-ins
     products.py  batched products that do not depend on a client's place
     mode.py      the interception of torch calls: rules, the per-client loop, what is refused
-    linear.py, conv.py, norm.py, embedding.py, lstm.py, attention.py, dropout.py, pool.py   the rules
+    layers.py, conv.py, lstm.py, attention.py, pool.py   the rules
+    dropout.py   each client's own dropout masks
+    fusion.py    convolution, ReLU and pooling as one
     probe.py     may this module be merged at all? compared with one-by-one training before it is used
-    batches.py   what a chunk computes next
     engine.py    the training of one chunk of jobs
 
 A client's bits do not depend on its chunk, for every bundled model and for whatever the rules compute. What

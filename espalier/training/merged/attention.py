@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.training.merged import linear
-from espalier.training.merged.standin import Stacked
-
-if TYPE_CHECKING:
-    from espalier.training.merged.mode import Merge
+from espalier.training.merged.layers import apply_linear
+from espalier.training.merged.stacked import ForwardPass, Stacked
 
 
 def rule(
-    merge: Merge,
+    merge: ForwardPass,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -65,20 +62,20 @@ def rule(
     else:
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     joined = mixed.transpose(1, 2).reshape(merge.clients, -1, size)
-    out = linear.apply(merge, joined, out_proj_weight, out_proj_bias).view(rows, length, -1).transpose(0, 1)
+    out = apply_linear(merge, joined, out_proj_weight, out_proj_bias).view(rows, length, -1).transpose(0, 1)
     if not need_weights:
         return out, None
     return out, weights.mean(1) if average_attn_weights else weights
 
 
 def _project(
-    merge: Merge, query: Tensor, key: Tensor, value: Tensor, weight: Stacked, bias: Stacked | None
+    merge: ForwardPass, query: Tensor, key: Tensor, value: Tensor, weight: Stacked, bias: Stacked | None
 ) -> list[Tensor]:
     """Queries, keys and values ``[K·B, length, E]``."""
     rows, size = query.shape[1], query.shape[2]
     if query is key and key is value:
         x = query.transpose(0, 1).reshape(merge.clients, -1, size)
-        packed = linear.apply(merge, x, weight, bias).view(rows, query.shape[0], 3 * size)
+        packed = apply_linear(merge, x, weight, bias).view(rows, query.shape[0], 3 * size)
         return list(packed.chunk(3, -1))
     parts = []
     for n, x in enumerate((query, key, value)):
@@ -86,7 +83,7 @@ def _project(
         w = Stacked(merge, value=weight.value[:, cut])
         b = None if bias is None else Stacked(merge, value=bias.value[:, cut])
         flat = x.transpose(0, 1).reshape(merge.clients, -1, x.shape[2])
-        parts.append(linear.apply(merge, flat, w, b).view(rows, x.shape[0], size))
+        parts.append(apply_linear(merge, flat, w, b).view(rows, x.shape[0], size))
     return parts
 
 

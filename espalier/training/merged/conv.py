@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +19,8 @@ from torch import Tensor
 
 from espalier.training import native
 from espalier.training.merged import pool
-from espalier.training.merged.function import Function
-from espalier.training.merged.products import product
-from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked
-
-if TYPE_CHECKING:
-    from espalier.training.merged.mode import Merge
-
+from espalier.training.merged.products import Function, product
+from espalier.training.merged.stacked import ForwardPass, Slot, Stacked
 
 _FEW_PRODUCTS = 1_200_000
 """Multiply-adds of one client's layer and batch below which columns are taken."""
@@ -165,7 +159,7 @@ def _images(ctx: Any, flat: Tensor, h: int, w: int) -> Tensor:
 
 
 def rule(
-    merge: Merge,
+    merge: ForwardPass,
     input: Tensor,
     weight: Stacked,
     bias: Stacked | None = None,
@@ -186,7 +180,7 @@ def rule(
     return kernel.call(merge.tick, x, *slots, how).flatten(0, 1)
 
 
-def pooled_rule(merge: Merge, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
+def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
     """`rule`, then ReLU and 2×2 max-pooling in one; `NotImplemented` where there are no native kernels for it."""
     how = _geometry(weight, *args) if len(args) == 4 else None
     if how is None or weight.slot is None or (bias is not None and bias.slot is None) or not native.usable(input):

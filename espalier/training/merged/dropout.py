@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +12,11 @@ from torch import Tensor
 
 from espalier.core.seeds import stream
 
-if TYPE_CHECKING:
-    from espalier.training.merged.mode import Merge
-
 FUNCTIONS: frozenset[Any] = frozenset([F.dropout, torch.dropout, F.dropout1d, F.dropout2d, F.dropout3d])
 ELEMENTWISE: frozenset[Any] = frozenset([F.dropout, torch.dropout])
 
 
-class Noise:
+class DropoutNoise:
     """One stream of uniform numbers per client.
 
     Masks are always drawn for the padded width of a job's batches, so that the numbers drawn do not
@@ -44,18 +41,3 @@ class Noise:
     def keep_first(self, samples: int, rows: int, rest: Sequence[int], p: float, like: Tensor) -> Tensor:
         """Draw one client's mask for the padded width and return the part of its ``samples`` samples."""
         return self.keep(1, rows // samples * self._width, rest, p, like)[:rows]
-
-
-def rule(merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """`F.dropout` for merged inputs ``[K·B, ...]``."""
-    if not training or p == 0.0 or merge.noise is None:
-        return input
-    return input * merge.noise.keep(merge.clients, input.shape[0] // merge.clients, input.shape[1:], p, input)
-
-
-def channel_rule(merge: Merge, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """`F.dropout2d` and its kin for merged inputs ``[K·B, C, ...]``: whole channels are dropped."""
-    if not training or p == 0.0 or merge.noise is None:
-        return input
-    rest = (input.shape[1], *(1 for _ in input.shape[2:]))
-    return input * merge.noise.keep(merge.clients, input.shape[0] // merge.clients, rest, p, input)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from espalier.training.merged.function import Function
-from espalier.training.merged.products import product
-from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked, Unsupported
-
-if TYPE_CHECKING:
-    from espalier.training.merged.mode import Merge
+from espalier.training.merged.products import Function, product
+from espalier.training.merged.stacked import ForwardPass, Slot, Stacked, Unsupported
 
 Slots = tuple[Slot, Slot, Slot | None, Slot | None]
 
@@ -83,7 +78,7 @@ class _Layer(Function):
 
 
 def rule(
-    merge: Merge,
+    merge: ForwardPass,
     input: Tensor,
     hx: Sequence[Tensor],
     params: Sequence[Stacked],

@@ -11,26 +11,26 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from espalier.training.merged import attention, conv, dropout, embedding, linear, lstm, norm, pool
-from espalier.training.merged.plan import Call, Seen, leaves, looks_merged, mark, rebuilt
-from espalier.training.merged.stages import Debt, Follower
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged import attention, conv, dropout, layers, lstm, pool
+from espalier.training.merged.fusion import FusedResult, FusionTracker
+from espalier.training.merged.plan import PlannedCall, SeenCall, leaves, looks_merged, mark, rebuilt
+from espalier.training.merged.stacked import Stacked, Unsupported
 
 Rule = Callable[..., Any]
 
 _RULES: dict[Any, Rule] = {
-    F.linear: linear.rule,
+    F.linear: layers.linear_rule,
     F.conv2d: conv.rule,
-    F.layer_norm: norm.layer_rule,
-    F.group_norm: norm.group_rule,
-    F.embedding: embedding.rule,
+    F.layer_norm: layers.layer_norm_rule,
+    F.group_norm: layers.group_norm_rule,
+    F.embedding: layers.embedding_rule,
     F.multi_head_attention_forward: attention.rule,
     torch.lstm: lstm.rule,
-    F.dropout: dropout.rule,
-    torch.dropout: dropout.rule,
-    F.dropout1d: dropout.channel_rule,
-    F.dropout2d: dropout.channel_rule,
-    F.dropout3d: dropout.channel_rule,
+    F.dropout: layers.dropout_rule,
+    torch.dropout: layers.dropout_rule,
+    F.dropout1d: layers.channel_dropout_rule,
+    F.dropout2d: layers.channel_dropout_rule,
+    F.dropout3d: layers.channel_dropout_rule,
 }
 _ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dropout, torch.dropout])
 """Rules that hold for samples along any axis, once that axis is brought to the front."""
@@ -62,7 +62,7 @@ _MANY = 64
 """More results than any torch function has."""
 
 
-class Merge(TorchFunctionMode):
+class MergedForward(TorchFunctionMode):
     """Answers torch calls for K clients whose samples lie client-major along one axis.
 
     Attributes:
@@ -72,45 +72,45 @@ class Merge(TorchFunctionMode):
         tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
     """
 
-    def __init__(self, plan: tuple[Call, ...] | None = None, *, rows: int = 0) -> None:
+    def __init__(self, plan: tuple[PlannedCall, ...] | None = None, *, rows: int = 0) -> None:
         super().__init__()
         self.clients = 1
         self.plan = plan
-        self.noise: dropout.Noise | None = None
+        self.noise: dropout.DropoutNoise | None = None
         self.tick = torch.zeros((), requires_grad=True)
-        self.seen: list[Seen] = []
+        self.seen: list[SeenCall] = []
         self._rows = rows
         self._cursor = 0
-        self._follower = Follower()
-        self._debt: Debt | None = None
+        self._fusions = FusionTracker()
+        self._fused: FusedResult | None = None
 
     def begin(self, clients: int) -> None:
         """Start a forward pass for ``clients`` clients."""
         self.clients = clients
         self._cursor = 0
-        self._debt = None
+        self._fused = None
 
     def end(self) -> None:
         """End a forward pass: all of the plan's calls must have been met."""
-        if self._debt is not None or (self.plan is not None and self._cursor != len(self.plan)):
+        if self._fused is not None or (self.plan is not None and self._cursor != len(self.plan)):
             raise Unsupported("the forward pass takes another way and leaves out calls")
-        self.seen = [replace(s, pooled=i in self._follower.pooled) for i, s in enumerate(self.seen)]
+        self.seen = [replace(s, pooled=i in self._fusions.pooled) for i, s in enumerate(self.seen)]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Answer one call."""
         kwargs = kwargs or {}
-        if self._debt is not None:
-            paid = self._debt.pay(func, args, kwargs)
-            if paid is not None:
-                result, self._debt = self._debt.result, None if paid else self._debt
+        if self._fused is not None:
+            last = self._fused.absorbs(func, args, kwargs)
+            if last is not None:
+                result, self._fused = self._fused.result, None if last else self._fused
                 return result
         answer = self._call(func, types, args, kwargs)
         if self.plan is None:
-            self._follower.see(func, args, kwargs, answer)
+            self._fusions.see(func, args, kwargs, answer)
             if func is F.conv2d and Stacked in types and isinstance(answer, Tensor):
-                self._follower.begin(len(self.seen) - 1, answer)
+                self._fusions.begin(len(self.seen) - 1, answer)
         return answer
 
     def _call(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -145,13 +145,13 @@ class Merge(TorchFunctionMode):
         self._cursor += 1
         return self._answer(func, args, kwargs, call)
 
-    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+    def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: PlannedCall) -> Any:
         rule, axis = _RULES.get(func), call.axes[0]
         result: Any = NotImplemented
         if call.pooled and axis == 0:
             result = conv.pooled_rule(self, *args, **kwargs)
             if result is not NotImplemented:
-                self._debt = Debt(result)
+                self._fused = FusedResult(result)
                 return result
         if rule is not None and (axis == 0 or (axis is not None and func in _OWN_AXES)):
             result = rule(self, *args, **kwargs)
@@ -160,7 +160,7 @@ class Merge(TorchFunctionMode):
             result = result if result is NotImplemented else result.movedim(0, axis)
         return self._one_by_one(func, args, kwargs, call) if result is NotImplemented else result
 
-    def _one_by_one(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+    def _one_by_one(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: PlannedCall) -> Any:
         """Call the function once per client and join the results: slow, and right for any function."""
         name = _name(func)
         if name.endswith("_") and not name.endswith("__") and isinstance(args[0], Stacked):
@@ -180,7 +180,7 @@ class Merge(TorchFunctionMode):
 
         return rebuilt(results[0], join)
 
-    def _share(self, tree: Any, call: Call, client: int) -> Any:
+    def _share(self, tree: Any, call: PlannedCall, client: int) -> Any:
         """One client's share of the arguments."""
         axes = iter(call.axes)
 
@@ -206,9 +206,9 @@ class Merge(TorchFunctionMode):
         rule = _RULES.get(func) if merged and not isinstance(args[0], Stacked) else None
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
-            whole = Call(_name(func), (None,) * len(marks), (0 if merged else None,) * _MANY)
+            whole = PlannedCall(_name(func), (None,) * len(marks), (0 if merged else None,) * _MANY)
             result = self._one_by_one(func, args, kwargs, whole)
-        self.seen.append(Seen(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
+        self.seen.append(SeenCall(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
         return result
 
 

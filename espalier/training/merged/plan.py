@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged.stacked import Stacked, Unsupported
 
 Mark = tuple[int, ...] | int | None
 """What a recording keeps of a leaf: a tensor's shape, an integer's value, nothing of the rest."""
@@ -24,7 +24,7 @@ ROWS = (11, 13)
 
 
 @dataclass(frozen=True)
-class Call:
+class PlannedCall:
     """One intercepted call of the forward pass.
 
     Attributes:
@@ -42,7 +42,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenCall:
     """One call as a recording saw it."""
 
     name: str
@@ -93,7 +93,7 @@ def looks_merged(tree: Any, rows: int) -> bool:
     )
 
 
-def compare(first: Sequence[Seen], second: Sequence[Seen]) -> tuple[Call, ...]:
+def compare(first: Sequence[SeenCall], second: Sequence[SeenCall]) -> tuple[PlannedCall, ...]:
     """Derive the plan from recordings with ``ROWS[0]`` and ``ROWS[1]`` rows."""
     if [s.name for s in first] != [s.name for s in second]:
         raise Unsupported("the forward pass takes another way for another number of samples")
@@ -104,7 +104,7 @@ def compare(first: Sequence[Seen], second: Sequence[Seen]) -> tuple[Call, ...]:
         merged = any(x is not None for x in axes)
         if merged != a.merged or merged != b.merged:
             raise Unsupported(f"{a.name} joins a parameter and a tensor of which it is not clear whether it is data")
-        calls.append(Call(a.name, axes, out, a.pooled and b.pooled))
+        calls.append(PlannedCall(a.name, axes, out, a.pooled and b.pooled))
     return tuple(calls)
 
 

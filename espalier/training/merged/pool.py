@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from espalier.training import native
-from espalier.training.merged.function import Function
+from espalier.training.merged.products import Function
 
 
 class _Pool(Function):

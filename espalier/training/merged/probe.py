@@ -17,10 +17,9 @@ from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import stream
 from espalier.training.losses import PerSample
-from espalier.training.merged.plan import ROWS, Call, compare
+from espalier.training.merged.plan import ROWS, PlannedCall, compare
 from espalier.training.merged.replica import Replica
-from espalier.training.merged.slots import Stack
-from espalier.training.merged.standin import Unsupported
+from espalier.training.merged.stacked import Stack, Unsupported
 from espalier.training.modules import cast, put
 from espalier.training.sequential import Seeded
 
@@ -28,7 +27,7 @@ _CLIENTS, _WIDTH = 3, 2
 
 
 @dataclass(frozen=True)
-class Plan:
+class MergePlan:
     """How a module runs merged.
 
     Attributes:
@@ -37,12 +36,14 @@ class Plan:
         once: Whether each of them is used once: then plain SGD may step inside the backward pass.
     """
 
-    calls: tuple[Call, ...]
+    calls: tuple[PlannedCall, ...]
     used: frozenset[int]
     once: bool
 
 
-def probe(module: nn.Module, spec: ParamSpec, loss: PerSample | None, x: Tensor, y: Tensor, dtype: torch.dtype) -> Plan:
+def probe(
+    module: nn.Module, spec: ParamSpec, loss: PerSample | None, x: Tensor, y: Tensor, dtype: torch.dtype
+) -> MergePlan:
     """Plan a module's merged run.
 
     Args:
@@ -99,7 +100,7 @@ class _Task:
     def training(self) -> bool:
         return self.loss is not None
 
-    def recorded(self, dtype: torch.dtype) -> Plan:
+    def recorded(self, dtype: torch.dtype) -> MergePlan:
         """Run one client with two numbers of rows, and compare what was called."""
         seen = []
         for rows in ROWS:
@@ -109,9 +110,9 @@ class _Task:
             seen.append(replica.merge.seen)
         uses = [slot.uses for slot in replica.slots]
         used = frozenset(i for i, n in enumerate(uses) if n)
-        return Plan(compare(*seen), used, all(n <= 1 for n in uses))
+        return MergePlan(compare(*seen), used, all(n <= 1 for n in uses))
 
-    def merged(self, dtype: torch.dtype, plan: Plan) -> list[Tensor]:
+    def merged(self, dtype: torch.dtype, plan: MergePlan) -> list[Tensor]:
         """Outputs of every client, then gradients of every client, all computed at once."""
         replica = Replica(self.module, self.spec, dtype, training=self.training, plan=plan.calls)
         views = Stack(self.spec, self._starts(dtype)).views(_CLIENTS)

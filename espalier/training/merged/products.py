@@ -9,6 +9,8 @@ order when there is only one of them (measured: 12×34 by 34×1).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -53,3 +55,12 @@ def _fits(stack: Tensor) -> bool:
 
 def _even(left: Tensor, right: Tensor) -> bool:
     return right.shape[2] > 1 and left.shape[1] * right.shape[2] * left.element_size() % _BOUNDARY == 0
+
+
+class Function(torch.autograd.Function):
+    """`torch.autograd.Function` whose application type-checks."""
+
+    @classmethod
+    def call(cls, *args: Any) -> Any:
+        """Apply the function."""
+        return cls.apply(*args)  # type: ignore[no-untyped-call]

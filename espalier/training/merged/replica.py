@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec, first_names
-from espalier.training.merged.mode import Merge
-from espalier.training.merged.plan import Call
-from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked, Unsupported
+from espalier.training.merged.mode import MergedForward
+from espalier.training.merged.plan import PlannedCall
+from espalier.training.merged.stacked import Slot, Stacked, Unsupported
 
 
 class Replica:
@@ -30,11 +29,11 @@ class Replica:
         dtype: torch.dtype,
         *,
         training: bool,
-        plan: tuple[Call, ...] | None = None,
+        plan: tuple[PlannedCall, ...] | None = None,
         rows: int = 0,
     ) -> None:
         self.spec = spec
-        self.merge = Merge(plan, rows=rows)
+        self.merge = MergedForward(plan, rows=rows)
         self._module = copy.deepcopy(module).to(dtype).train(training)
         for part in self._module.modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):

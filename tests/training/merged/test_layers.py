@@ -7,10 +7,9 @@ from torch import nn
 
 from espalier.core.params import ParamSpec
 from espalier.training import native
-from espalier.training.merged import linear
-from espalier.training.merged.mode import Merge
-from espalier.training.merged.slots import Slot
-from espalier.training.merged.standin import Stacked
+from espalier.training.merged import layers
+from espalier.training.merged.mode import MergedForward
+from espalier.training.merged.stacked import Slot, Stacked
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 from espalier.training.work import Optimizer
@@ -23,7 +22,7 @@ class Layer:
     """K linear layers; gradients go to sinks that hold 0.25, or to the values themselves (``inside``)."""
 
     def __init__(self, *, outs=OUT, bias=True, inside=False, trained=(0, 1), dtype=torch.float32):
-        self.merge = Merge()
+        self.merge = MergedForward()
         self.merge.begin(CLIENTS)
         g = torch.Generator().manual_seed(1)
         self.slots = []
@@ -33,7 +32,7 @@ class Layer:
             self.slots.append(Slot(entry, data, sink if i in trained else None))
 
     def __call__(self, x):
-        return linear.rule(self.merge, x, *(Stacked(self.merge, slot=s) for s in self.slots))
+        return layers.linear_rule(self.merge, x, *(Stacked(self.merge, slot=s) for s in self.slots))
 
     def run(self, x):
         """Return the result and the input's gradient for an upstream gradient that tells places apart."""
@@ -52,7 +51,7 @@ def inputs(*shape):
 def taken(monkeypatch):
     """Names of the ways that calls took."""
     ways = []
-    for kind in (linear._Native, linear._Products):
+    for kind in (layers._NativeLinear, layers._Linear):
         call = kind.call
         monkeypatch.setattr(kind, "call", lambda *a, kind=kind, call=call: (ways.append(kind.__name__), call(*a))[1])
     return ways
@@ -76,7 +75,7 @@ def test_both_ways_agree(taken, without, bias, inside, fresh):
             slot.fresh = fresh and not inside
         found.append((*layer.run(inputs(CLIENTS * BATCH, IN)), *(s.sink for s in layer.slots)))
         assert not any(s.fresh for s in layer.slots)
-    assert taken == ["_Native", "_Products"]
+    assert taken == ["_NativeLinear", "_Linear"]
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-4)
 
@@ -86,7 +85,7 @@ def test_what_the_kernels_cannot_take_goes_to_the_library(taken):
     Layer().run(inputs(CLIENTS * most, IN))
     Layer().run(inputs(CLIENTS * (most + 1), IN))
     Layer(dtype=torch.float64).run(inputs(CLIENTS * BATCH, IN).double())
-    assert taken == ["_Native", "_Products", "_Products"]
+    assert taken == ["_NativeLinear", "_Linear", "_Linear"]
 
 
 @pytest.mark.parametrize("switched_off", [False, True])
@@ -151,7 +150,7 @@ def test_training_on_digits_is_the_textbooks_and_the_chunk_changes_no_bit(taken,
     module = build("mlp", input_shape=(64,), n_classes=10, hidden=(50, 30))
     jobs = make(module, pool, [53, 40, 71], batch=10, optimizer=optimizer)
     found = list(Trainer(module, "cross_entropy").run(jobs))
-    assert "_Native" in taken
+    assert "_NativeLinear" in taken
     for job, ours, alone in zip(jobs, found, Trainer(module, "cross_entropy", chunk=1).run(jobs), strict=True):
         assert torch.equal(ours.vector, alone.vector)
         vector, loss = Textbook(module, "cross_entropy").run(job)

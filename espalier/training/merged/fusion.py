@@ -1,8 +1,8 @@
 """Convolutions that ReLU and 2×2 max-pooling follow, and that nothing else looks at: the three become one.
 
-While the forward pass is recorded, `Follower` watches where each convolution's result goes. In a merged pass the rule
-then returns the pooled result at once, and `Debt` lets the calls of ReLU and pooling that come after it pass.
-The two may come in either order: the result is the same, and so is the gradient.
+While the forward pass is recorded, `FusionTracker` watches where each convolution's result goes. In a merged pass the
+rule then returns the pooled result at once, and `FusedResult` absorbs the calls of ReLU and pooling that come after
+it. The two may come in either order: the result is the same, and so is the gradient.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from espalier.training.merged import pool
 from espalier.training.merged.plan import leaves
-from espalier.training.merged.standin import Unsupported
+from espalier.training.merged.stacked import Unsupported
 
 _RELU: frozenset[Any] = frozenset([F.relu, F.relu_, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_])
 _POOL: frozenset[Any] = frozenset([F.max_pool2d, torch.max_pool2d])
@@ -27,7 +27,7 @@ def _step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | Non
     return "pool" if func in _POOL and pool.is_plain(*args[1:], **kwargs) else None
 
 
-class Follower:
+class FusionTracker:
     """Which of the recorded calls end in ReLU and pooling.
 
     Attributes:
@@ -63,14 +63,14 @@ class Follower:
                 self._open[id(result)] = (call, result, done)
 
 
-class Debt:
-    """A result that is ahead of the module: ReLU and pooling are still to be asked for, and done."""
+class FusedResult:
+    """The result of a fused convolution: ReLU and pooling are done, but the module has yet to call them."""
 
     def __init__(self, result: Tensor) -> None:
         self.result = result
         self._left = {"relu", "pool"}
 
-    def pay(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    def absorbs(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
         """Whether this call asks for what is done already, as the last one (True) or not (False); None: no."""
         if not any(leaf is self.result for leaf in leaves((args, kwargs))):
             return None
