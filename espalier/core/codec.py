@@ -26,7 +26,7 @@ _REGISTRY: dict[str, type] = {}
 
 def register(cls: type[T]) -> type[T]:
     """Let a dataclass travel in checkpoints and messages (also usable as a decorator)."""
-    _REGISTRY[cls.__name__] = cls
+    _REGISTRY[cls.__qualname__] = cls
     return cls
 
 
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _plain(value.item())
     kind: Any = type(value)
-    name = kind.__name__
+    name = kind.__qualname__
     if _REGISTRY.get(name) is kind:
         return {"!": "data", "c": name, "v": [_plain(getattr(value, n)) for n in _names(kind)]}
     raise RunError(

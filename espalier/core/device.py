@@ -12,6 +12,7 @@ from typing import Any
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.environment import Environment
+from espalier.core.memory import Memory
 from espalier.core.messages import (
     Action,
     Arrived,
@@ -41,7 +42,7 @@ class DeviceState:
     done: int = 0
     spent: float = 0.0
     token: int = 0
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
     waiting: list[Order] = field(default_factory=list)
     superseded: bool = False
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from espalier.core.address import Address
+from espalier.core.memory import Policy
 from espalier.core.messages import Report
-from espalier.core.spec import Spec
 
 if TYPE_CHECKING:
     from espalier.core.environment import Environment
@@ -23,7 +23,7 @@ from espalier.core.view import Arrival, View
 
 
 @dataclass(frozen=True)
-class Guard(Spec, family="guard", kind="plain"):
+class Guard(Policy, family="guard", kind="plain"):
     """Checks what a report claims: samples, work, times and version.
 
     Attributes:

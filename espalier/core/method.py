@@ -26,6 +26,7 @@ from espalier.core.device import Device
 from espalier.core.environment import Environment
 from espalier.core.errors import ConfigError
 from espalier.core.guard import Guard
+from espalier.core.memory import Policy, check_products
 from espalier.core.messages import Action, Event
 from espalier.core.policies import HandDown, Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.spec import Spec
@@ -126,7 +127,7 @@ class Method(Spec, family="method"):
         raise ConfigError(f"Method {self.kind!r} has no plan: override Method.plan.")
 
 
-_POLICIES: dict[str, type[Spec]] = {
+_POLICIES: dict[str, type[Policy]] = {
     "selection": Selection,
     "pace": Pace,
     "merge": Merge,
@@ -137,7 +138,11 @@ _POLICIES: dict[str, type[Spec]] = {
 
 
 def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
-    """Replace policies of a plan by name: ``{"edge": {"merge": {"kind": "median"}}, "local": {…}}``."""
+    """Replace policies of a plan by name: ``{"edge": {"merge": {"kind": "median"}}, "local": {…}}``.
+
+    Raises:
+        ConfigError: An unknown policy, or one that needs what no other policy of its node provides.
+    """
     for part, table in changes.items():
         if part == "local":
             local = Local.build(table, "local")
@@ -153,7 +158,16 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
             rules = replace(rules, **{name: policy})
         changed: dict[str, Any] = {part: rules}
         plan = replace(plan, **changed)
+    _check(plan)
     return plan
+
+
+def _check(plan: Plan) -> None:
+    """Refuse a node whose policies need what none of them provides."""
+    for part in ("root", "edge", "middle"):
+        rules = getattr(plan, part)
+        check_products(part, {name: getattr(rules, name) for name in _POLICIES})
+    check_products("device", {"local": plan.local, "pace": plan.child})
 
 
 @cache

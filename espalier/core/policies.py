@@ -11,8 +11,8 @@ An aggregator's round asks its policies in this order::
 
 and a device asks its *local* policy where to start, towards what it is pulled, and what it reports.
 Every base class here is the plainest published choice (HierFAVG's), so a method overrides only what it
-changes. Policies are frozen: what they must remember lives in ``view.memory``, plain data that is saved
-with the run.
+changes. Policies are frozen: what one must remember is its ``State``, reached with ``view.state(self)``; what it
+provides for another is a declared product (:mod:`espalier.core.memory`). Both are saved with the run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.environment import Environment
 from espalier.core.guard import Guard
+from espalier.core.memory import Memory, Policy, Remembering
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.params import ParamSpec
-from espalier.core.spec import Spec
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 
@@ -43,21 +43,21 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Remembering):
     """How far a node is with an order: updates done, seconds spent, the last update's seconds.
 
-    ``memory`` is the node's own plain data; it outlives the order.
+    What the node remembers outlives the order.
     """
 
     order: Order
     done: int
     spent: float
     last: float
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True)
-class Selection(Spec, family="selection", kind="uniform"):
+class Selection(Policy, family="selection", kind="uniform"):
     """Every available child works in every round; ``fraction`` draws uniformly among them.
 
     At least one is drawn. ``count`` fixes the number instead.
@@ -78,7 +78,7 @@ class Selection(Spec, family="selection", kind="uniform"):
 
 
 @dataclass(frozen=True)
-class Pace(Spec, family="pace", kind="barrier"):
+class Pace(Policy, family="pace", kind="barrier"):
     """A barrier: every selected child does ``updates`` updates and the round waits for all of them."""
 
     #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
@@ -118,7 +118,7 @@ class Pace(Spec, family="pace", kind="barrier"):
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at a closed round's arrivals; remember what the next round needs."""
 
-    def forget(self, memory: dict[str, Any], child: Address) -> None:
+    def forget(self, memory: Memory, child: Address) -> None:
         """A child no longer reports here: forget what was remembered of it."""
 
     def enough(self, progress: Progress) -> bool:
@@ -127,7 +127,7 @@ class Pace(Spec, family="pace", kind="barrier"):
 
 
 @dataclass(frozen=True)
-class Merge(Spec, family="merge", kind="samples"):
+class Merge(Policy, family="merge", kind="samples"):
     """The average of the reports, weighted by samples: ``w = sum(n_k w_k) / sum(n_k)``, per group."""
 
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
@@ -155,7 +155,7 @@ class Merge(Spec, family="merge", kind="samples"):
 
 
 @dataclass(frozen=True)
-class HandDown(Spec, family="hand_down", kind="replace"):
+class HandDown(Policy, family="hand_down", kind="replace"):
     """Replace: an aggregator takes over what it receives, and hands its models on as they are."""
 
     #: whether a round below is over only when the parent's models have come back (personal models); the plan's
@@ -187,7 +187,7 @@ class HandDown(Spec, family="hand_down", kind="replace"):
 
 
 @dataclass(frozen=True)
-class Local(Spec, family="local", kind="plain"):
+class Local(Policy, family="local", kind="plain"):
     """Plain local training from the received model; ``mu`` adds FedProx's pull towards it."""
 
     mu: float = 0.0
@@ -232,12 +232,12 @@ class Local(Spec, family="local", kind="plain"):
 
 
 @dataclass(slots=True)
-class LocalView:
-    """What a device's local policy may look at; ``memory`` outlives the order."""
+class LocalView(Remembering):
+    """What a device's local policy may look at; what it remembers outlives the order."""
 
     now: float
     me: Address
-    memory: dict[str, Any]
+    memory: Memory
     env: Environment
 
 
@@ -279,7 +279,7 @@ class Arrangement:
 
 
 @dataclass(frozen=True)
-class Structure(Spec, family="structure", kind="given"):
+class Structure(Policy, family="structure", kind="given"):
     """The given tree: every device reports to the edge it is at (or, ``flat``, to the root)."""
 
     #: whether devices lead clusters of other devices, which must be able to reach them

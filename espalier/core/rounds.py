@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.memory import Memory
 from espalier.core.messages import Order
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
@@ -61,7 +61,7 @@ class AggregatorState:
     idle: set[Address] = field(default_factory=set)
     offences: dict[Address, int] = field(default_factory=dict)
     asleep: bool = False
-    memory: dict[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     def cohort(self, key: str) -> Cohort:
         """Return a cohort, a new one if need be: it begins where the others are."""

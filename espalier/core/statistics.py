@@ -14,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from espalier.core.address import Address
 from espalier.core.errors import ConfigError, nearest
+from espalier.core.memory import Product
+
+#: what devices have told of their labels: ``histogram [n_cells]`` by device
+LABEL_HISTOGRAMS = Product("label histograms", dict[Address, NDArray[Any]])
 
 
 class LocalData(Protocol):

@@ -9,6 +9,7 @@ from typing import Any
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.environment import Environment
+from espalier.core.memory import Memory, Remembering
 from espalier.core.messages import Order, Record, Report
 from espalier.core.store import ModelStore, Ref
 
@@ -33,7 +34,7 @@ class Arrival:
         return self.at - self.report.sent
 
 
-class View:
+class View(Remembering):
     """What the policies of one aggregator may look at when they decide.
 
     Attributes:
@@ -44,7 +45,7 @@ class View:
         cohort: The cohort's name.
         models: The aggregator's models by group.
         order: The parent's order (None at the root).
-        memory: The policies' own plain data; saved with the run.
+        memory: What the policies remember; see :meth:`state` and :meth:`product`.
         env: The environment.
         notes: What the policies want in the run's record; see :meth:`note`.
         absent: When a round closes: children that were ordered to work in it and have not reported.
@@ -63,7 +64,7 @@ class View:
         cohort: str,
         models: Mapping[str, Ref],
         order: Order | None,
-        memory: dict[str, Any],
+        memory: Memory,
         env: Environment,
     ) -> None:
         self.now, self.me, self.round, self.clock, self.cohort = now, me, round, clock, cohort

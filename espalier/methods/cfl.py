@@ -38,7 +38,6 @@ from espalier.policies.cloud_clusters import (
     EqualMerge,
     Regrouping,
     blend,
-    last_updates,
     samples_of,
 )
 from espalier.policies.likeness import note_similarity
@@ -48,6 +47,12 @@ from espalier.policies.update_clustering import bipartition, gram, may_split, no
 @dataclass(frozen=True)
 class Bipartition(Regrouping, kind="bipartition"):
     """Splits a cluster in two when it rests as a whole but its devices do not."""
+
+    @dataclass(slots=True)
+    class State(Regrouping.State):
+        """With the largest norm met so far."""
+
+        peak: float = 0.0
 
     after: int = 20
     eps1: float = 0.4
@@ -60,8 +65,9 @@ class Bipartition(Regrouping, kind="bipartition"):
         """Return the two thresholds, in the scale of the updates if they are relative."""
         if not self.relative:
             return self.eps1, self.eps2
-        peak = view.memory["peak"] = max(greatest, view.memory.get("peak", 0.0))
-        return self.eps1 * greatest, self.eps2 * peak
+        state = view.state(self)
+        state.peak = max(greatest, state.peak)
+        return self.eps1 * greatest, self.eps2 * state.peak
 
     def regroup(
         self, view: View, answers: Mapping[Address, Arrival]
@@ -81,7 +87,7 @@ class Bipartition(Regrouping, kind="bipartition"):
 
     def split(self, view: View, members: list[Address]) -> list[list[Address]] | None:
         """Return a cluster's two sides, or None if it stays whole."""
-        seen, updates = last_updates(view, members)
+        seen, updates = self.last_updates(view, members)
         if len(seen) <= 2:
             return None
         products = gram(updates)
@@ -101,7 +107,7 @@ class Bipartition(Regrouping, kind="bipartition"):
 
     def model(self, view: View, name: str, members: list[Address], side: list[Address]) -> Ref:
         """Return the average of a side's devices that worked in the cluster's last round."""
-        known = view.memory["updates"]
+        known = view.state(self).updates
         last = max(known[d][2] for d in members if d in known)
         terms = [
             (samples_of(view, d) if self.weighted else 1.0, known[d][1])

@@ -16,8 +16,8 @@ fastest tier would get weight 0 and its work be lost until the slowest tier repo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,54 +40,66 @@ def reversed_weights(counts: Sequence[int]) -> list[float]:
 class Tiers(Pace, kind="tiers"):
     """A cohort per tier: devices of similar latency, measured once; newcomers join the tier that fits them."""
 
+    @dataclass(slots=True)
+    class State:
+        """Each child's tier, and the latencies that separate tiers (None: not measured yet)."""
+
+        tier: dict[Address, int] = field(default_factory=dict)
+        bounds: list[float] | None = None
+
     tiers: int = 5
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Return the tiers, the fastest first."""
         if self.tiers == 1:
             return super().cohorts(view)
-        tier: dict[Address, int] = view.memory.setdefault("tier", {})
+        tier = view.state(self).tier
         new = [c for c in view.env.children(view.me) if c not in tier]
         if new:
-            self._place(view, new, tier)
+            self._place(view, new)
         found: dict[str, list[Address]] = {f"tier {m}": [] for m in range(self.tiers)}
         for child in view.env.children(view.me):
             found[f"tier {tier[child]}"].append(child)
         return {name: members for name, members in found.items() if members}
 
-    def _place(self, view: View, new: Sequence[Address], tier: dict[Address, int]) -> None:
+    def _place(self, view: View, new: Sequence[Address]) -> None:
+        state = view.state(self)
         latency = [estimate(view.env, view.me, c, self.updates, view.now).total for c in new]
-        bounds: list[float] | None = view.memory.get("bounds")
-        if bounds is None:
+        if state.bounds is None:
             order = np.argsort(latency, kind="stable")
             parts = [p for p in np.array_split(order, self.tiers) if len(p)]
-            bounds = view.memory["bounds"] = [float(latency[p[-1]]) for p in parts[:-1]]
-            tier.update({new[i]: m for m, part in enumerate(parts) for i in part.tolist()})
+            state.bounds = [float(latency[p[-1]]) for p in parts[:-1]]
+            state.tier.update({new[i]: m for m, part in enumerate(parts) for i in part.tolist()})
         else:
-            tier.update({c: int(np.searchsorted(bounds, t)) for c, t in zip(new, latency, strict=True)})
+            state.tier.update({c: int(np.searchsorted(state.bounds, t)) for c, t in zip(new, latency, strict=True)})
 
 
 @dataclass(frozen=True)
 class TierMerge(Merge, kind="tiers"):
     """Average inside the tier that has reported, then all tiers' models by their counts in reverse."""
 
+    @dataclass(slots=True)
+    class State:
+        """Each tier's updates and model, from its first merge on."""
+
+        counts: list[int] = field(default_factory=list)
+        models: list[Ref] = field(default_factory=list)
+
     tiers: int = 5
     first_count: int = 1
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the model after one tier's update."""
-        memory = view.memory
-        if "counts" not in memory:
-            memory["counts"] = [self.first_count] * self.tiers
-            memory["models"] = [view.models[ALL]] * self.tiers
+        state = view.state(self)
+        if not state.counts:
+            state.counts = [self.first_count] * self.tiers
+            state.models = [view.models[ALL]] * self.tiers
         tier = int(view.cohort.removeprefix("tier ") or 0)
-        counts: list[int] = memory["counts"]
-        models: list[Any] = memory["models"]
-        models[tier] = super().merge(view, arrivals)[ALL]
-        counts[tier] += 1
-        weights = reversed_weights(counts)
+        state.models[tier] = super().merge(view, arrivals)[ALL]
+        state.counts[tier] += 1
+        weights = reversed_weights(state.counts)
         view.note("weights", round=view.round, values={f"tier {m}": w for m, w in enumerate(weights)})
-        terms = [(w, model) for w, model in zip(weights, models, strict=True) if w > 0]
+        terms = [(w, model) for w, model in zip(weights, state.models, strict=True) if w > 0]
         return {ALL: view.store.combine(terms, fallback=view.models[ALL])}
 
 

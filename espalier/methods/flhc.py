@@ -36,6 +36,12 @@ from espalier.policies.update_clustering import Metric, distances, hierarchical
 class Agglomeration(Regrouping, kind="agglomeration"):
     """Asks all devices to train from the common model and clusters them by their updates."""
 
+    @dataclass(slots=True)
+    class State(Regrouping.State):
+        """With the model from which everybody trained last for the clustering."""
+
+        joint: Ref | None = None
+
     once: bool = False
     updates: int = 3
     metric: Metric = "l1"
@@ -45,7 +51,7 @@ class Agglomeration(Regrouping, kind="agglomeration"):
 
     def due(self, view: View) -> bool:
         """Tell whether clusters are formed now."""
-        return super().due(view) and not (self.once and view.memory.get("stage", 0) > 0)
+        return super().due(view) and not (self.once and view.state(self).stage > 0)
 
     def survey(self, view: View) -> Survey | None:
         """Ask everybody to train from the average of the clusters' models."""
@@ -53,16 +59,17 @@ class Agglomeration(Regrouping, kind="agglomeration"):
             return None
         members = self.members(view)
         shares = [(sum(samples_of(view, d) for d in inside), view.models[g]) for g, inside in members.items()]
-        view.memory["joint"] = blend(view.store, shares) if shares else next(iter(view.models.values()))
-        return Survey(ask=None, updates=self.updates, models={ALL: view.memory["joint"]})
+        joint = blend(view.store, shares) if shares else next(iter(view.models.values()))
+        view.state(self).joint = joint
+        return Survey(ask=None, updates=self.updates, models={ALL: joint})
 
     def regroup(
         self, view: View, answers: Mapping[Address, Arrival]
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
         """Agglomerate the answers; each cluster starts from its members' average."""
         ends = {d: model for d, a in sorted(answers.items()) for model in a.report.models.values()}
-        joint = view.memory["joint"]
-        if not ends:
+        joint = view.state(self).joint
+        if not ends or joint is None:
             return None
         devices = list(ends)
         vectors = view.store.vectors([joint, *ends.values()])[:, : view.store.spec.n_params]

@@ -22,7 +22,7 @@ of a split one from its model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -40,7 +40,6 @@ from espalier.policies.cloud_clusters import (
     Regrouping,
     blend,
     group_of,
-    last_updates,
     samples_of,
 )
 from espalier.policies.fdc import match
@@ -52,6 +51,13 @@ from espalier.policies.update_clustering import gram, incremental, reconcile
 class Incremental(Regrouping, kind="incremental"):
     """Lets devices join, move, and clusters merge and split by connectivity."""
 
+    @dataclass(slots=True)
+    class State(Regrouping.State):
+        """With the cluster that each device was put into, and the greatest mean norm met so far."""
+
+        assigned: dict[Address, str] = field(default_factory=dict)
+        peak: float = 0.0
+
     threshold: float = 0.7
     margin: float = 0.05
     most: int = 10
@@ -61,9 +67,10 @@ class Incremental(Regrouping, kind="incremental"):
         self, view: View, answers: Mapping[Address, Arrival]
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
         """One iteration: incremental clustering, then merging and splitting."""
-        assigned: dict[Address, str] = view.memory.setdefault("assigned", {})
+        state = view.state(self)
+        assigned = state.assigned
         known = self.members(view)
-        seen, updates = last_updates(view, sorted(d for inside in known.values() for d in inside))
+        seen, updates = self.last_updates(view, sorted(d for inside in known.values() for d in inside))
         if not seen:
             return None
         names = sorted({assigned[d] for d in seen if d in assigned} & set(view.models))
@@ -71,11 +78,11 @@ class Incremental(Regrouping, kind="incremental"):
         products = gram(updates)
         connectivity, norms = cosines_of_gram(products), np.sqrt(np.diag(products))
         note_similarity(view, seen, connectivity, "cosine of updates")
-        peak = view.memory["peak"] = max(float(norms.mean()), view.memory.get("peak", 0.0))
+        state.peak = max(float(norms.mean()), state.peak)
         current = {i: number[assigned[d]] for i, d in enumerate(seen) if assigned.get(d) in number}
         joined = incremental(connectivity, current, self.threshold, self.most, self.margin)
         steps = [[i for i, c in joined.items() if c == k] for k in sorted(set(joined.values()))]
-        final = reconcile(connectivity, steps, self.threshold, self.most, norms, self.restless * peak)
+        final = reconcile(connectivity, steps, self.threshold, self.most, norms, self.restless * state.peak)
         clusters = [[seen[i] for i in c] for c in final]
         # A device that joined a cluster takes over its model; one that opened a cluster brings its own.
         source = {
@@ -93,7 +100,7 @@ class Incremental(Regrouping, kind="incremental"):
         }
         if len(groups) == 1:
             groups, models = {ALL: next(iter(groups.values()))}, {ALL: next(iter(models.values()))}
-        view.memory["assigned"] = {d: name for name, inside in groups.items() for d in inside}
+        state.assigned = {d: name for name, inside in groups.items() for d in inside}
         largest = max(groups, key=lambda g: (len(groups[g]), g))
         for name, inside in known.items():
             unseen = [d for d in inside if d not in set(seen)]

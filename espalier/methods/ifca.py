@@ -19,7 +19,7 @@ that happens under 4 of 10 seeds, and redrawing does not prevent it (5 of 10).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -53,6 +53,12 @@ def choice(losses: Sequence[float]) -> int:
 class Choosing(Local, kind="choosing"):
     """A device that gets several models trains the one with the least training loss."""
 
+    @dataclass(slots=True)
+    class State:
+        """What was chosen and not told yet."""
+
+        chose: int | None = None
+
     def question(self, view: LocalView, order: Order) -> str | None:
         """Ask for the losses if there is a choice."""
         return "losses" if len(order.models) > 1 else None
@@ -61,12 +67,14 @@ class Choosing(Local, kind="choosing"):
         """Go on with the best model alone."""
         best = choice(values["losses"])
         name = list(order.models)[best]
-        view.memory["chose"] = best
+        view.state(self).chose = best
         return replace(order, models={name: order.models[name]})
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
         """Tell the cloud what was chosen, if something was."""
-        return {"choice": view.memory.pop("chose")} if "chose" in view.memory else {}
+        chose = view.state(self).chose
+        view.forget(self)
+        return {} if chose is None else {"choice": chose}
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,14 @@ class AllOrOwn(HandDown, kind="all_or_own"):
 class Chosen(Structure, kind="chosen"):
     """Groups are what the devices chose; initial models may be drawn until each attracts some devices."""
 
+    @dataclass(slots=True)
+    class State:
+        """Whether the initial models are accepted, how often they were drawn, and what devices chose since."""
+
+        accepted: bool = False
+        drawn: int = 0
+        chosen: dict[Address, str] = field(default_factory=dict)
+
     flat: bool = True
     clusters: int = 4
     least: float = 0.0
@@ -94,27 +110,27 @@ class Chosen(Structure, kind="chosen"):
 
     def survey(self, view: View) -> Survey | None:
         """Ask which of the initial models fit, until they are accepted."""
-        if self.least == 0 or view.memory.get("accepted", False):
+        if self.least == 0 or view.state(self).accepted:
             return None
         return Survey("losses", models=dict(view.models))
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
         """Put devices into the groups they chose; draw the initial models anew if some attract too few."""
-        memory = view.memory
-        if answers and not memory.get("accepted", False):
+        state = view.state(self)
+        if answers and not state.accepted:
             votes = [choice(a.report.stats["losses"]) for a in answers.values()]
             shares = np.bincount(votes, minlength=self.clusters) / len(votes)
-            memory["drawn"] = memory.get("drawn", 0) + 1
-            memory["accepted"] = bool(shares.min() >= self.least) or memory["drawn"] > self.redraws
-            if not memory["accepted"]:
-                return Arrangement(models=initial_models(view.store, self.clusters, memory["drawn"]), again=True)
-        chosen: dict[Address, str] = memory.pop("chosen", {})
+            state.drawn += 1
+            state.accepted = bool(shares.min() >= self.least) or state.drawn > self.redraws
+            if not state.accepted:
+                return Arrangement(models=initial_models(view.store, self.clusters, state.drawn), again=True)
+        chosen, state.chosen = state.chosen, {}
         moved = {d: g for d, g in sorted(chosen.items()) if view.env.group(d) != g}
         return Arrangement(groups=moved) if moved else None
 
     def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Note what was chosen."""
-        chosen = view.memory.setdefault("chosen", {})
+        chosen = view.state(self).chosen
         for arrival in arrivals:
             chosen[arrival.report.sender] = next(iter(arrival.report.models))
 

@@ -23,11 +23,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from espalier.core.address import Address
+from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
+
+
+def _none() -> Ref | None:
+    return None
+
+
+#: the model that the cloud handed down last
+CLOUD_MODEL = Product("cloud's last model", _none)
 
 
 def agreement(models: Tensor, edge: Tensor, reference: Tensor) -> Tensor:
@@ -59,9 +69,11 @@ def agreement_weights(samples: Sequence[float], agreements: Sequence[float]) -> 
 class Agreeing(Merge, kind="agreeing"):
     """Weigh models by samples and by agreement with the edge's direction since the last cloud model."""
 
+    needs = (CLOUD_MODEL,)
+
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return the coefficients; plain averaging where the edge still has the cloud's model."""
-        reference, own = view.memory.get("cloud"), view.models.get(ALL)
+        reference, own = view.product(CLOUD_MODEL), view.models.get(ALL)
         plain = super().weights(view, arrivals)
         if reference is None or own is None or own == reference or ALL not in plain:
             return plain
@@ -80,9 +92,11 @@ class Agreeing(Merge, kind="agreeing"):
 class WithReference(HandDown, kind="with_reference"):
     """Replace, and remember the cloud's model."""
 
+    provides = (CLOUD_MODEL,)
+
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Take over the cloud's model."""
-        view.memory["cloud"] = order.models[ALL]
+        view.provide(CLOUD_MODEL, order.models[ALL])
         return dict(order.models)
 
 
@@ -90,19 +104,27 @@ class WithReference(HandDown, kind="with_reference"):
 class Travelling(Local, kind="travelling"):
     """A device that arrived from another edge starts between the edge's model and its own last one."""
 
+    @dataclass(slots=True)
+    class State:
+        """The device's last model and the edge that ordered it."""
+
+        model: Ref | None = None
+        edge: Address | None = None
+
     rho: float = 0.5
 
     def train(self, view: LocalView, order: Order) -> Train:
         """Return the training, from a mixture after a move."""
         start = next(iter(order.models.values()))
-        last: Ref | None = view.memory.get("model")
-        if last is not None and view.memory.get("edge") != order.sender:
-            start = view.env.store.combine([(1.0 - self.rho, start), (self.rho, last)], fallback=start)
+        last = view.state(self)
+        if last.model is not None and last.edge != order.sender:
+            start = view.env.store.combine([(1.0 - self.rho, start), (self.rho, last.model)], fallback=start)
         return Train(start=start, updates=order.updates, clock=order.clock, args=order.args)
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, object]:
         """Remember the model and the edge that ordered it."""
-        view.memory["model"], view.memory["edge"] = model, order.sender
+        last = view.state(self)
+        last.model, last.edge = model, order.sender
         return {}
 
 

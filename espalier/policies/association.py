@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from espalier.core.address import Address
 from espalier.core.method import Setting
 from espalier.core.policies import Arrangement, Structure, Survey
+from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
 from espalier.policies.edge_search import Floats, Ints, Search, greedy_start, random_start
 from espalier.policies.latency import Latency, estimate
@@ -45,6 +46,14 @@ class Association(Structure, ABC):
         improvements: The most moves and swaps per arrangement.
     """
 
+    provides = (LABEL_HISTOGRAMS,)
+
+    @dataclass(slots=True)
+    class State:
+        """Arrangements made so far."""
+
+        arrangements: int = 0
+
     reach: Literal["own", "neighbours", "all"] = "own"
     weight: float = 0.5
     epochs: int = 1
@@ -54,7 +63,7 @@ class Association(Structure, ABC):
         """Ask devices that are not known yet for their label histograms."""
         if self.reach == "own":
             return None
-        known = view.memory.setdefault("histograms", {})
+        known = view.product(LABEL_HISTOGRAMS)
         new = [d for d in view.env.devices() if d not in known and not view.env.busy(d)]
         return Survey("label_histogram", devices=new) if new else None
 
@@ -62,8 +71,7 @@ class Association(Structure, ABC):
         """Search; return the new parents."""
         if self.reach == "own":
             return None
-        env, memory = view.env, view.memory
-        known: dict[Address, Any] = memory.setdefault("histograms", {})
+        env, known = view.env, view.product(LABEL_HISTOGRAMS)
         known.update({d: a.report.stats["histogram"] for d, a in answers.items()})
         hosts = {e: i for i, e in enumerate(env.places.edges()) if env.parent(e) is not None}
         devices = [d for d in env.devices() if d in known and env.parent(d) in hosts]
@@ -88,7 +96,7 @@ class Association(Structure, ABC):
         parents = {
             d: back[int(e)] for d, e in zip(devices, found.tolist(), strict=True) if env.parent(d) != back[int(e)]
         }
-        memory["arrangements"] = memory.get("arrangements", 0) + 1
+        view.state(self).arrangements += 1
         if not parents:
             return None
         return Arrangement(parents=parents, note={"moved": len(parents), "cost": cost})
@@ -117,7 +125,7 @@ class Balanced(Association, kind="balanced"):
         top = max(float(totals.max()), 1e-12)
         start = greedy_start(totals, counts, reach, self.weight, -(-len(place) // edges))
         search = Search(start, counts, lambda m: float(totals[m].max()) / top, self.weight, reach.shape[1])
-        rng = view.env.rng("associate", view.me, view.memory.get("arrangements", 0))
+        rng = view.env.rng("associate", view.me, view.state(self).arrangements)
         search.run(reach, rng, limit=self.improvements)
         return search.place, search.cost
 
@@ -130,8 +138,8 @@ class TimeSharing(Association, kind="time_sharing"):
         self, view: View, place: Ints, counts: Floats, latency: Sequence[Latency], reach: Reach, edges: int
     ) -> tuple[Ints, float]:
         """Start from a random balanced arrangement the first time, later from the present one."""
-        rng = view.env.rng("associate", view.me, view.memory.get("arrangements", 0))
-        if not view.memory.get("arrangements"):
+        rng = view.env.rng("associate", view.me, view.state(self).arrangements)
+        if not view.state(self).arrangements:
             place = random_start(reach, rng)
         ready, upload = np.array([e.ready for e in latency]), np.array([e.up for e in latency])
         sharing = view.env.links.uplink

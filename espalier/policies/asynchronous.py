@@ -12,15 +12,28 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.memory import Policy, Product
 from espalier.core.policies import Assignment, Merge, Pace
-from espalier.core.spec import Spec
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
 
+@register
+@dataclass(slots=True)
+class Versions:
+    """The versions that a model went through, and the one that each child works on."""
+
+    newest: int = 0
+    given: dict[Address, int] = field(default_factory=dict)
+
+
+VERSIONS = Product("model versions", Versions)
+
+
 @dataclass(frozen=True)
-class StalenessControl(Spec, family="staleness_control"):
-    """Decides, arrival by arrival, which staleness is too much. What it remembers lives in ``view.memory``."""
+class StalenessControl(Policy, family="staleness_control"):
+    """Decides, arrival by arrival, which staleness is too much."""
 
     def limit(self, view: View) -> float:
         """Return the largest staleness that is still taken."""
@@ -42,11 +55,9 @@ def mixing_rate(alpha0: float, staleness: int, power: float) -> float:
 
 @dataclass(frozen=True)
 class Asynchronous(Pace, kind="asynchronous"):
-    """A cohort per child: whoever has reported gets the newest model and goes on.
+    """A cohort per child: whoever has reported gets the newest model and goes on."""
 
-    Which version of the model each child works on is remembered (``view.memory["given"]``).
-    """
-
+    provides = (VERSIONS,)
     solo: ClassVar[bool] = True
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
@@ -60,8 +71,8 @@ class Asynchronous(Pace, kind="asynchronous"):
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Give out work and remember the version that it starts from."""
-        given = view.memory.setdefault("given", {})
-        given.update(dict.fromkeys(chosen, view.memory.get("version", 0)))
+        versions = view.product(VERSIONS)
+        versions.given.update(dict.fromkeys(chosen, versions.newest))
         return super().assign(view, chosen)
 
 
@@ -72,6 +83,14 @@ class Mixing(Merge, kind="mixing"):
     Staleness counts the versions that the model went through since the child got it. ``control`` says which
     staleness is too much; nobody's report is thrown away twice in a row.
     """
+
+    uses = (VERSIONS,)
+
+    @dataclass(slots=True)
+    class State:
+        """The children whose last report was thrown away."""
+
+        dropped: set[Address] = field(default_factory=set)
 
     alpha0: float = 0.6
     power: float = 0.5
@@ -84,17 +103,15 @@ class Mixing(Merge, kind="mixing"):
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Mix the reports in, one after another."""
-        memory = view.memory
-        models = dict(view.models)
-        dropped: set[Address] = memory.setdefault("dropped", set())
+        models, versions = dict(view.models), view.product(VERSIONS)
+        dropped = view.state(self).dropped
         for arrival in arrivals:
             child = arrival.report.sender
-            version = memory.get("version", 0)
-            staleness = version - memory.get("given", {}).get(child, version)
+            staleness = versions.newest - versions.given.get(child, versions.newest)
             kept = staleness <= self.control.limit(view) or child in dropped
             if kept:
                 dropped.discard(child)
-                memory["version"] = version + 1
+                versions.newest += 1
                 rate = mixing_rate(self.alpha0, staleness, self.power)
                 for group, model in arrival.report.models.items():
                     old = models.get(group, model)

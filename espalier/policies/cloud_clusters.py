@@ -9,26 +9,32 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.memory import Product
 from espalier.core.messages import ALL
 from espalier.core.policies import Arrangement, HandDown, Merge, Pace, Structure, normalised
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 
+#: the largest group, which takes in devices whose own is gone
+MAIN_GROUP = Product("main group", str)
+
 
 def group_of(view: View, device: Address) -> str:
     """Return a device's group; one that came with a group that is gone belongs to the largest."""
     group = view.env.group(device)
-    return group if group in view.models else view.memory.get("main", ALL)
+    return group if group in view.models else view.product(MAIN_GROUP)
 
 
 @dataclass(frozen=True)
 class ClusterPace(Pace, kind="clusters"):
     """A barrier for each group of devices, each at its own speed."""
+
+    uses = (MAIN_GROUP,)
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Split the children by their groups."""
@@ -41,6 +47,8 @@ class ClusterPace(Pace, kind="clusters"):
 @dataclass(frozen=True)
 class ClusterHandDown(HandDown, kind="clusters"):
     """A device gets the model of its group."""
+
+    uses = (MAIN_GROUP,)
 
     def send(self, view: View, child: Address) -> dict[str, Ref]:
         """Return the group's model."""
@@ -72,21 +80,27 @@ def samples_of(view: View, device: Address) -> float:
     return float(view.env.samples(device))
 
 
-def last_updates(view: View, devices: Iterable[Address]) -> tuple[list[Address], Tensor]:
-    """Return the devices whose update is known, and their updates ``[n, n_params]`` (this computes them)."""
-    known: dict[Address, tuple[Ref, Ref, int]] = view.memory.get("updates", {})
-    seen = [d for d in devices if d in known]
-    refs = sorted({r for d in seen for r in known[d][:2]})
-    if not refs:
-        return [], Tensor()
-    place = {ref: i for i, ref in enumerate(refs)}
-    vectors = view.store.vectors(refs)[:, : view.store.spec.n_params]
-    return seen, vectors[[place[known[d][1]] for d in seen]] - vectors[[place[known[d][0]] for d in seen]]
-
-
 @dataclass(frozen=True)
 class Regrouping(Structure):
     """Devices report to the cloud; every ``every`` rounds they may be put into other groups."""
+
+    provides = (MAIN_GROUP,)
+
+    @dataclass(slots=True)
+    class State:
+        """What the devices learnt, and how often they were grouped.
+
+        Attributes:
+            start: The model that each group's round began with.
+            updates: Each device's last update: the models it began and ended with, and the round.
+            stage: Clusterings that were due so far.
+            names: Names given to groups so far.
+        """
+
+        start: dict[str, Ref] | None = None
+        updates: dict[Address, tuple[Ref, Ref, int]] = field(default_factory=dict)
+        stage: int = 0
+        names: int = 0
 
     flat: bool = True
     every: int = 10
@@ -103,16 +117,16 @@ class Regrouping(Structure):
 
     def due(self, view: View) -> bool:
         """Tell whether clusters are formed now."""
-        return view.clock // self.every > int(view.memory.get("stage", 0))
+        return view.clock // self.every > view.state(self).stage
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
         """Form clusters if it is time; else only take in devices whose group is gone."""
-        memory = view.memory
-        memory.setdefault("start", dict(view.models))
-        found = None
+        state, found = view.state(self), None
+        if state.start is None:
+            state.start = dict(view.models)
         if self.due(view):
             found = self.regroup(view, answers)
-            memory["stage"] = view.clock // self.every
+            state.stage = view.clock // self.every
         if found is None:
             stray = [d for d in view.env.devices() if view.env.group(d) not in view.models]
             return Arrangement(groups={d: group_of(view, d) for d in stray}) if stray else None
@@ -120,15 +134,17 @@ class Regrouping(Structure):
         if len(members) == 1:
             # One cluster is no cluster: its model is everybody's.
             members, models = {ALL: next(iter(members.values()))}, {ALL: next(iter(models.values()))}
-        memory["start"] = dict(models)
-        memory["main"] = max(members, key=lambda g: (len(members[g]), g))
+        state.start = dict(models)
+        view.provide(MAIN_GROUP, max(members, key=lambda g: (len(members[g]), g)))
         groups = {d: g for g, inside in members.items() for d in inside}
         note = {"round": view.clock, "clusters": {g: sorted(inside) for g, inside in members.items()}}
         return Arrangement(groups=groups, models=models, note=note)
 
     def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what the devices learnt."""
-        start, updates = view.memory["start"], view.memory.setdefault("updates", {})
+        state = view.state(self)
+        start, updates = state.start, state.updates
+        assert start is not None  # it was arranged before
         for arrival in arrivals:
             for group, model in arrival.report.models.items():
                 updates[arrival.report.sender] = (start[group], model, view.round)
@@ -137,7 +153,7 @@ class Regrouping(Structure):
 
     def members(self, view: View) -> dict[str, list[Address]]:
         """Return the devices of each group that the cloud has ever heard of, ascending."""
-        known = {*view.env.devices(), *view.memory.get("updates", {})}
+        known = {*view.env.devices(), *view.state(self).updates}
         found: dict[str, list[Address]] = {}
         for device in sorted(known):
             found.setdefault(group_of(view, device), []).append(device)
@@ -145,5 +161,17 @@ class Regrouping(Structure):
 
     def fresh_name(self, view: View) -> str:
         """Return a name that no group has had."""
-        view.memory["names"] = view.memory.get("names", 0) + 1
-        return str(view.memory["names"])
+        state = view.state(self)
+        state.names += 1
+        return str(state.names)
+
+    def last_updates(self, view: View, devices: Iterable[Address]) -> tuple[list[Address], Tensor]:
+        """Return the devices whose update is known, and their updates ``[n, n_params]`` (this computes them)."""
+        known = view.state(self).updates
+        seen = [d for d in devices if d in known]
+        refs = sorted({r for d in seen for r in known[d][:2]})
+        if not refs:
+            return [], Tensor()
+        place = {ref: i for i, ref in enumerate(refs)}
+        vectors = view.store.vectors(refs)[:, : view.store.spec.n_params]
+        return seen, vectors[[place[known[d][1]] for d in seen]] - vectors[[place[known[d][0]] for d in seen]]

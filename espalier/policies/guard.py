@@ -10,7 +10,7 @@ when somebody wants the merged model: a simulation trains in smaller batches. So
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -32,6 +32,12 @@ class MedianGuard(Guard, kind="median"):
         factor: How much longer than the median a change may be.
         least: With fewer lengths to compare with there is no bound.
     """
+
+    @dataclass(slots=True)
+    class State:
+        """The lengths of changes that were accepted, by group."""
+
+        lengths: dict[str, list[float]] = field(default_factory=dict)
 
     factor: float = 3.0
     least: int = 4
@@ -67,7 +73,7 @@ class MedianGuard(Guard, kind="median"):
         if centre is None:
             centre = coordinate_median(vectors[torch.from_numpy(rows)])
         lengths = np.array([float((vectors[int(i)] - centre).to(torch.float64).norm()) for i in rows])
-        known: list[float] = view.memory.setdefault("guard", {}).setdefault(group, [])
+        known = view.state(self).lengths.setdefault(group, [])
         compared = lengths if len(lengths) >= self.least else np.concatenate([known, lengths])
         bound = self.factor * float(np.median(compared)) if len(compared) >= self.least else np.inf
         for i, length in zip(rows.tolist(), lengths.tolist(), strict=True):

@@ -22,8 +22,6 @@ from espalier.core.params import ParamSpec
 from espalier.core.policies import Local, LocalView
 from espalier.core.store import Ref
 
-_ERROR = "q8_error"
-
 
 @dataclass(frozen=True)
 class Quantised(Local, kind="q8"):
@@ -32,6 +30,12 @@ class Quantised(Local, kind="q8"):
     Attributes:
         of: The local policy whose reports are rounded (the method's own, if it is put into a method).
     """
+
+    @dataclass(slots=True)
+    class State:
+        """The residual: what rounding has taken away so far."""
+
+        residual: Ref | None = None
 
     of: Local | None = None
 
@@ -77,14 +81,14 @@ class Quantised(Local, kind="q8"):
         models, store = self.inner.sends(view, order, model), view.env.store
         if view.env.parent(view.me) not in (None, order.sender) and not order.back:
             return models
-        spec, found = store.spec, {}
+        spec, found, state = store.spec, {}, view.state(self)
         for group, ref in models.items():
-            error = view.memory.get(_ERROR)
+            error = state.residual
             refs = [ref, next(iter(order.models.values())), *([] if error is None else [error])]
             vectors = store.vectors(refs)
             coded = quantise.code(vectors[0], vectors[1], None if error is None else vectors[2, : spec.n_float], spec)
             kept = torch.zeros_like(vectors[0])
             kept[: spec.n_float] = coded.error
-            view.memory[_ERROR] = store.put(kept)
+            state.residual = store.put(kept)
             found[group] = store.put(coded.model)
         return found

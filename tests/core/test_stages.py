@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from espalier.core.address import Address
@@ -57,8 +57,12 @@ class Hour(Pace):
 class Counting(Merge):
     """Remembers how many reports it merged; keeps the model."""
 
+    @dataclass
+    class State:
+        merged: list[int] = field(default_factory=list)
+
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
-        view.memory.setdefault("merged", []).append(len(arrivals))
+        view.state(self).merged.append(len(arrivals))
         view.note("merged", reports=len(arrivals))
         return {}
 
@@ -67,13 +71,17 @@ class Counting(Merge):
 class Asking(Structure):
     """Surveys with a training before every round; arranges nothing."""
 
+    @dataclass
+    class State:
+        answered: list[Address] = field(default_factory=list)
+
     seconds: float | None = None
 
     def survey(self, view: View) -> Survey | None:
         return Survey(None, updates=2, seconds=self.seconds)
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
-        view.memory["answered"] = sorted(answers)
+        view.state(self).answered = sorted(answers)
         return None
 
 
@@ -91,13 +99,13 @@ def test_a_whole_round_waits_for_its_deadline_though_all_have_reported() -> None
         assert root.on(answer(order, Ref(0), device + 1, 5.0), 5.0) == []
     closing = root.on(Deadline("", 0), 60.0)
     assert any(isinstance(a, Closed) for a in closing)
-    assert root.state.memory["merged"] == [2]
+    assert root.state.memory.state(Counting()).merged == [2]
 
 
 def test_a_whole_round_closes_even_if_nobody_has_reported() -> None:
     root, _ = started(Hour())
     closing = root.on(Deadline("", 0), 60.0)
-    assert any(isinstance(a, Closed) for a in closing) and root.state.memory["merged"] == [0]
+    assert any(isinstance(a, Closed) for a in closing) and root.state.memory.state(Counting()).merged == [0]
     # what a policy notes is recorded at the node
     assert [a for a in closing if isinstance(a, Record)] == [Record("merged", {"reports": 0})]
 
@@ -108,7 +116,7 @@ def test_a_survey_of_fixed_length_ends_with_the_answers_that_are_there() -> None
     assert SetDeadline(80.0, SURVEY, 0) in actions and all(o.back and o.updates == 2 for o in asked.values())
     assert root.on(answer(asked[0], Ref(0), 1, 10.0), 10.0) == []
     opened = root.on(Deadline(SURVEY, 0), 80.0)
-    assert root.state.memory["answered"] == [0]
+    assert root.state.memory.state(Asking()).answered == [0]
     assert set(orders(opened)) == {0}  # device 1 still owes its answer
     late = root.on(answer(asked[1], Ref(0), 2, 90.0), 90.0)
     assert isinstance(late[0], Record) and late[0].kind == "dropped"

@@ -84,10 +84,14 @@ def test_other_tiers(quick: Path, method: Any, each: float) -> None:
 class Halves(Structure, kind="test_halves"):
     """Even devices share one model, odd ones another."""
 
+    @dataclass
+    class State:
+        done: bool = False
+
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
-        if "done" in view.memory:
+        if view.state(self).done:
             return None
-        view.memory["done"] = True
+        view.state(self).done = True
         model = view.models[""]
         return Arrangement(groups={d: "ab"[d % 2] for d in view.env.devices()}, models={"a": model, "b": model})
 

@@ -40,7 +40,7 @@ def test_rare_tiers_weigh_more() -> None:
 def test_tiers_are_equal_parts_by_latency() -> None:
     node, _ = root(5, 2)
     node.on(Started(), 0.0)
-    assert node.state.memory["tier"] == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1}
+    assert node.state.memory.state(Tiers()).tier == {0: 0, 1: 0, 2: 0, 3: 1, 4: 1}
 
 
 def test_a_newcomer_joins_the_tier_that_fits_it() -> None:
@@ -48,7 +48,7 @@ def test_a_newcomer_joins_the_tier_that_fits_it() -> None:
     node.on(Started(), 0.0)
     fleet.parents[9] = CLOUD
     node.on(ChildJoined(9), 1.0)
-    assert node.state.memory["tier"][9] == 1
+    assert node.state.memory.state(Tiers()).tier[9] == 1
 
 
 def again(node: Aggregator, actions: list[object], now: float) -> dict[int, Order]:

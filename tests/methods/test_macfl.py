@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from espalier.core.memory import Memory
 from espalier.core.messages import Order
 from espalier.core.policies import LocalView
 from espalier.core.store import Ref
@@ -38,7 +39,7 @@ def test_where_there_is_no_direction_samples_decide() -> None:
 
 def test_a_device_that_moved_starts_between_two_models() -> None:
     fleet = SmallFleet({})
-    local, memory = Travelling(rho=0.25), {}
+    local, memory = Travelling(rho=0.25), Memory()
     view = LocalView(0.0, 3, memory, fleet)
     edge, own = fleet.store.number(8.0), fleet.store.number(4.0)
 
@@ -70,7 +71,7 @@ def test_moving_loses_work_for_others_but_not_here() -> None:
 def test_devices_that_stay_remember_nothing() -> None:
     def memories(**changes: Any) -> list[Ref]:
         nodes = Spied("macfl", **changes).runner.simulation.nodes
-        return [n.state.memory["model"] for a, n in nodes.items() if a < 12 and n.state.memory]
+        return [n.state.memory.state(Travelling()).model for a, n in nodes.items() if a < 12 and n.state.memory]
 
     assert not memories()
     assert memories(world={**BASE["world"], "mobility": {"kind": "markov", "stay": 0.5}})

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Order, Report
 from espalier.core.params import ParamSpec
 from espalier.core.policies import LocalView
@@ -79,12 +80,14 @@ class FakeEnv:
         return list(range(100, 110))
 
 
-def view(env: Any, models: dict[str, Ref], *, clock: int = 0, memory: Any = None, order: Order | None = None) -> View:
-    return View(0.0, 200, clock, clock, "", models, order, {} if memory is None else memory, env)
+def view(
+    env: Any, models: dict[str, Ref], *, clock: int = 0, memory: Memory | None = None, order: Order | None = None
+) -> View:
+    return View(0.0, 200, clock, clock, "", models, order, Memory() if memory is None else memory, env)
 
 
-def local_view(env: Any = None, memory: Any = None) -> LocalView:
-    return LocalView(0.0, 7, {} if memory is None else memory, env)
+def local_view(env: Any = None, memory: Memory | None = None) -> LocalView:
+    return LocalView(0.0, 7, Memory() if memory is None else memory, env)
 
 
 def order(models: dict[str, Ref], *, updates: int = 1, **args: Any) -> Order:

@@ -125,15 +125,15 @@ def test_the_climbing_limit_steps_every_so_many_arrivals() -> None:
     run = Run(Mixing(control=Climbing()))
     run.fleet.__class__ = Judged
     run.report(10, 1.0)
-    memory = run.root.state.memory["control"]
-    assert (memory["limit"], memory["arrivals"]) == (2, 1)
+    state = run.root.state.memory.state(Climbing())
+    assert (state.limit, state.arrivals) == (2, 1)
     run.report(11, 1.0)
     # The clock of the first gain begins with the first arrival, at 1 s: (0.4 - 0) / (2 - 1) = 0.4; the limit goes up.
-    assert (memory["limit"], memory["gain"]) == (3, pytest.approx(0.4))
+    assert (state.limit, state.gain) == (3, pytest.approx(0.4))
     run.report(10, 1.0)
     run.report(11, 1.0)
     # (0.5 - 0.4) / 2 s = 0.05, smoothed ½ · 0.05 + ½ · 0.4 = 0.225 < 0.4: turn round.
-    assert (memory["limit"], memory["gain"], memory["direction"]) == (2, pytest.approx(0.225), -1)
+    assert (state.limit, state.gain, state.direction) == (2, pytest.approx(0.225), -1)
 
 
 def test_a_control_sees_every_arrival() -> None:

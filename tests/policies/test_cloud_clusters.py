@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -15,13 +15,13 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cfl import Bipartition
 from espalier.policies.cloud_clusters import (
+    MAIN_GROUP,
     ClusterHandDown,
     ClusterPace,
     EqualMerge,
     Regrouping,
     blend,
     group_of,
-    last_updates,
 )
 from tests.core.fakes import SmallFleet, answer, orders
 from tests.policies.fakes import FakeEnv, arrival, view
@@ -33,12 +33,16 @@ CLOUD = 20
 class OddAndEven(Regrouping):
     """After every second round, devices are grouped by parity; the meetings are written down."""
 
+    @dataclass
+    class State(Regrouping.State):
+        meetings: list[int] = field(default_factory=list)
+
     every: int = 2
 
     def regroup(
         self, view: View, answers: Mapping[Address, Arrival]
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
-        view.memory.setdefault("meetings", []).append(view.clock)
+        view.state(self).meetings.append(view.clock)
         devices = view.env.devices()
         return (
             {"even": [d for d in devices if d % 2 == 0], "odd": [d for d in devices if d % 2]},
@@ -106,7 +110,7 @@ def test_a_fast_cluster_runs_ahead_but_waits_at_the_meeting() -> None:
     driver.report(1, 3)
     assert set(driver.open) == {1, 3}
     driver.report(1, 3)
-    assert driver.cloud.state.memory["meetings"] == [2, 4]
+    assert driver.cloud.state.memory.state(OddAndEven()).meetings == [2, 4]
     assert set(driver.open) == {0, 1, 2, 3}
 
 
@@ -125,7 +129,8 @@ def test_a_device_of_a_group_that_is_gone_goes_with_the_largest() -> None:
     env = FakeEnv(devices=range(3))
     ref = env.store.initial()
     env.groups = {0: "a", 1: "b", 2: "gone"}
-    seen = view(env, {"a": ref, "b": ref}, memory={"main": "b"})
+    seen = view(env, {"a": ref, "b": ref})
+    seen.provide(MAIN_GROUP, "b")
     assert [group_of(seen, d) for d in range(3)] == ["a", "b", "b"]
     seen.children = [0, 1, 2]
     assert ClusterPace().cohorts(seen) == {"a": [0], "b": [1, 2]}
@@ -158,14 +163,14 @@ def test_updates_are_measured_from_the_model_that_was_sent() -> None:
     structure.arrange(seen, {})
     seen.models = {ALL: merged}
     structure.observe(seen, [arrival(1, {ALL: one})])
-    devices, updates = last_updates(seen, [1, 2])
+    devices, updates = structure.last_updates(seen, [1, 2])
     assert devices == [1]
     assert updates.tolist() == [[2.0, 0.0]]
     # The next round starts from what was merged.
     two = env.store.put([3.0, 5.0])
     structure.observe(seen, [arrival(2, {ALL: two})])
-    assert last_updates(seen, [1, 2])[1].tolist() == [[2.0, 0.0], [0.0, 4.0]]
-    assert last_updates(seen, [9])[0] == []
+    assert structure.last_updates(seen, [1, 2])[1].tolist() == [[2.0, 0.0], [0.0, 4.0]]
+    assert structure.last_updates(seen, [9])[0] == []
 
 
 def test_the_places_of_a_second_split_are_mapped_back_to_devices() -> None:
@@ -175,8 +180,11 @@ def test_the_places_of_a_second_split_are_mapped_back_to_devices() -> None:
     ends = {11: [1.0, 0.0], 12: [-1.0, 0.0], 17: [0.9, 0.1], 19: [-0.9, -0.1]}
     updates = {d: (start, env.store.put(v), 4) for d, v in ends.items()}
     env.groups = {d: "2" for d in (*ends, 23)} | {3: "1"}
-    seen = view(env, {"1": start, "2": start}, clock=10, memory={"updates": updates, "names": 2})
-    found = Bipartition(after=0, eps1=0.4, eps2=0.5).regroup(seen, {})
+    seen = view(env, {"1": start, "2": start}, clock=10)
+    structure = Bipartition(after=0, eps1=0.4, eps2=0.5)
+    state = seen.state(structure)
+    state.updates, state.names = updates, 2
+    found = structure.regroup(seen, {})
     assert found is not None
     groups, models = found
     # Device 23 was never drawn: it goes with the larger side, the first of equals. Group 1 stays as it is.
@@ -192,8 +200,10 @@ def test_a_side_that_did_not_work_in_the_last_round_starts_from_the_cluster() ->
     ends = {1: ([1.0, 0.0], 5), 2: ([0.9, 0.1], 5), 3: ([-1.0, 0.0], 4), 4: ([-0.9, -0.1], 4)}
     updates = {d: (start, env.store.put(v), r) for d, (v, r) in ends.items()}
     merged = env.store.put([0.5, 0.5])
-    seen = view(env, {ALL: merged}, clock=10, memory={"updates": updates})
-    found = Bipartition(after=0, eps1=0.4, eps2=0.5).regroup(seen, {})
+    seen = view(env, {ALL: merged}, clock=10)
+    structure = Bipartition(after=0, eps1=0.4, eps2=0.5)
+    seen.state(structure).updates = updates
+    found = structure.regroup(seen, {})
     assert found is not None
     torch.testing.assert_close(env.store.table[found[1]["1"]], torch.tensor([0.95, 0.05]).double())
     assert found[1]["2"] == merged

@@ -102,13 +102,13 @@ def test_median_guard_by_hand() -> None:
     assert why(actions) == ["its change is 7 long, the bound is 4.5"]
     # (1·1 + 1·2 + 2·3) / 6 samples
     assert fleet.store.numbers[root.state.models[""]] == pytest.approx(9 / 6)
-    assert root.state.memory["guard"] == {"": [1.0, 1.0, 2.0]}
+    assert root.state.memory.state(MedianGuard()).lengths == {"": [1.0, 1.0, 2.0]}
 
 
 def test_median_guard_with_few_reports_remembers_earlier_ones() -> None:
     guard = MedianGuard(factor=2.0)
     fleet, root, out = started(guard, devices=1)
-    root.state.memory["guard"] = {"": [1.0, 1.0, 1.0]}
+    root.state.memory.state(guard).lengths = {"": [1.0, 1.0, 1.0]}
     actions = root.on(answer(out[0], fleet.store.number(5.0), 1, 1.0), 1.0)
     assert "the bound is 2" in why(actions)[0]
     fleet, root, out = started(guard, devices=1)

@@ -10,6 +10,7 @@ import torch
 from scipy.stats import kstest
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import Order
 from espalier.core.policies import Local, LocalView
 from espalier.core.seeds import stream
@@ -120,7 +121,7 @@ def test_statistics_are_private_too() -> None:
 
 def test_statistics_without_a_private_form_are_refused() -> None:
     fleet = SmallFleet({0: 20})
-    view, private = LocalView(0.0, 0, {}, fleet), PrivateLocal(statistics=1.0)
+    view, private = LocalView(0.0, 0, Memory(), fleet), PrivateLocal(statistics=1.0)
     with pytest.raises(ConfigError, match="has no private form"):
         private.arguments(view, Order(1, 20, 0, {}, 1, 0, 0, 0.0, ask="losses"))
     assert private.arguments(view, Order(1, 20, 0, {}, 1, 0, 0, 0.0, ask="subspace"))["noise"] == 1.0

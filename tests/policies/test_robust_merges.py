@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Report
 from espalier.core.params import ParamSpec
 from espalier.core.policies import Merge
@@ -51,7 +52,7 @@ def merge(policy: Merge, rows: list[list[float]], samples: list[int], start: lis
     store = VectorStore()
     fleet.store = store
     models = {} if start is None else {ALL: store.put(torch.tensor(start))}
-    view = View(0.0, 20, 0, 0, "", models, None, {}, fleet)
+    view = View(0.0, 20, 0, 0, "", models, None, Memory(), fleet)
     arrivals = []
     for device, (row, count) in enumerate(zip(rows, samples, strict=True)):
         ref = store.put(torch.tensor(row))

@@ -37,7 +37,7 @@ def test_it_is_the_weighted_average() -> None:
 def test_lost_devices_are_made_up_for() -> None:
     # CSAHFL's edges close in time: devices that are late then are lost clients.
     world = {"compute": {"kind": "noise", "of": {"kind": "rate", "low": 0.5, "high": 8.0}, "sigma": 1.0}}
-    method = {"name": "csahfl", "edge": {"merge": {"kind": "secure", "threshold": 0.51}}}
+    method = {"name": "csahfl", "edge": {"merge": {"kind": "secure", "threshold": 0.51}, "hand_down": "replace"}}
     found = notes(run(method, world=world, stop={"rounds": 4}))
     assert any(n["reports"] < n["clients"] for n in found)
 

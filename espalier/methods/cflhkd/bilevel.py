@@ -9,7 +9,7 @@ a few numbers: how many devices worked, how well the cluster's model does, whose
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.policies import Assignment, HandDown, Merge, Pace, Selection
 from espalier.core.store import ModelStore, Ref
@@ -77,6 +79,39 @@ def refined(store: ModelStore, own: Ref, common: Ref, lam0: float, rate: float =
     return store.combine([(1.0 - step, own), (step, common)], fallback=own)
 
 
+def _none() -> tuple[Ref, float] | None:
+    return None
+
+
+@register
+@dataclass(slots=True)
+class EdgeNews:
+    """What an edge has heard from its devices and not told the cloud yet.
+
+    Attributes:
+        reports: Devices that worked in the last round.
+        scores: Samples and accuracy of each device that scored the cluster's model.
+        drifted: The new label histograms of devices whose data have drifted.
+        trained: What each device learnt last: the models it began and ended with.
+    """
+
+    reports: int = 0
+    scores: list[tuple[float, float]] = field(default_factory=list)
+    drifted: dict[Address, Any] = field(default_factory=dict)
+    trained: dict[Address, tuple[Ref, Ref]] = field(default_factory=dict)
+
+
+#: at an edge: the common model that devices are pulled to in the coming round, and how strongly
+EDGE_GUIDE = Product("edge's guide", _none)
+EDGE_NEWS = Product("news of an edge", EdgeNews)
+#: at the cloud: every edge's last model, as far as it is known
+CLUSTER_MODELS = Product("clusters' models", dict[Address, Ref])
+#: at the cloud: whether the common model is new, so that the clusters are pulled to it
+GUIDING = Product("guidance of the clusters", bool)
+#: at the cloud: the models that edges must be given to begin a cluster
+DELIVERIES = Product("deliveries to edges", dict[Address, Ref])
+
+
 # -- at the edge ---------------------------------------------------------------------------------------------
 
 
@@ -87,30 +122,40 @@ class EdgePace(Pace, kind="cluster_edge"):
     ``remembers``: it keeps what each device learnt last, for the cloud's clustering.
     """
 
+    provides = (EDGE_NEWS,)
+    uses = (EDGE_GUIDE,)
+
+    @dataclass(slots=True)
+    class State:
+        """The model that the round began with."""
+
+        start: Ref | None = None
+
     remembers: bool = True
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return the usual work, or the one update of a refinement at the devices."""
-        view.memory["start"] = view.models[ALL]
-        if "guide" in view.memory:
-            return dict.fromkeys(chosen, Assignment(1, args={"pull": view.memory["guide"][1]}))
+        view.state(self).start = view.models[ALL]
+        guide = view.product(EDGE_GUIDE)
+        if guide is not None:
+            return dict.fromkeys(chosen, Assignment(1, args={"pull": guide[1]}))
         tell = view.order is not None and bool(view.order.args.get("tell"))
         return dict.fromkeys(chosen, Assignment(self.updates, args={"tell": True} if tell else {}))
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Collect accuracies, drifted histograms and updates."""
-        memory = view.memory
-        guided = memory.pop("guide", None) is not None
-        memory["reports"] = len(arrivals)
+        news, start = view.product(EDGE_NEWS), view.state(self).start
+        guided = view.product(EDGE_GUIDE) is not None
+        view.provide(EDGE_GUIDE, None)
+        news.reports = len(arrivals)
         for arrival in arrivals:
             report = arrival.report
             if "accuracy" in report.stats:
-                share = (float(view.env.samples(report.sender)), report.stats["accuracy"])
-                memory.setdefault("scores", []).append(share)
+                news.scores.append((float(view.env.samples(report.sender)), report.stats["accuracy"]))
             if "histogram" in report.stats:
-                memory.setdefault("drifted", {})[report.sender] = report.stats["histogram"]
-            if self.remembers and not guided and ALL in report.models:
-                memory.setdefault("trained", {})[report.sender] = (memory["start"], report.models[ALL])
+                news.drifted[report.sender] = report.stats["histogram"]
+            if self.remembers and not guided and ALL in report.models and start is not None:
+                news.trained[report.sender] = (start, report.models[ALL])
 
 
 @dataclass(frozen=True)
@@ -123,6 +168,9 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         sketch: Numbers that stand for an update.
         weights: Whether whole models are sketched in place of updates.
     """
+
+    provides = (EDGE_GUIDE,)
+    needs = (EDGE_NEWS,)
 
     lam0: float = 0.1
     refine: Literal["edge", "client", "none"] = "edge"
@@ -138,37 +186,38 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
             own = refined(view.store, own, common, self.lam0)
         elif common is not None and self.refine == "client" and order.updates > 1:
             # the gradient of lam ||w - w_g||^2 is that of mu/2 ||w - w_g||^2 with mu = 2 lam
-            view.memory["guide"] = (common, 2.0 * own_strength(view.store, own, common, self.lam0))
+            view.provide(EDGE_GUIDE, (common, 2.0 * own_strength(view.store, own, common, self.lam0)))
         return {ALL: own}
 
     def anchor(self, view: View, child: Address) -> Ref | None:
         """Return the cloud's model during a refinement at the devices."""
-        guide: tuple[Ref, float] | None = view.memory.get("guide")
+        guide = view.product(EDGE_GUIDE)
         return None if guide is None else guide[0]
 
     def up(self, view: View) -> dict[str, Ref]:
         """Return the cluster's model if the cloud asked for it or somebody drifted."""
         asked = view.order is not None and bool(view.order.args.get("share"))
-        return dict(view.models) if asked or view.memory.get("drifted") else {}
+        return dict(view.models) if asked or view.product(EDGE_NEWS).drifted else {}
 
     def tell(self, view: View) -> dict[str, Any]:
         """Return what the cloud must know of this round."""
-        memory = view.memory
-        stats: dict[str, Any] = {"reports": memory.pop("reports", 0)}
-        scores, drifted = memory.pop("scores", []), memory.pop("drifted", {})
-        if scores:
-            weights, accuracies = np.array(scores).T
+        news = view.product(EDGE_NEWS)
+        view.provide(EDGE_NEWS, EdgeNews(trained=news.trained))
+        stats: dict[str, Any] = {"reports": news.reports}
+        drifted, trained = news.drifted, news.trained
+        if news.scores:
+            weights, accuracies = np.array(news.scores).T
             stats["accuracy"] = float(weights @ accuracies / weights.sum())
         if drifted:
             stats["drifted"] = sorted(drifted)
             stats["histograms"] = np.stack([drifted[d] for d in sorted(drifted)])
-        trained = memory.get("trained", {})
         asked = view.order is not None and bool(view.order.args.get("sketch"))
         chosen = sorted(trained if asked else set(trained) & set(drifted))
         if chosen:
             stats["sketched"] = chosen
             stats["sketches"] = self._sketches(view, [trained[d] for d in chosen])
-            memory["trained"] = {d: pair for d, pair in trained.items() if d not in set(chosen)}
+            for device in chosen:
+                del trained[device]
         return stats
 
     def _sketches(self, view: View, pairs: Sequence[tuple[Ref, Ref]]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -201,6 +250,8 @@ class CloudPace(Pace, kind="cluster_cloud"):
     ``extra``: after sharing, the edges have one more round, a refinement at the devices.
     """
 
+    uses = (GUIDING,)
+
     share_every: int = 30
     tell_every: int = 10
     sketch_every: int = 30
@@ -213,7 +264,7 @@ class CloudPace(Pace, kind="cluster_cloud"):
         args = {what: True for what, rounds in every.items() if rounds and number % rounds == 0}
         if self.share_every and number % self.share_every == 0:
             args["tell"] = True
-        rounds = 2 if self.extra and view.memory.get("guide") else 1
+        rounds = 2 if self.extra and view.product(GUIDING) else 1
         return dict.fromkeys(chosen, Assignment(rounds, args=args))
 
 
@@ -224,6 +275,15 @@ class CloudMerge(Merge, kind="cluster_cloud"):
     ``distil`` epochs of distillation from the clusters' models on a proxy set follow (0: none).
     """
 
+    provides = (CLUSTER_MODELS, GUIDING)
+
+    @dataclass(slots=True)
+    class State:
+        """Each edge's last accuracy, and whether there has been a common model."""
+
+        accuracy: dict[Address, float] = field(default_factory=dict)
+        shared: bool = False
+
     share_every: int = 30
     lam: float = 0.005
     distil: int = 0
@@ -231,8 +291,7 @@ class CloudMerge(Merge, kind="cluster_cloud"):
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Remember what the edges told; return the new common model when it is time."""
-        memory = view.memory
-        known, scores = memory.setdefault("cluster", {}), memory.setdefault("accuracy", {})
+        known, scores = view.product(CLUSTER_MODELS), view.state(self).accuracy
         for arrival in arrivals:
             report = arrival.report
             if ALL in report.models:
@@ -240,12 +299,14 @@ class CloudMerge(Merge, kind="cluster_cloud"):
             if "accuracy" in report.stats:
                 scores[report.sender] = report.stats["accuracy"]
         shared = [a for a in arrivals if ALL in a.report.models]
-        memory["guide"] = bool(shared) and (view.clock + 1) % self.share_every == 0
-        return {ALL: self.common(view, shared)} if memory["guide"] else {}
+        guiding = bool(shared) and (view.clock + 1) % self.share_every == 0
+        view.provide(GUIDING, guiding)
+        return {ALL: self.common(view, shared)} if guiding else {}
 
     def common(self, view: View, arrivals: Sequence[Arrival]) -> Ref:
         """Return the common model."""
-        store, scores = view.store, view.memory["accuracy"]
+        store, state = view.store, view.state(self)
+        scores = state.accuracy
         edges = [a.report.sender for a in arrivals]
         models = [a.report.models[ALL] for a in arrivals]
         samples = np.array([max(1, view.env.samples(e)) for e in edges], dtype=np.float64)
@@ -255,10 +316,10 @@ class CloudMerge(Merge, kind="cluster_cloud"):
         apart = np.zeros(len(edges))
         if self.lam:
             plain = list(zip((samples / samples.sum()).tolist(), models, strict=True))
-            before = view.models[ALL] if view.memory.get("shared") else store.combine(plain, fallback=models[0])
+            before = view.models[ALL] if state.shared else store.combine(plain, fallback=models[0])
             vectors = store.vectors([before, *models])[:, : store.spec.n_params].double()
             apart = ((vectors[1:] - vectors[0]) ** 2).sum(1).numpy()
-        view.memory["shared"] = True
+        state.shared = True
         rho = cluster_weights(samples, accuracies, apart, self.lam)
         view.note("weights", round=view.clock + 1, values={str(e): float(r) for e, r in zip(edges, rho, strict=True)})
         terms = list(zip(rho.tolist(), models, strict=True))
@@ -274,11 +335,13 @@ class CloudMerge(Merge, kind="cluster_cloud"):
 class CloudHandDown(HandDown, kind="cluster_cloud"):
     """An edge gets a model to start a cluster with, or the common model to be pulled to, or nothing."""
 
+    needs = (DELIVERIES, GUIDING)
+
     guides: bool = True
 
     def send(self, view: View, child: Address) -> dict[str, Ref]:
         """Return what an edge gets."""
-        start = view.memory.get("deliver", {}).get(child)
+        start = view.product(DELIVERIES).get(child)
         if start is not None:
             return {ALL: start}
-        return {GLOBAL: view.models[ALL]} if self.guides and view.memory.get("guide") else {}
+        return {GLOBAL: view.models[ALL]} if self.guides and view.product(GUIDING) else {}

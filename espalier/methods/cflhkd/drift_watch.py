@@ -8,10 +8,11 @@ class. When it is asked to (the order says ``tell``), it also scores the model i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.messages import Order, Train
@@ -36,6 +37,13 @@ class Watchful(Local, kind="watchful"):
     An order's ``pull`` is the strength of the pull towards its anchor.
     """
 
+    @dataclass(slots=True)
+    class State:
+        """The label histogram that the device told last, and what its next report must say."""
+
+        histogram: NDArray[Any] | None = None
+        say: dict[str, Any] = field(default_factory=dict)
+
     threshold: float | None = 0.3
 
     def train(self, view: LocalView, order: Order) -> Train:
@@ -53,23 +61,27 @@ class Watchful(Local, kind="watchful"):
 
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Keep what the report must say."""
-        say = view.memory.setdefault("say", {})
+        state = view.state(self)
         if "accuracy" in values:
-            say["accuracy"] = float(values["accuracy"])
+            state.say["accuracy"] = float(values["accuracy"])
         if self.threshold is not None:
             now = np.asarray(values["histogram"])
-            before = view.memory.setdefault("histogram", now)
-            if jensen_shannon(before, now) > self.threshold:
-                say["histogram"] = view.memory["histogram"] = now
+            if state.histogram is None:
+                state.histogram = now
+            if jensen_shannon(state.histogram, now) > self.threshold:
+                state.say["histogram"] = state.histogram = now
         return order
 
     def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
         """Remember the histogram that the cloud asked for."""
         if self.threshold is not None and "histogram" in values:
-            view.memory["histogram"] = np.asarray(values["histogram"])
+            view.state(self).histogram = np.asarray(values["histogram"])
         return values
 
     def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
         """Say it."""
-        said: dict[str, Any] = view.memory.pop("say", {})
+        state = view.state(self)
+        said, state.say = state.say, {}
+        if state.histogram is None:
+            view.forget(self)
         return said

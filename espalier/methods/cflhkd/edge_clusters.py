@@ -8,7 +8,7 @@ data have drifted, only these anew. They are matched with edges so that few devi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
-from espalier.methods.cflhkd.bilevel import refined
+from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES, GUIDING, refined
 from espalier.policies.cloud_clusters import blend
 from espalier.policies.likeness import note_similarity
 
@@ -42,6 +42,29 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         lam0: Strength with which a new cluster's model is pulled to the common one when the others are.
     """
 
+    provides = (DELIVERIES,)
+    needs = (CLUSTER_MODELS, GUIDING)
+
+    @dataclass(slots=True)
+    class State:
+        """What the cloud knows of the devices, and of its edges.
+
+        Attributes:
+            histograms: Label histograms that devices told.
+            sketches: Of their updates.
+            drifted: Devices whose data have drifted since clusters were mended last.
+            place: Every device's edge.
+            holding: Edges that hold their cluster's model.
+            peak: The longest average update so far.
+        """
+
+        histograms: dict[Address, Any] = field(default_factory=dict)
+        sketches: dict[Address, Any] = field(default_factory=dict)
+        drifted: set[Address] = field(default_factory=set)
+        place: dict[Address, Address] = field(default_factory=dict)
+        holding: set[Address] = field(default_factory=set)
+        peak: float = 0.0
+
     given: bool = False
     every: int = 30
     initial: int = 4
@@ -58,34 +81,33 @@ class EdgeClusters(Structure, kind="edge_clusters"):
 
     def survey(self, view: View) -> Survey | None:
         """Ask devices that the cloud does not know yet for their labels."""
-        known = view.memory.setdefault("histogram", {})
+        known = view.state(self).histograms
         unknown = [] if self.given else [d for d in view.env.devices() if d not in known]
         return Survey("label_histogram", devices=unknown) if unknown else None
 
     def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Take note of sketches and of devices whose data have drifted."""
-        memory = view.memory
-        sketches, drifted = memory.setdefault("sketch", {}), memory.setdefault("drifted", set())
+        state = view.state(self)
         for arrival in arrivals:
             stats = arrival.report.stats
-            sketches.update(zip(stats.get("sketched", ()), stats.get("sketches", ()), strict=True))
-            memory["histogram"].update(zip(stats.get("drifted", ()), stats.get("histograms", ()), strict=True))
-            drifted.update(stats.get("drifted", ()))
+            state.sketches.update(zip(stats.get("sketched", ()), stats.get("sketches", ()), strict=True))
+            state.histograms.update(zip(stats.get("drifted", ()), stats.get("histograms", ()), strict=True))
+            state.drifted.update(stats.get("drifted", ()))
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
         """Form or mend clusters; see that devices are at their cluster's edge and every such edge has a model."""
-        memory, env = view.memory, view.env
+        state, env = view.state(self), view.env
         edges = self._edges(view)
         if self.given:
             place = {d: p for d in env.devices() if (p := env.parent(d)) is not None}
-            memory["deliver"] = self._deliveries(view, edges, place, place)
+            view.provide(DELIVERIES, self._deliveries(view, edges, place, place))
             return None
-        memory["histogram"].update({d: a.report.stats["histogram"] for d, a in answers.items()})
-        before: dict[Address, Address] = memory.get("place", {})
-        known = [d for d in env.devices() if d in memory["histogram"]]
+        state.histograms.update({d: a.report.stats["histogram"] for d, a in answers.items()})
+        before = state.place
+        known = [d for d in env.devices() if d in state.histograms]
         place, note = self._places(view, known, edges, before)
-        memory["place"] = place
-        memory["deliver"] = self._deliveries(view, edges, before, place)
+        state.place = place
+        view.provide(DELIVERIES, self._deliveries(view, edges, before, place))
         parents = {d: place[d] for d in known if place.get(d) in edges and env.parent(d) != place[d]}
         if note:
             inside = {e: [d for d in known if place[d] == e] for e in edges}
@@ -97,13 +119,14 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         self, view: View, known: list[Address], edges: list[Address], before: Mapping[Address, Address]
     ) -> tuple[dict[Address, Address], dict[str, Any]]:
         """Return every device's edge, and a note if clusters were formed or mended."""
-        drifted = view.memory.pop("drifted", set()) & set(known) & set(before)
+        state = view.state(self)
+        drifted, state.drifted = state.drifted & set(known) & set(before), set()
         loose = {d for d in known if d not in before} | (drifted if self.every else set())
         due = self.every > 0 and view.clock > 0 and view.clock % self.every == 0
         if not edges or not known or not (loose or due):
             return dict(before), {}
         rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
-        histograms, sketches = view.memory["histogram"], view.memory.get("sketch", {})
+        histograms, sketches = state.histograms, state.sketches
         place, why = dict(before), "start"
         if before and loose:
             place |= rule.mend(known, rule.affinities(known, histograms, sketches), before, edges, loose)
@@ -123,9 +146,10 @@ class EdgeClusters(Structure, kind="edge_clusters"):
 
     def _settled(self, view: View, place: Mapping[Address, Address]) -> set[Address]:
         """Return the edges whose clusters have come to rest."""
-        norms = {d: float(np.linalg.norm(s)) for d, s in view.memory.get("sketch", {}).items()}
-        peak = view.memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), view.memory.get("peak", 0.0))
-        return at_rest(place, norms, self.restless * peak)
+        state = view.state(self)
+        norms = {d: float(np.linalg.norm(s)) for d, s in state.sketches.items()}
+        state.peak = max(float(np.mean([*norms.values()] or [0.0])), state.peak)
+        return at_rest(place, norms, self.restless * state.peak)
 
     def _edges(self, view: View) -> list[Address]:
         """Return the edges that are there now."""
@@ -144,9 +168,8 @@ class EdgeClusters(Structure, kind="edge_clusters"):
 
         A new cluster starts from the average of the models that its devices had, weighted by samples.
         """
-        memory, common = view.memory, view.models[ALL]
-        models: dict[Address, Ref] = memory.setdefault("cluster", {})
-        holding: set[Address] = memory.setdefault("holding", set()) & set(edges)
+        state, common = view.state(self), view.models[ALL]
+        models, holding = view.product(CLUSTER_MODELS), state.holding & set(edges)
         members: dict[Address, list[Address]] = {}
         for device, edge in place.items():
             members.setdefault(edge, []).append(device)
@@ -158,8 +181,8 @@ class EdgeClusters(Structure, kind="edge_clusters"):
                 continue
             former = [(float(view.env.samples(d)), models.get(before.get(d, edge), common)) for d in members[edge]]
             found[edge] = blend(view.store, former)
-            if memory.get("guide"):
+            if view.product(GUIDING):
                 found[edge] = refined(view.store, found[edge], common, self.lam0)
-        memory["cluster"] = {**models, **found}
-        memory["holding"] = holding | set(found)
+        models.update(found)
+        state.holding = holding | set(found)
         return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from espalier.core.policies import Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
-from espalier.policies.cloud_clusters import Regrouping, blend, group_of, last_updates, samples_of
+from espalier.policies.cloud_clusters import Regrouping, blend, group_of, samples_of
 from espalier.policies.likeness import note_similarity
 
 
@@ -30,6 +31,15 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         restless: Clusters whose updates are shorter than this share of the longest average stay as they are.
     """
 
+    @dataclass(slots=True)
+    class State(Regrouping.State):
+        """With devices' label histograms, who has drifted, everybody's cluster, and the longest average update."""
+
+        histograms: dict[Address, Any] = field(default_factory=dict)
+        drifted: set[Address] = field(default_factory=set)
+        place: dict[Address, str] = field(default_factory=dict)
+        peak: float = 0.0
+
     dynamic: bool = True
     initial: int = 4
     gamma: float = 0.5
@@ -40,7 +50,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
 
     def survey(self, view: View) -> Survey | None:
         """Ask devices that the cloud does not know yet for their labels."""
-        known = view.memory.setdefault("histogram", {})
+        known = view.state(self).histograms
         unknown = [d for d in view.env.devices() if d not in known]
         return Survey("label_histogram", devices=unknown) if unknown else None
 
@@ -52,33 +62,33 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         self, view: View, answers: Mapping[Address, Arrival]
     ) -> tuple[dict[str, list[Address]], dict[str, Ref]] | None:
         """Form clusters, or find places for newcomers and drifted devices."""
-        memory = view.memory
-        memory["histogram"].update({d: a.report.stats["histogram"] for d, a in answers.items()})
-        before: dict[Address, str] = memory.get("place", {})
-        known = [d for d in view.env.devices() if d in memory["histogram"]]
-        drifted = memory.pop("drifted", set()) & set(known) & set(before)
+        state = view.state(self)
+        state.histograms.update({d: a.report.stats["histogram"] for d, a in answers.items()})
+        before = state.place
+        known = [d for d in view.env.devices() if d in state.histograms]
+        drifted, state.drifted = state.drifted & set(known) & set(before), set()
         loose = {d for d in known if d not in before} | (drifted if self.dynamic else set())
         anew = not before or (self.dynamic and super().due(view))
         if not known or not (loose or anew):
             return None
         rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
-        seen, updates = last_updates(view, known)
+        seen, updates = self.last_updates(view, known)
         ways = {d: u.numpy() for d, u in zip(seen, updates, strict=True)}
         names, place = [str(k) for k in range(self.most)], dict(before)
         if before and loose:
-            place |= rule.mend(known, rule.affinities(known, memory["histogram"], ways), before, names, loose)
+            place |= rule.mend(known, rule.affinities(known, state.histograms, ways), before, names, loose)
         if anew:
             norms = {d: float(np.linalg.norm(u)) for d, u in ways.items()}
-            peak = memory["peak"] = max(float(np.mean([*norms.values()] or [0.0])), memory.get("peak", 0.0))
-            rest = at_rest(place, norms, self.restless * peak)
+            state.peak = max(float(np.mean([*norms.values()] or [0.0])), state.peak)
+            rest = at_rest(place, norms, self.restless * state.peak)
             moving = [d for d in known if place.get(d) not in rest]
-            affinities = rule.affinities(moving, memory["histogram"], ways)
+            affinities = rule.affinities(moving, state.histograms, ways)
             note_similarity(view, moving, affinities, "affinity")
             place |= rule.form(
                 moving, affinities, place, [n for n in names if n not in rest],
                 least=1 if before else self.initial,
             )  # fmt: skip
-        memory["place"] = place
+        state.place = place
         groups: dict[str, list[Address]] = {}
         for device, name in sorted(place.items()):
             groups.setdefault(name, []).append(device)
@@ -94,7 +104,8 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
     def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what the devices learnt, and who has drifted."""
         super().observe(view, arrivals)
+        state = view.state(self)
         for arrival in arrivals:
             if "histogram" in arrival.report.stats:
-                view.memory["histogram"][arrival.report.sender] = arrival.report.stats["histogram"]
-                view.memory.setdefault("drifted", set()).add(arrival.report.sender)
+                state.histograms[arrival.report.sender] = arrival.report.stats["histogram"]
+                state.drifted.add(arrival.report.sender)

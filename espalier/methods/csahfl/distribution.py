@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.address import Address
+from espalier.core.memory import Products
 from espalier.core.messages import ALL
 from espalier.core.policies import Merge
+from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
@@ -56,6 +58,11 @@ class ByDistribution(Merge, kind="distribution"):
 
     by: Literal["distribution", "samples", "uniform"] = "distribution"
 
+    @property
+    def needs(self) -> Products:
+        """Label histograms, if it compares distributions."""
+        return (LABEL_HISTOGRAMS,) if self.by == "distribution" else ()
+
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return the coefficients of all clusters' models in the one model."""
         models: dict[str, list[tuple[float, Ref]]] = {}
@@ -83,9 +90,8 @@ class ByDistribution(Merge, kind="distribution"):
         if self.by == "uniform":
             return dict.fromkeys(names, 1.0 / len(names))
         quantity = quantity_weights([sum(devices[name].values()) for name in names])
-        known: Mapping[Address, Any] = view.memory.get("histograms", {})
         similar = np.ones(len(names))
-        if self.by == "distribution" and known:
+        if self.by == "distribution" and (known := view.product(LABEL_HISTOGRAMS)):
             target = _pooled(known.values())
             for i, name in enumerate(names):
                 own = [known[d] for d in devices[name] if d in known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address
 from espalier.core.policies import Arrangement, Structure, Survey
+from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
 from espalier.methods.csahfl.subspace import Beta, Floats, Linkage, Measure, cluster, principal_angles, proximity
 from espalier.policies.likeness import note_similarity
@@ -23,6 +24,15 @@ class OneShot(Structure, kind="subspace"):
     With ``clusters`` off only the label histograms are asked for (they are what a merge by distribution needs);
     with ``histograms`` off only the vectors leave a device.
     """
+
+    provides = (LABEL_HISTOGRAMS,)
+
+    @dataclass(slots=True)
+    class State:
+        """The devices that have answered, and what their data span."""
+
+        known: set[Address] = field(default_factory=set)
+        signatures: dict[Address, NDArray[Any]] = field(default_factory=dict)
 
     vectors: int = 3
     beta: Beta = 20.0
@@ -41,7 +51,7 @@ class OneShot(Structure, kind="subspace"):
         """Ask the devices that are not known yet, unless they are at work."""
         if not (self.clusters or self.histograms):
             return None
-        known = view.memory.setdefault("known", set())
+        known = view.state(self).known
         new = [d for d in view.env.devices() if d not in known and not view.env.busy(d)]
         if not new:
             return None
@@ -54,14 +64,14 @@ class OneShot(Structure, kind="subspace"):
         """Cluster at the first answers; put later ones into the nearest group."""
         if not answers:
             return None
-        memory = view.memory
-        memory["known"] |= set(answers)
+        state = view.state(self)
+        state.known |= set(answers)
         stats = {d: answers[d].report.stats for d in sorted(answers)}
         if self.histograms:
-            memory.setdefault("histograms", {}).update({d: s["histogram"] for d, s in stats.items()})
+            view.product(LABEL_HISTOGRAMS).update({d: s["histogram"] for d, s in stats.items()})
         if not self.clusters:
             return None
-        old = memory.setdefault("signatures", {})
+        old = state.signatures
         fresh = _stacked([s["signature"] for s in stats.values()])
         if old:
             groups = self._nearest(view, list(stats), fresh)
@@ -78,7 +88,7 @@ class OneShot(Structure, kind="subspace"):
 
     def _nearest(self, view: View, devices: Sequence[Address], fresh: Floats) -> dict[Address, str]:
         """Return for each newcomer the group with the smallest mean angle to it."""
-        old = view.memory["signatures"]
+        old = view.state(self).signatures
         names = np.array([view.env.group(d) for d in old])
         both = _stacked([*fresh, *old.values()])
         angles = principal_angles(both[: len(fresh)], both[len(fresh) :], self.measure)

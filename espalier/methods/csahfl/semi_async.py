@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.policies import Assignment, HandDown, Local, LocalView, Merge, Pace, Selection, normalised
 from espalier.core.statistics import LocalData, register_statistic
@@ -25,6 +26,9 @@ from espalier.policies.latency import estimate
 
 #: estimates and events add the same numbers in another order: who is exactly in time is in time
 _SLACK = 1e-9
+
+#: the devices that reported since the parent's last order, by group, with their samples
+REPORTERS = Product("reporters", dict[str, dict[Address, int]])
 
 
 def total_time(epochs: int, batches: int, unit: float, communication: float) -> float:
@@ -118,6 +122,8 @@ class Discounted(Merge, kind="discounted"):
     late report shrinks the model; ``literal`` does that.
     """
 
+    provides = (REPORTERS,)
+
     literal: bool = False
 
     def weight(self, view: View, arrival: Arrival, group: str) -> float:
@@ -151,7 +157,7 @@ class Discounted(Merge, kind="discounted"):
 
     def samples(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, int]:
         """Return the samples of all who reported since the parent's last order, each device once."""
-        seen = view.memory.setdefault("reporters", {})
+        seen = view.product(REPORTERS)
         for arrival in arrivals:
             below = arrival.report.stats.get("reporters", {})
             for group, samples in arrival.report.samples.items():
@@ -167,9 +173,11 @@ class GroupModels(HandDown, kind="group_models"):
     of groups that reported go up, with the samples of each device that reported.
     """
 
+    needs = (REPORTERS,)
+
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Forget the groups' models and who reported."""
-        view.memory["reporters"] = {}
+        view.provide(REPORTERS, {})
         return dict(order.models)
 
     def send(self, view: View, child: Address) -> dict[str, Ref]:
@@ -181,8 +189,8 @@ class GroupModels(HandDown, kind="group_models"):
 
     def up(self, view: View) -> dict[str, Ref]:
         """Return the models of the groups that reported."""
-        return {g: view.models[g] for g in view.memory.get("reporters", {})}
+        return {g: view.models[g] for g in view.product(REPORTERS)}
 
     def tell(self, view: View) -> dict[str, Any]:
         """Return who reported, with their samples."""
-        return {"reporters": {g: dict(devices) for g, devices in view.memory.get("reporters", {}).items()}}
+        return {"reporters": {g: dict(devices) for g, devices in view.product(REPORTERS).items()}}

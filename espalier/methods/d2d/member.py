@@ -9,7 +9,7 @@ notices members that take longer than they said.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +17,9 @@ from torch import Tensor
 
 from espalier.core.address import Address, level_of
 from espalier.core.aggregator import Aggregator
+from espalier.core.codec import register
 from espalier.core.environment import Environment
+from espalier.core.memory import Product
 from espalier.core.messages import ALL, Action, ChildLeft, Event, Order, Part, Serve, Train
 from espalier.core.method import Node
 from espalier.core.policies import Assignment, HandDown, Local, LocalView, Pace, Progress, Rules
@@ -34,6 +36,38 @@ SLACK = 1e-9
 
 #: seconds of a global round in which nobody takes part
 EMPTY_ROUND = 60.0
+
+
+@register
+@dataclass(slots=True)
+class Cluster:
+    """A cluster of a global round: its head, its members, its rounds, and (for the defence) when reports are due."""
+
+    head: Address
+    members: list[Address]
+    rounds: int
+    due: dict[Address, float] | None = None
+
+
+@register
+@dataclass(slots=True)
+class GlobalRound:
+    """What the server decided for a global round.
+
+    Attributes:
+        clusters: The clusters.
+        features: The model of the survey's training of each placed device, where it counts.
+        samples: Of each placed device.
+        t_g: Seconds that the round lasts.
+    """
+
+    clusters: list[Cluster] = field(default_factory=list)
+    features: dict[Address, Ref] = field(default_factory=dict)
+    samples: dict[Address, int] = field(default_factory=dict)
+    t_g: float = EMPTY_ROUND
+
+
+GLOBAL_ROUND = Product("global round", GlobalRound)
 
 
 @register_statistic("d2d_presence", models=False)
@@ -61,6 +95,12 @@ class Member(Local, kind="d2d"):
         updates: Local updates of one round in a cluster, whose duration it estimates for the server.
     """
 
+    @dataclass(slots=True)
+    class State:
+        """The model that was trained for the survey, until the next training."""
+
+        feature: Ref | None = None
+
     feature: Feature = "phi"
     crop_layers: int = 1
     keep: bool = True
@@ -69,7 +109,8 @@ class Member(Local, kind="d2d"):
     def train(self, view: LocalView, order: Order) -> Train:
         """Start from the received model; in a cluster's first round from the survey's."""
         train = super().train(view, order)
-        earlier = view.memory.pop("feature", None)
+        earlier = view.state(self).feature
+        view.forget(self)
         if earlier is not None and order.args.get("first"):
             return replace(train, start=earlier)
         return train
@@ -79,7 +120,7 @@ class Member(Local, kind="d2d"):
         if not order.back:
             return {}
         if self.keep:
-            view.memory["feature"] = model
+            view.state(self).feature = model
         told = self._circumstances(view, order)
         if self.feature == "phi_crop":
             spans = tuple((s.start, s.stop) for s in crop_slices(view.env.store.spec, self.crop_layers))
@@ -101,29 +142,56 @@ class Member(Local, kind="d2d"):
         }
 
 
+@register
+@dataclass(slots=True)
+class HeadRound:
+    """A global round at a head.
+
+    Attributes:
+        fresh: Whether its first round in the cluster has yet to begin.
+        ends: When it ends (None: not by time).
+        seen: How long each member took for its reports, if the server said how long it should.
+    """
+
+    fresh: bool = False
+    ends: float | None = None
+    seen: dict[Address, list[float]] = field(default_factory=dict)
+
+
+HEAD_ROUND = Product("global round at a head", HeadRound)
+
+
 @dataclass(frozen=True)
 class HeadPace(Pace, kind="d2d_head"):
     """A barrier that ends in time: no further round if it would end after the global round."""
 
+    needs = (HEAD_ROUND,)
+
+    @dataclass(slots=True)
+    class State:
+        """When the round was opened."""
+
+        opened: float = 0.0
+
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Give all the same work; in the first round they go on from what they have."""
-        view.memory["opened"] = view.now
-        work = Assignment(self.updates, args={"first": True} if view.memory.pop("fresh", False) else {})
+        view.state(self).opened = view.now
+        head = view.product(HEAD_ROUND)
+        work = Assignment(self.updates, args={"first": True} if head.fresh else {})
+        head.fresh = False
         return dict.fromkeys(chosen, work)
 
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Close with whoever has reported when the global round ends."""
-        if view.order is None or view.order.budget is None:
-            return None
-        left: float = view.memory["ends"] - view.now
-        return left
+        ends = view.product(HEAD_ROUND).ends
+        return None if ends is None else ends - view.now
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember how long each member took, if the server said how long it should."""
         if view.order is None or "due" not in view.order.args:
             return
-        took = {a.report.sender: a.at - view.memory["opened"] for a in arrivals}
-        seen: dict[Address, list[float]] = view.memory.setdefault("seen", {})
+        took = {a.report.sender: a.at - view.state(self).opened for a in arrivals}
+        seen = view.product(HEAD_ROUND).seen
         for member in view.order.args["due"]:
             if member in view.children:
                 seen.setdefault(member, []).append(took.get(member, float("inf")))
@@ -142,19 +210,19 @@ class HeadDown(HandDown, kind="d2d_head"):
     ``tolerance`` is the relative lateness that a true estimate may show.
     """
 
+    provides = (HEAD_ROUND,)
+
     tolerance: float = 0.2
 
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Begin afresh."""
-        view.memory.clear()
-        view.memory["fresh"] = True
-        if order.budget is not None:
-            view.memory["ends"] = view.now + order.budget * (1 + SLACK / 2)
+        ends = None if order.budget is None else view.now + order.budget * (1 + SLACK / 2)
+        view.provide(HEAD_ROUND, HeadRound(fresh=True, ends=ends))
         return {ALL: order.args["base"]}
 
     def tell(self, view: View) -> dict[str, Any]:
         """Name the members whose reports kept coming later than they said."""
-        seen: dict[Address, list[float]] = view.memory.get("seen", {})
+        seen = view.product(HEAD_ROUND).seen
         if not seen or view.order is None:
             return {}
         due: Mapping[Address, float] = view.order.args["due"]

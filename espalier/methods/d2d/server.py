@@ -16,7 +16,7 @@ from espalier.core.messages import ALL
 from espalier.core.policies import Assignment, HandDown, Merge, Pace, Selection, normalised
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.d2d.member import EMPTY_ROUND, SLACK
+from espalier.methods.d2d.member import GLOBAL_ROUND, SLACK
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,18 @@ class ServerPace(Pace, kind="d2d_server"):
     ``t_cg`` is the time for those; by default what the links say: there and back for the slowest head.
     """
 
+    needs = (GLOBAL_ROUND,)
     whole: ClassVar[bool] = True
 
     t_cg: float | None = None
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Tell each head its rounds, its time, and (for the defence) when its members' reports are due."""
-        clusters = {c["head"]: c for c in view.memory["clusters"]}
-        base = {"base": view.models[ALL]}
+        ahead = view.product(GLOBAL_ROUND)
+        clusters, base = {c.head: c for c in ahead.clusters}, {"base": view.models[ALL]}
         return {
-            head: Assignment(
-                clusters[head]["rounds"],
-                view.memory["t_g"],
-                base | ({"due": clusters[head]["due"]} if "due" in clusters[head] else {}),
-            )
-            for head in chosen
+            head: Assignment(found.rounds, ahead.t_g, base if found.due is None else base | {"due": found.due})
+            for head, found in ((h, clusters[h]) for h in chosen)
         }
 
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
@@ -49,17 +46,18 @@ class ServerPace(Pace, kind="d2d_server"):
         if extra is None:
             ways = [view.env.links.model_time(head, view.me, view.now) for head in work]
             extra = 2 * max(ways, default=0.0)
-        length: float = view.memory.get("t_g", EMPTY_ROUND) * (1 + SLACK) + extra
-        return length
+        return view.product(GLOBAL_ROUND).t_g * (1 + SLACK) + extra
 
 
 @dataclass(frozen=True)
 class Heads(Selection, kind="d2d_heads"):
     """The heads whose clusters can finish at least one round."""
 
+    needs = (GLOBAL_ROUND,)
+
     def pick(self, view: View) -> list[Address]:
         """Return them, ascending."""
-        able = {c["head"] for c in view.memory.get("clusters", ()) if c["rounds"] > 0}
+        able = {c.head for c in view.product(GLOBAL_ROUND).clusters if c.rounds > 0}
         return [c for c in view.children if c in able]
 
 
@@ -80,22 +78,25 @@ class ServerMerge(Merge, kind="d2d_server"):
     members: the models of the survey's training, or else the global model.
     """
 
+    needs = (GLOBAL_ROUND,)
+
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new global model."""
         reported = {a.report.sender: a.report.models[ALL] for a in arrivals if ALL in a.report.models}
-        samples, features = view.memory.get("samples", {}), view.memory.get("features", {})
+        ahead = view.product(GLOBAL_ROUND)
+        samples, features = ahead.samples, ahead.features
         old = view.models[ALL]
         terms: list[tuple[float, Ref]] = []
         unchanged = 0.0
-        for cluster in view.memory.get("clusters", ()):
-            total = float(sum(samples[d] for d in cluster["members"]))
-            if cluster["head"] in reported:
-                terms.append((total, reported[cluster["head"]]))
+        for cluster in ahead.clusters:
+            total = float(sum(samples[d] for d in cluster.members))
+            if cluster.head in reported:
+                terms.append((total, reported[cluster.head]))
             elif features:
-                terms += [(float(samples[d]), features[d]) for d in cluster["members"]]
+                terms += [(float(samples[d]), features[d]) for d in cluster.members]
             else:
                 unchanged += total
         if unchanged:
             terms.append((unchanged, old))
-        view.memory["features"] = {}
+        ahead.features = {}
         return {ALL: view.store.combine(normalised(terms), fallback=old)} if terms else {}

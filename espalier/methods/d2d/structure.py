@@ -18,7 +18,7 @@ from espalier.methods.d2d.clustering import Clustering, Ground, SwapSearch
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints
 from espalier.methods.d2d.defence import audit_links
 from espalier.methods.d2d.features import crop, model_difference
-from espalier.methods.d2d.member import EMPTY_ROUND, Feature
+from espalier.methods.d2d.member import EMPTY_ROUND, GLOBAL_ROUND, Cluster, Feature
 from espalier.methods.d2d.swap import Configuration, evaluate
 from espalier.methods.d2d.theory import gradient_mismatch, progress_weight
 from espalier.methods.d2d.timing import arrivals as arrival_times
@@ -50,6 +50,22 @@ class CoOptimisation(Structure, kind="d2d"):
 
     peers: ClassVar[bool] = True
 
+    provides = (GLOBAL_ROUND,)
+
+    @dataclass(slots=True)
+    class State:
+        """What outlives a global round.
+
+        Attributes:
+            histograms: Label histograms that devices told.
+            excluded: Devices that are left out, and why.
+            kept: Devices and their labels, if clusters are found once.
+        """
+
+        histograms: dict[Address, NDArray[Any]] = field(default_factory=dict)
+        excluded: dict[Address, str] = field(default_factory=dict)
+        kept: tuple[list[Address], list[int]] | None = None
+
     flat: bool = True
     clustering: Clustering = field(default_factory=SwapSearch)
     feature: Feature = "phi"
@@ -65,16 +81,15 @@ class CoOptimisation(Structure, kind="d2d"):
 
     def survey(self, view: View) -> Survey | None:
         """Stage 1: hand out the global model; ask for features, links and speeds."""
-        memory = view.memory
-        devices = [d for d in view.env.devices() if d not in memory.get("excluded", {})]
+        state = view.state(self)
+        devices = [d for d in view.env.devices() if d not in state.excluded]
         if self.feature in ("phi", "phi_crop"):
             return Survey(None, updates=self.updates, devices=devices, seconds=self.t_feature)
         if self.feature == "pred":
             ask = "mean_prediction"
         else:
             # Labels do not change: who has told its own is only asked whether it is there.
-            known = memory.setdefault("histograms", {})
-            ask = "d2d_presence" if all(d in known for d in devices) else "label_histogram"
+            ask = "d2d_presence" if all(d in state.histograms for d in devices) else "label_histogram"
         return Survey(ask, devices=devices, models=dict(view.models), seconds=self.t_feature)
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
@@ -85,7 +100,7 @@ class CoOptimisation(Structure, kind="d2d"):
         found = self._clusters(view, answers, features, devices) if devices else None
         level = 1 + view.clock % 2
         parents: dict[Address, Address | None] = {c: None for c in view.children if not view.env.is_device(c)}
-        plan: list[dict[str, Any]] = []
+        plan: list[Cluster] = []
         note: dict[str, Any] = {"round": view.clock}
         if found is not None:
             configuration, rounds, seconds, extra = found
@@ -96,17 +111,18 @@ class CoOptimisation(Structure, kind="d2d"):
                 names = [devices[m] for m in members]
                 parents[head] = view.me
                 parents |= dict.fromkeys(names, head)
-                cluster: dict[str, Any] = {"head": head, "members": names, "rounds": int(rounds[number])}
+                cluster = Cluster(head, names, int(rounds[number]))
                 if self.defence:
                     column = configuration.heads[number]
-                    cluster["due"] = {n: float(seconds[m, column]) for n, m in zip(names, members, strict=True)}
+                    cluster.due = {n: float(seconds[m, column]) for n, m in zip(names, members, strict=True)}
                 plan.append(cluster)
-        placed = {d for cluster in plan for d in cluster["members"]}
+        placed = {d for cluster in plan for d in cluster.members}
         parents |= {d: view.me for d in sorted(here) if d not in placed}
-        view.memory["clusters"] = plan
         whole = self.feature == "phi" and self.keep
-        view.memory["features"] = {d: answers[d].report.models[ALL] for d in sorted(placed)} if whole else {}
-        view.memory["samples"] = {d: view.env.samples(d) for d in sorted(placed)}
+        ahead = view.product(GLOBAL_ROUND)
+        ahead.clusters = plan
+        ahead.features = {d: answers[d].report.models[ALL] for d in sorted(placed)} if whole else {}
+        ahead.samples = {d: view.env.samples(d) for d in sorted(placed)}
         return Arrangement(parents=parents, note=note)
 
     def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
@@ -131,7 +147,7 @@ class CoOptimisation(Structure, kind="d2d"):
         elif self.feature == "pred":
             found = {d: np.asarray(r.stats["prediction"]) for d, r in reports.items() if "prediction" in r.stats}
         else:
-            known: dict[Address, NDArray[Any]] = view.memory.setdefault("histograms", {})
+            known = view.state(self).histograms
             known |= {d: np.asarray(r.stats["histogram"]) for d, r in reports.items() if "histogram" in r.stats}
             found = {d: known[d] for d in reports if d in known}
         broken = [d for d, values in found.items() if not np.isfinite(values).all()]
@@ -150,8 +166,7 @@ class CoOptimisation(Structure, kind="d2d"):
 
     def _exclude(self, view: View, devices: Sequence[Address], why: str) -> None:
         if devices:
-            excluded: dict[Address, str] = view.memory.setdefault("excluded", {})
-            excluded |= dict.fromkeys(devices, why)
+            view.state(self).excluded |= dict.fromkeys(devices, why)
             view.note("excluded", devices=list(devices), why=why, round=view.clock)
 
     # -- stage 2: clusters ---------------------------------------------------------------------------------
@@ -177,20 +192,20 @@ class CoOptimisation(Structure, kind="d2d"):
         matrix = np.stack([features[d] for d in devices])
         rng = view.env.rng("clusters", view.me, view.clock)
         ground = Ground(weights, compute, times, matrix, self.feature == "skew", rng)
-        kept = view.memory.get("kept")
+        state = view.state(self)
         extra: dict[str, Any]
-        if self.clustering.once and kept is not None and kept[0] == list(devices):
-            clusters, extra = Clusters.from_labels(kept[1]), {}
+        if self.clustering.once and state.kept is not None and state.kept[0] == list(devices):
+            clusters, extra = Clusters.from_labels(state.kept[1]), {}
         else:
             clusters, extra = self.clustering.clusters(ground)
             note_similarity(view, devices, ground.cosines, "cosine of features")
-            view.memory["kept"] = (list(devices), clusters.labels.tolist()) if self.clustering.once else None
+            state.kept = (list(devices), clusters.labels.tolist()) if self.clustering.once else None
         configuration = evaluate(clusters, ground.alignment, times)
         t_g = self._duration(configuration.times)
         rounds = np.full(len(clusters), self.rounds)
         timed = configuration.times > 0
         rounds[timed] = intra_rounds(t_g, configuration.times[timed])
-        view.memory["t_g"] = t_g
+        view.product(GLOBAL_ROUND).t_g = t_g
         if self.theory:
             self._mismatch(view, devices, weights, configuration, rounds)
         note = {

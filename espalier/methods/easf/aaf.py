@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from espalier.core.address import Address
+from espalier.core.memory import Memory
 from espalier.core.policies import Assignment, Progress
 from espalier.core.view import Arrival, View
-from espalier.methods.easf.abandon import total_time
+from espalier.methods.easf.abandon import PREDICTED_ROUND, total_time
 from espalier.methods.easf.frequency import Timed
 from espalier.methods.easf.prediction import Predictor
 
@@ -69,6 +69,15 @@ class AAF(Timed, kind="aaf"):
         f_max: The most updates before a report.
     """
 
+    provides = (PREDICTED_ROUND,)
+
+    @dataclass(slots=True)
+    class State:
+        """At a parent: the predictors' numbers for each child, by what they predict; at a child: for its updates."""
+
+        children: dict[Address, dict[str, list[float]]] = field(default_factory=dict)
+        updates: list[float] = field(default_factory=list)
+
     child_decides: bool = True
     predictor: Predictor = field(default_factory=Predictor)
     rho_g: float = 1.1
@@ -86,7 +95,7 @@ class AAF(Timed, kind="aaf"):
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Recommend updates and time; a child of which no times are known does one update."""
-        predicted, known = view.memory.get("predicted"), view.memory.get("children", {})
+        predicted, known = view.product(PREDICTED_ROUND), view.state(self).children
         work = {}
         for child in chosen:
             times = known.get(child)
@@ -105,18 +114,18 @@ class AAF(Timed, kind="aaf"):
         than the timeout would be abandoned for ever.
         """
         super().learn(view, arrivals)
-        known = view.memory.setdefault("children", {})
+        known = view.state(self).children
         for arrival in arrivals:
             self._measure(known, arrival)
         reported = {a.report.sender for a in arrivals}
         missing = [known[c] for c in view.children if c in known and c not in reported]
         real = max(total_time(a) for a in arrivals)
         real = max([real, *(sum(times[-1] for times in child.values()) for child in missing)])
-        view.memory["predicted"] = next_time(view.memory.get("predicted"), real, self.rho_g)
+        view.provide(PREDICTED_ROUND, next_time(view.product(PREDICTED_ROUND), real, self.rho_g))
 
-    def overdue(self, memory: dict[str, Any], arrival: Arrival) -> None:
+    def overdue(self, memory: Memory, arrival: Arrival) -> None:
         """Learn from a report that came too late how long its child takes."""
-        self._measure(memory.setdefault("children", {}), arrival)
+        self._measure(memory.state(self).children, arrival)
 
     def _measure(self, known: dict[Address, dict[str, list[float]]], arrival: Arrival) -> None:
         report = arrival.report
@@ -129,14 +138,14 @@ class AAF(Timed, kind="aaf"):
         for name, value in measured.items():
             times[name] = self.predictor.after(times[name], value)
 
-    def forget(self, memory: dict[str, Any], child: Address) -> None:
+    def forget(self, memory: Memory, child: Address) -> None:
         """A new pair begins anew: without times, with one update."""
-        memory.get("children", {}).pop(child, None)
+        memory.state(self).children.pop(child, None)
 
     def enough(self, progress: Progress) -> bool:
         """Decide, at the child, after an update: Algorithm 4."""
-        expected = self.predictor.after(progress.memory.get("updates", []), progress.last)
-        progress.memory["updates"] = expected
+        state = progress.state(self)
+        state.updates = expected = self.predictor.after(state.updates, progress.last)
         order = progress.order
         if order.budget is None:
             return progress.done >= order.updates

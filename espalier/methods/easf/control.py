@@ -17,6 +17,7 @@ from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.environment import Environment
+from espalier.core.memory import Product
 from espalier.core.messages import (
     ALL,
     Action,
@@ -45,6 +46,8 @@ Build = Callable[[Environment, dict[int, float], int], list[Level]]
 NOTE = 8
 #: seconds after which a device without a place registers again, and how often it does
 AGAIN, ENOUGH = 30.0, 200
+#: whether a head has begun a round as the root
+REIGNING = Product("reign", bool)
 
 
 @register
@@ -243,10 +246,10 @@ class Controlled(Head):
 
     def _begin(self, now: float) -> list[Action]:
         # The first round of a reign: the tree is new.
-        return [self._consult(now)] if self.state.memory.get("reigns") else self._go(now)
+        return [self._consult(now)] if self.state.memory.product(REIGNING) else self._go(now)
 
     def _go(self, now: float) -> list[Action]:
-        self.state.memory["reigns"] = True
+        self.state.memory.provide(REIGNING, True)
         return super()._begin(now)
 
     def _stall(self, key: str, now: float) -> list[Action]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from espalier.core.address import Address
+from espalier.core.memory import Memory
 from espalier.core.policies import Assignment, Pace
 from espalier.core.view import Arrival, View
 from espalier.methods.easf.abandon import Abandon
@@ -36,5 +36,5 @@ class Timed(Pace, kind="timed"):
         """Let the timeout learn."""
         self.abandon.learn(view.memory, arrivals)
 
-    def overdue(self, memory: dict[str, Any], arrival: Arrival) -> None:
+    def overdue(self, memory: Memory, arrival: Arrival) -> None:
         """Look at a report that came after its round had closed without it."""

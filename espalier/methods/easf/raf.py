@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from espalier.core.address import Address
+from espalier.core.memory import Memory
 from espalier.core.policies import Assignment
 from espalier.core.view import Arrival, View
 from espalier.methods.easf.frequency import Timed
@@ -48,6 +49,12 @@ class RAF(Timed, kind="raf"):
     ``base = "single"`` measures the slowest child by one update, so that a round does not stay long because it was.
     """
 
+    @dataclass(slots=True)
+    class State:
+        """Each child's updates."""
+
+        frequencies: dict[Address, int] = field(default_factory=dict)
+
     f_max: int = 20
     base: Literal["measured", "single"] = "measured"
 
@@ -58,7 +65,7 @@ class RAF(Timed, kind="raf"):
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return each child's updates; new pairs begin with one."""
-        known = view.memory.get("frequencies", {})
+        known = view.state(self).frequencies
         return {child: Assignment(known.get(child, 1)) for child in chosen}
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
@@ -72,8 +79,8 @@ class RAF(Timed, kind="raf"):
             self.f_max,
             self.base,
         )
-        view.memory.setdefault("frequencies", {}).update(found)
+        view.state(self).frequencies.update(found)
 
-    def forget(self, memory: dict[str, Any], child: Address) -> None:
+    def forget(self, memory: Memory, child: Address) -> None:
         """A new pair begins anew."""
-        memory.get("frequencies", {}).pop(child, None)
+        memory.state(self).frequencies.pop(child, None)

@@ -6,16 +6,16 @@ no training and no luck.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from espalier.core.address import Address
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.hiflash.q_learning import greedy
+from espalier.methods.hiflash.q_learning import Floats, greedy
 from espalier.methods.hiflash.staleness_proxy import Episode, features, pretrain
 from espalier.policies.asynchronous import StalenessControl
 from espalier.policies.latency import estimate
@@ -43,6 +43,28 @@ class Climbing(StalenessControl, kind="climbing"):
     It begins at M and stays within [1, 2M]. The accuracy is the model's on the server's own small set.
     """
 
+    @dataclass(slots=True)
+    class State:
+        """The limit of now, the way it went last, and what has come since.
+
+        Attributes:
+            begun: Whether the rest is set.
+            limit: The largest staleness that is taken.
+            direction: Of the last step.
+            arrivals: Since then.
+            accuracy: At the last step.
+            time: When that was.
+            gain: Accuracy per second up to it, smoothed.
+        """
+
+        begun: bool = False
+        limit: int = 0
+        direction: int = 1
+        arrivals: int = 0
+        accuracy: float = 0.0
+        time: float = 0.0
+        gain: float | None = None
+
     smoothing: float = 0.5
 
     def check(self) -> None:
@@ -51,36 +73,29 @@ class Climbing(StalenessControl, kind="climbing"):
 
     def limit(self, view: View) -> float:
         """Return the limit of now."""
-        return float(self._memory(view)["limit"])
+        return float(self._begun(view).limit)
 
-    def _memory(self, view: View) -> dict[str, Any]:
-        if "control" not in view.memory:
-            view.memory["control"] = {
-                "limit": len(view.env.children(view.me)),
-                "direction": 1,
-                "arrivals": 0,
-                "accuracy": view.env.accuracy([view.models[ALL]], "proxy", view.me)[0],
-                "time": view.now,
-                "gain": None,
-            }
-        found: dict[str, Any] = view.memory["control"]
-        return found
+    def _begun(self, view: View) -> State:
+        state = view.state(self)
+        if not state.begun:
+            state.begun, state.limit, state.time = True, len(view.env.children(view.me)), view.now
+            state.accuracy = view.env.accuracy([view.models[ALL]], "proxy", view.me)[0]
+        return state
 
     def observe(self, view: View, arrival: Arrival, staleness: int, kept: bool, models: Mapping[str, Ref]) -> None:
         """Count; step when it is time."""
-        memory = self._memory(view)
-        memory["arrivals"] += 1
+        state = self._begun(view)
+        state.arrivals += 1
         children = len(view.env.children(view.me))
-        if memory["arrivals"] < children or view.now <= memory["time"]:
+        if state.arrivals < children or view.now <= state.time:
             return
         accuracy = view.env.accuracy([models[ALL]], "proxy", view.me)[0]
-        gain, before = (accuracy - memory["accuracy"]) / (view.now - memory["time"]), memory["gain"]
+        gain, before = (accuracy - state.accuracy) / (view.now - state.time), state.gain
         if before is not None:
             gain = self.smoothing * gain + (1.0 - self.smoothing) * before
-        limit, direction = climb(memory["limit"], memory["direction"], gain, before, 2 * children)
-        memory |= {"limit": limit, "direction": direction, "gain": gain}
-        memory |= {"arrivals": 0, "accuracy": accuracy, "time": view.now}
-        view.note("limit", round=view.round, limit=limit, accuracy=accuracy)
+        state.limit, state.direction = climb(state.limit, state.direction, gain, before, 2 * children)
+        state.gain, state.arrivals, state.accuracy, state.time = gain, 0, accuracy, view.now
+        view.note("limit", round=view.round, limit=state.limit, accuracy=accuracy)
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,34 @@ class Learnt(StalenessControl, kind="dqn"):
         epsilon: Share of random choices afterwards.
     """
 
+    @dataclass(slots=True)
+    class State:
+        """The limit of now, what the network is, and what has come since its last choice.
+
+        Attributes:
+            begun: Whether the rest is set.
+            limit: The largest staleness that is taken.
+            children: The children at the beginning.
+            weights: Of the network, by layer.
+            interval: Seconds between two arrivals, as the network learnt it.
+            times: Seconds that each child takes.
+            accuracy: At the last choice.
+            staleness: Of the arrivals since.
+            discarded: How many of them were thrown away.
+            decisions: Choices made.
+        """
+
+        begun: bool = False
+        limit: int = 0
+        children: list[Address] = field(default_factory=list)
+        weights: Sequence[Floats] = ()
+        interval: float = 0.0
+        times: dict[Address, float] = field(default_factory=dict)
+        accuracy: float = 0.0
+        staleness: list[int] = field(default_factory=list)
+        discarded: int = 0
+        decisions: int = 0
+
     epochs: int = 1
     edge_rounds: int = 1
     fraction: float = 1.0
@@ -113,30 +156,22 @@ class Learnt(StalenessControl, kind="dqn"):
 
     def limit(self, view: View) -> float:
         """Return the limit of now."""
-        return float(self._memory(view)["limit"])
+        return float(self._begun(view).limit)
 
-    def _memory(self, view: View) -> dict[str, Any]:
-        if "control" in view.memory:
-            found: dict[str, Any] = view.memory["control"]
-            return found
+    def _begun(self, view: View) -> State:
+        state = view.state(self)
+        if state.begun:
+            return state
         children = list(view.env.children(view.me))
         times = [self._times(view, child) for child in children]
         rng = view.env.rng("dqn", view.me)
         episode = Episode(times, self.edge_rounds, self.fraction, self.target)
-        weights, interval = pretrain(episode, self.episodes, rng)
+        state.weights, state.interval = pretrain(episode, self.episodes, rng)
         means = [self.edge_rounds * float(np.mean(t)) if len(t) else 0.0 for t in times]
-        view.memory["control"] = {
-            "limit": len(children),
-            "children": children,
-            "weights": weights,
-            "interval": interval,
-            "times": dict(zip(children, means, strict=True)),
-            "accuracy": view.env.accuracy([view.models[ALL]], "proxy", view.me)[0],
-            "staleness": [],
-            "discarded": 0,
-            "decisions": 0,
-        }
-        return self._memory(view)
+        state.begun, state.limit, state.children = True, len(children), children
+        state.times = dict(zip(children, means, strict=True))
+        state.accuracy = view.env.accuracy([view.models[ALL]], "proxy", view.me)[0]
+        return state
 
     def _times(self, view: View, child: int) -> list[float]:
         """Return the seconds that each device below a child is expected to take for an order."""
@@ -153,22 +188,20 @@ class Learnt(StalenessControl, kind="dqn"):
 
     def observe(self, view: View, arrival: Arrival, staleness: int, kept: bool, models: Mapping[str, Ref]) -> None:
         """Count; choose anew when it is time."""
-        memory = self._memory(view)
-        report = arrival.report
-        if report.sender in memory["times"]:
-            memory["times"][report.sender] = report.download + report.compute + arrival.upload
-        memory["staleness"].append(staleness)
-        memory["discarded"] += int(not kept)
-        children = memory["children"]
-        if len(memory["staleness"]) < len(children):
+        state, report = self._begun(view), arrival.report
+        if report.sender in state.times:
+            state.times[report.sender] = report.download + report.compute + arrival.upload
+        state.staleness.append(staleness)
+        state.discarded += int(not kept)
+        if len(state.staleness) < len(state.children):
             return
         accuracy = view.env.accuracy([models[ALL]], "proxy", view.me)[0]
-        state = features(
-            accuracy, accuracy - memory["accuracy"], memory["staleness"], memory["discarded"],
-            [memory["times"][c] for c in children], view.now, memory["interval"],
+        seen = features(
+            accuracy, accuracy - state.accuracy, state.staleness, state.discarded,
+            [state.times[c] for c in state.children], view.now, state.interval,
         )  # fmt: skip
-        rng = view.env.rng("dqn choice", view.me, memory["decisions"])
-        action = greedy(memory["weights"], state, self.epsilon, rng)
-        memory |= {"limit": action + 1, "accuracy": accuracy, "staleness": [], "discarded": 0}
-        memory["decisions"] += 1
+        rng = view.env.rng("dqn choice", view.me, state.decisions)
+        action = greedy(state.weights, seen, self.epsilon, rng)
+        state.limit, state.accuracy, state.staleness, state.discarded = action + 1, accuracy, [], 0
+        state.decisions += 1
         view.note("limit", round=view.round, limit=action + 1, accuracy=accuracy)

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec
 from espalier.core.policies import HandDown, Merge
@@ -104,9 +106,24 @@ def mixed_parts(own: Tensor, rest: Tensor, place: slice, alpha: tuple[float, flo
     return (weight * own.double() + (1.0 - weight) * rest.double()).to(own.dtype)
 
 
+@register
+@dataclass(slots=True)
+class Mean:
+    """A group's last average and what each child had reported for it."""
+
+    model: Ref
+    reports: dict[Address, Share]
+
+
+#: what was averaged last, by group
+MEANS = Product("reports behind the average", dict[str, Mean])
+
+
 @dataclass(frozen=True)
 class Remember(Merge, kind="remember"):
     """The average weighted by samples; the reports are kept so that each child can be left out of it."""
+
+    provides = (MEANS,)
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the averages; remember them and what they are made of."""
@@ -116,8 +133,7 @@ class Remember(Merge, kind="remember"):
             report = arrival.report
             for group, model in report.models.items():
                 reports.setdefault(group, {})[report.sender] = (report.samples.get(group, 0), model)
-        view.memory["reports"] = reports
-        view.memory["mean"] = dict(merged)
+        view.provide(MEANS, {group: Mean(model, reports[group]) for group, model in merged.items()})
         return merged
 
 
@@ -134,7 +150,14 @@ class Personal(HandDown, kind="personal"):
             average of all other edges), "all" lets every server weigh its own edges against the others.
     """
 
+    uses = (MEANS,)
     completes: ClassVar[bool] = True
+
+    @dataclass(slots=True)
+    class State:
+        """At a server above edges: what came from outside by group, with its alpha and samples."""
+
+        outside: dict[str, tuple[float, int, Ref]] = field(default_factory=dict)
 
     by: Literal["accuracy", "loss", "share"] = "accuracy"
     alpha: float | None = None
@@ -149,15 +172,15 @@ class Personal(HandDown, kind="personal"):
 
     def send(self, view: View, child: Address) -> dict[str, Ref]:
         """Return a device's model as usual, and the others' models for a child that aggregates."""
-        reports: dict[str, dict[Address, Share]] = view.memory.get("reports", {})
-        if view.env.is_device(child) or not reports:
+        means = view.product(MEANS)
+        if view.env.is_device(child) or not means:
             return super().send(view, child)
-        return {group: self._others(view, group, found, child) for group, found in reports.items()}
+        return {group: self._others(view, group, found, child) for group, found in means.items()}
 
-    def _others(self, view: View, group: str, reports: Mapping[Address, Share], child: Address) -> Ref:
-        mean: Ref = view.memory["mean"][group]
+    def _others(self, view: View, group: str, found: Mean, child: Address) -> Ref:
+        mean, reports = found.model, found.reports
         terms = others(reports, mean, child)
-        outside = view.memory.get("outside", {}).get(group)
+        outside = view.state(self).outside.get(group)
         if outside is not None:
             alpha, samples, beyond = outside
             inside = sum(n for n, _ in reports.values()) - reports.get(child, (0, mean))[0]
@@ -177,7 +200,7 @@ class Personal(HandDown, kind="personal"):
             own = view.models.get(group)
             if own is None or own == incoming:
                 mixed[group] = incoming
-                view.memory.get("outside", {}).pop(group, None)
+                view.state(self).outside.pop(group, None)
             elif between:
                 mixed[group] = self._between(view, group, own, incoming)
             else:
@@ -188,7 +211,7 @@ class Personal(HandDown, kind="personal"):
         """At a server above edges: remember what comes from outside; its own edges are weighed against it."""
         here, everywhere = view.env.samples(view.me), view.env.samples(_root(view))
         alpha = self._alpha(view, group, own, incoming) if self.tiers == "all" else _share(view)
-        view.memory.setdefault("outside", {})[group] = (alpha, max(0, everywhere - here), incoming)
+        view.state(self).outside[group] = (alpha, max(0, everywhere - here), incoming)
         return _combined(view, alpha, own, incoming)
 
     def _mix(self, view: View, group: str, own: Ref, incoming: Ref) -> Ref:

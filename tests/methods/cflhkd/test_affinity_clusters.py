@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
+from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES
 from espalier.methods.cflhkd.edge_clusters import EdgeClusters
 from tests.policies.fakes import FakeEnv, arrival, view
 
@@ -44,10 +46,12 @@ def test_rest_by_hand() -> None:
     assert at_rest({1: "a", 2: "a", 3: "b"}, norms, 0.0) == set()
 
 
-def cloud(histograms: dict[int, Any], edges: int = 3) -> tuple[FakeEnv, dict[str, Any]]:
+def cloud(histograms: dict[int, Any], edges: int = 3) -> tuple[FakeEnv, Memory]:
     env = FakeEnv(devices=histograms)
     env.parents = dict.fromkeys(range(100, 100 + edges), 200) | dict.fromkeys(histograms, 100)
-    return env, {"histogram": dict(histograms)}
+    memory = Memory()
+    memory.state(EdgeClusters()).histograms.update(histograms)
+    return env, memory
 
 
 def settle(env: FakeEnv, parents: Any) -> None:
@@ -64,11 +68,11 @@ def test_clusters_form_at_edges_and_get_models() -> None:
     # Both clusters were at edge 100; the first keeps it (ties go to the first), the other moves to the next.
     assert found.parents == {3: 101, 4: 101}
     assert found.note["clusters"] == {"100": [1, 2], "101": [3, 4]}
-    assert memory["deliver"] == {100: first, 101: first}
+    assert memory.product(DELIVERIES) == {100: first, 101: first}
     settle(env, found.parents)
     # Nothing to do in the next round, and nothing to deliver.
     assert structure.arrange(view(env, {ALL: first}, clock=1, memory=memory), {}) is None
-    assert memory["deliver"] == {}
+    assert memory.product(DELIVERIES) == {}
 
 
 def test_only_drifted_devices_move_and_a_new_cluster_inherits() -> None:
@@ -79,7 +83,7 @@ def test_only_drifted_devices_move_and_a_new_cluster_inherits() -> None:
     assert found is not None
     settle(env, found.parents)
     own = env.store.put([5.0, 5.0])
-    memory["cluster"][100] = own
+    memory.product(CLUSTER_MODELS)[100] = own
     turned = np.array([0.0, 9.0, 9.0, 0.0])
     seen = view(env, {ALL: first}, clock=1, memory=memory)
     structure.observe(seen, [arrival(100, {ALL: own}, drifted=[2], histograms=turned[None])])
@@ -87,24 +91,25 @@ def test_only_drifted_devices_move_and_a_new_cluster_inherits() -> None:
     assert found is not None
     assert (found.parents, found.note["why"], found.note["drifted"], found.note["moved"]) == ({2: 102}, "drift", [2], 1)
     # The new cluster at edge 102 starts from the model that its device had.
-    assert memory["deliver"] == {102: own}
+    assert memory.product(DELIVERIES) == {102: own}
 
 
 def test_a_scheduled_clustering_leaves_clusters_at_rest_alone() -> None:
     env, memory = cloud({1: LEFT, 2: LEFT, 3: LEFT, 4: LEFT})
     first = env.store.initial()
     structure = EdgeClusters(initial=2, every=5)
-    memory["place"] = {1: 100, 2: 100, 3: 101, 4: 101}
-    settle(env, memory["place"])
+    state = memory.state(structure)
+    state.place = {1: 100, 2: 100, 3: 101, 4: 101}
+    settle(env, state.place)
     # Cluster 101 pulls in two directions; cluster 100 does too, but only faintly.
-    memory["sketch"] = {1: [0.1, 0], 2: [-0.1, 0], 3: [1.0, 0], 4: [-1.0, 0]}
+    state.sketches = {1: [0.1, 0], 2: [-0.1, 0], 3: [1.0, 0], 4: [-1.0, 0]}
     found = structure.arrange(view(env, {ALL: first}, clock=5, memory=memory), {})
     assert found is not None
     assert found.note["why"] == "schedule"
     assert found.note["clusters"] == {"100": [1, 2], "101": [3], "102": [4]}
     # As printed, everybody is clustered anew: by direction alone, however faint, 1 goes with 3 and 2 with 4.
     anew = EdgeClusters(initial=2, every=5, restless=0.0)
-    memory["place"] = {1: 100, 2: 100, 3: 101, 4: 101}
+    state.place = {1: 100, 2: 100, 3: 101, 4: 101}
     found = anew.arrange(view(env, {ALL: first}, clock=5, memory=memory), {})
     assert found is not None
     assert found.note["clusters"] == {"100": [1, 3], "101": [2, 4]}
@@ -134,13 +139,13 @@ def test_devices_return_to_their_cluster_and_edges_to_their_model() -> None:
     assert found is not None and found.parents == {3: 101}
     # Its edge is away: it stays where it was taken in; when the edge is back it gets its model again.
     own = env.store.put([7.0, 7.0])
-    memory["cluster"][101] = own
+    memory.product(CLUSTER_MODELS)[101] = own
     del env.parents[101]
     assert structure.arrange(view(env, {ALL: first}, clock=2, memory=memory), {}) is None
     env.parents[101] = 200
     found = structure.arrange(view(env, {ALL: first}, clock=3, memory=memory), {})
     assert found is not None and found.parents == {3: 101}
-    assert memory["deliver"] == {101: own}
+    assert memory.product(DELIVERIES) == {101: own}
 
 
 def test_newcomers_are_asked_and_placed() -> None:
@@ -166,7 +171,7 @@ def test_given_edges_are_the_clusters() -> None:
     structure = EdgeClusters(given=True)
     assert structure.survey(view(env, {ALL: first}, memory=memory)) is None
     assert structure.arrange(view(env, {ALL: first}, memory=memory), {}) is None
-    assert memory["deliver"] == {100: first, 101: first}
+    assert memory.product(DELIVERIES) == {100: first, 101: first}
     assert structure.follows() and not EdgeClusters().follows()
 
 

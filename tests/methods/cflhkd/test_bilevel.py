@@ -10,9 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL
+from espalier.core.store import Ref
 from espalier.methods.cflhkd.bilevel import (
+    CLUSTER_MODELS,
+    DELIVERIES,
     GLOBAL,
+    GUIDING,
     CloudHandDown,
     CloudMerge,
     CloudPace,
@@ -143,13 +148,20 @@ def test_whole_models_are_sketched_when_asked() -> None:
     np.testing.assert_array_equal(told["sketches"], fold)
 
 
+def guiding(deliveries: dict[int, Ref] | None = None) -> Memory:
+    memory = Memory()
+    memory.provide(GUIDING, True)
+    memory.provide(DELIVERIES, deliveries or {})
+    return memory
+
+
 def test_the_schedule() -> None:
     pace = CloudPace(share_every=6, tell_every=2, sketch_every=3, extra=True)
     env = FakeEnv()
     said = [pace.assign(view(env, {}, clock=clock), [100])[100].args for clock in range(6)]
     tell, share = {"tell": True}, {"share": True, "tell": True, "sketch": True}
     assert said == [{}, tell, {"sketch": True}, tell, {}, share]
-    assert pace.assign(view(env, {}, clock=6, memory={"guide": True}), [100])[100].updates == 2
+    assert pace.assign(view(env, {}, clock=6, memory=guiding()), [100])[100].updates == 2
 
 
 def test_the_cloud_blends_when_it_is_time() -> None:
@@ -157,14 +169,15 @@ def test_the_cloud_blends_when_it_is_time() -> None:
     old, a, b = env.store.put([0.0, 0.0]), env.store.put([0.0, 0.0]), env.store.put([2.0, 0.0])
     merge = CloudMerge(share_every=2, lam=math.log(2) / 4)
     arrivals = [arrival(100, {ALL: a}, accuracy=0.8), arrival(101, {ALL: b}, accuracy=0.4)]
-    memory: dict[str, object] = {"shared": True}
+    memory = Memory()
+    memory.state(merge).shared = True
     assert merge.merge(view(env, {ALL: old}, clock=0, memory=memory), arrivals) == {}
-    assert memory["cluster"] == {100: a, 101: b}
+    assert memory.product(CLUSTER_MODELS) == {100: a, 101: b}
     seen = view(env, {ALL: old}, clock=1, memory=memory)
     # Squared distances to the previous common model: 0 and 4, so lam d^2 = 0 and ln 2: rho = .8, .2.
     found = merge.merge(seen, arrivals)
     torch.testing.assert_close(env.store.table[found[ALL]], torch.tensor([0.4, 0.0]).double())
-    assert memory["guide"] is True
+    assert memory.product(GUIDING) is True
     assert seen.notes[0].kind == "weights"
     assert seen.notes[0].data["values"] == {"100": pytest.approx(0.8), "101": pytest.approx(0.2)}
 
@@ -192,9 +205,9 @@ def test_what_an_edge_gets() -> None:
     common, start = env.store.put([1.0, 0.0]), env.store.put([0.0, 1.0])
     down = CloudHandDown()
     assert down.send(view(env, {ALL: common}), 100) == {}
-    assert down.send(view(env, {ALL: common}, memory={"guide": True}), 100) == {GLOBAL: common}
-    assert down.send(view(env, {ALL: common}, memory={"guide": True, "deliver": {100: start}}), 100) == {ALL: start}
-    assert CloudHandDown(guides=False).send(view(env, {ALL: common}, memory={"guide": True}), 100) == {}
+    assert down.send(view(env, {ALL: common}, memory=guiding()), 100) == {GLOBAL: common}
+    assert down.send(view(env, {ALL: common}, memory=guiding({100: start})), 100) == {ALL: start}
+    assert CloudHandDown(guides=False).send(view(env, {ALL: common}, memory=guiding()), 100) == {}
 
 
 def test_only_edges_with_devices_work() -> None:

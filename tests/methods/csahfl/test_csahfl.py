@@ -16,7 +16,7 @@ from espalier.core.messages import Arrived, ChildLeft, Deadline, Order, SetDeadl
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.experiment import Entry, Experiment
-from espalier.methods.csahfl.semi_async import Discounted, GroupModels, SemiAsync
+from espalier.methods.csahfl.semi_async import REPORTERS, Discounted, GroupModels, SemiAsync
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.runner import Runner
@@ -112,7 +112,7 @@ def test_a_device_that_moved_is_merged_where_it_arrives() -> None:
     there.on(answer(again[1], number(8.0), 2, 15.0), 15.0)
     assert fleet.store.numbers[there.state.models["c1"]] == 4.0
     assert fleet.store.numbers[there.state.models[""]] == 8.0
-    assert there.state.memory["reporters"] == {"": {1: 2}, "c1": {3: 4}}
+    assert there.state.memory.product(REPORTERS) == {"": {1: 2}, "c1": {3: 4}}
 
 
 # -- the same, in a whole run ----------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.core.memory import Memory
 from espalier.core.messages import Report
+from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.csahfl.distribution import (
@@ -30,8 +33,9 @@ def report(edge: int, models: dict[str, Ref], reporters: dict[str, dict[int, int
     return Arrival(message, 1.0)
 
 
-def merged(merge: ByDistribution, fleet: SmallFleet, arrivals: list[Arrival], histograms: dict[int, object]) -> float:
-    view = View(0.0, CLOUD, 0, 0, "", {"": Ref(0)}, None, {"histograms": histograms}, fleet)
+def merged(merge: ByDistribution, fleet: SmallFleet, arrivals: list[Arrival], histograms: dict[int, Any]) -> float:
+    view = View(0.0, CLOUD, 0, 0, "", {"": Ref(0)}, None, Memory(), fleet)
+    view.product(LABEL_HISTOGRAMS).update(histograms)
     return fleet.store.numbers[merge.merge(view, arrivals)[""]]
 
 

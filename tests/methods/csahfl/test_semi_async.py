@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.core.memory import Memory
 from espalier.core.messages import Report
 from espalier.core.policies import Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.csahfl.semi_async import Discounted, FreeShare, discount, interval, total_time, workload
+from espalier.methods.csahfl.semi_async import (
+    REPORTERS,
+    Discounted,
+    FreeShare,
+    discount,
+    interval,
+    total_time,
+    workload,
+)
 from espalier.world.compute import TruncatedNormal
 from espalier.world.protocols import Shape
 from tests.core.fakes import SmallFleet
@@ -20,7 +29,7 @@ EDGE = 10
 
 
 def view(fleet: SmallFleet, models: dict[str, Ref] | None = None) -> View:
-    return View(0.0, EDGE, 0, 0, "", models or {}, None, {}, fleet)
+    return View(0.0, EDGE, 0, 0, "", models or {}, None, Memory(), fleet)
 
 
 def arrival(sender: int, samples: int, model: Ref, late: int = 0, group: str = "") -> Arrival:
@@ -104,7 +113,7 @@ def test_every_device_counts_once_until_the_next_order() -> None:
     # device 3 again: still 4 samples; device 5 is new
     again = [arrival(3, 4, one, group="c0"), arrival(5, 6, one, late=1, group="c0")]
     assert merge.samples(at, again) == {"c0": 10, "c1": 2}
-    assert at.memory["reporters"] == {"c0": {3: 4, 5: 6}, "c1": {1: 2}}
+    assert at.product(REPORTERS) == {"c0": {3: 4, 5: 6}, "c1": {1: 2}}
 
 
 def test_who_could_do_all_epochs_in_the_papers_world() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from espalier.core.address import role
 from espalier.core.aggregator import Aggregator
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Arrived, ChildLeft, Closed, Deadline, Order, Part, Serve, SetDeadline
 from espalier.core.policies import LocalView, Progress, Rules
 from espalier.core.statistics import statistic
@@ -32,8 +33,8 @@ class Linked(SmallFleet):
         return 3.0
 
 
-def view(memory: dict[str, Any] | None = None) -> LocalView:
-    return LocalView(0.0, 0, {} if memory is None else memory, Linked({0: HEAD}))
+def view(memory: Memory | None = None) -> LocalView:
+    return LocalView(0.0, 0, Memory() if memory is None else memory, Linked({0: HEAD}))
 
 
 def order(**changes: Any) -> Order:
@@ -44,10 +45,10 @@ def order(**changes: Any) -> Order:
 
 
 def test_a_device_goes_on_from_the_surveys_training_in_its_clusters_first_round() -> None:
-    member, memory = Member(updates=2), dict[str, Any]()
+    member, memory = Member(updates=2), Memory()
     assert member.train(view(memory), order(back=True)).start == Ref(4)
     told = member.done(view(memory), order(back=True), Ref(9))
-    assert memory == {"feature": Ref(9)}
+    assert memory.state(member).feature == Ref(9)
     assert told["seconds"] == 6.0 and told["links"].tolist() == [0, 5, 2]
     assert member.sends(view(memory), order(back=True), Ref(9)) == {ALL: Ref(9)}
     assert member.train(view(memory), order(args={"first": True})).start == Ref(9)
@@ -57,9 +58,9 @@ def test_a_device_goes_on_from_the_surveys_training_in_its_clusters_first_round(
 
 
 def test_progress_of_the_survey_may_be_discarded() -> None:
-    member, memory = Member(keep=False), dict[str, Any]()
+    member, memory = Member(keep=False), Memory()
     member.done(view(memory), order(back=True), Ref(9))
-    assert memory == {}
+    assert not memory
     assert member.train(view(memory), order(args={"first": True})).start == Ref(4)
 
 

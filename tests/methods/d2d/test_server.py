@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from espalier.core.address import role
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Report
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
+from espalier.methods.d2d.member import GLOBAL_ROUND, Cluster, GlobalRound
 from espalier.methods.d2d.server import Heads, ServerDown, ServerMerge, ServerPace
 from tests.core.fakes import SmallFleet
 
@@ -29,16 +29,9 @@ def setting() -> tuple[Near, View]:
     """Clusters {0, 1}, {2, 3}, {4}; device i has i + 1 samples; the global model is 100."""
     fleet = Near({0: ONE, 1: ONE, 2: TWO, 3: TWO, 4: THREE, ONE: CLOUD, TWO: CLOUD, THREE: CLOUD, 5: CLOUD})
     old = fleet.store.number(100.0)
-    memory: dict[str, Any] = {
-        "t_g": 120.0,
-        "samples": {d: d + 1 for d in range(5)},
-        "features": {},
-        "clusters": [
-            {"head": ONE, "members": [0, 1], "rounds": 3, "due": {0: 1.0, 1: 2.0}},
-            {"head": TWO, "members": [2, 3], "rounds": 1},
-            {"head": THREE, "members": [4], "rounds": 0},
-        ],
-    }
+    clusters = [Cluster(ONE, [0, 1], 3, {0: 1.0, 1: 2.0}), Cluster(TWO, [2, 3], 1), Cluster(THREE, [4], 0)]
+    memory = Memory()
+    memory.provide(GLOBAL_ROUND, GlobalRound(clusters, samples={d: d + 1 for d in range(5)}, t_g=120.0))
     return fleet, View(0.0, CLOUD, 0, 0, "", {ALL: old}, None, memory, fleet)
 
 
@@ -50,7 +43,7 @@ def arrival(fleet: SmallFleet, head: int, value: float) -> Arrival:
 def test_heads_with_rounds_work() -> None:
     _, view = setting()
     assert Heads().pick(view) == sorted([ONE, TWO])
-    view.memory = {}
+    view.memory = Memory()
     assert Heads().pick(view) == []
 
 
@@ -85,14 +78,14 @@ def test_a_cluster_without_a_round_counts_with_its_members_features() -> None:
     # Cluster {2, 3} has not reported either: features 1, 2, 3, 4, 5 of devices 0 … 4.
     # (3 · 10 + 3 · 3 + 4 · 4 + 5 · 5) / 15 = 80 / 15.
     fleet, view = setting()
-    view.memory["features"] = {d: fleet.store.number(d + 1.0) for d in range(5)}
+    view.product(GLOBAL_ROUND).features = {d: fleet.store.number(d + 1.0) for d in range(5)}
     merged = ServerMerge().merge(view, [arrival(fleet, ONE, 10.0)])
     assert fleet.store.numbers[merged[ALL]] == pytest.approx(80 / 15)
-    assert view.memory["features"] == {}  # nothing holds them any longer
+    assert view.product(GLOBAL_ROUND).features == {}  # nothing holds them any longer
 
 
 def test_without_clusters_nothing_changes() -> None:
     _, view = setting()
-    view.memory = {"clusters": []}
+    view.product(GLOBAL_ROUND).clusters = []
     assert ServerMerge().merge(view, []) == {}
     assert isinstance(view.models[ALL], Ref)

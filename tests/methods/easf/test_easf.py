@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from espalier.core.address import host_of, role
 from espalier.core.errors import ConfigError
 from espalier.core.method import make
+from espalier.methods.easf.aaf import AAF
+from espalier.methods.easf.abandon import PREDICTED_ROUND
 from espalier.methods.easf.settings import ABLATION
 from espalier.simulator.runner import Runner
 from tests.methods.easf.dsf.fleet import clusters, graph, root, run, runner, start, wrong
@@ -123,13 +125,13 @@ class TestPace:
         method = {"name": "easf", "structure": "syn", "abandon": "none"}
         sim = start(method, devices=9, links=graph(tmp_path, *STARS, (0, 8)), world=world, until=11.9)
         head = sim.node(role(0, 1))
-        before = {c: dict(t) for c, t in head.state.memory["children"].items()}
+        before = {c: dict(t) for c, t in head.state.memory.state(AAF()).children.items()}
         assert sorted(before) == [0, 1, 2, 3]
         run(sim, 12.45)  # it has joined; the round that is open goes on without it
         assert sim.fleet.tree.parent(8) == role(0, 1)
-        assert {c: t for c, t in head.state.memory["children"].items() if c in before}.keys() == before.keys()
+        assert {c: t for c, t in head.state.memory.state(AAF()).children.items() if c in before}.keys() == before.keys()
         run(sim, 20.0)
-        known = head.state.memory["children"]
+        known = head.state.memory.state(AAF()).children
         assert sorted(known) == [0, 1, 2, 3, 8]
         # the fast one does more updates than its neighbours
         view_updates = {c: round(0.3 / t["update"][-1], 1) for c, t in known.items()}
@@ -163,7 +165,7 @@ class TestPace:
         sim.recorder.commit()
         dropped = sim.recorder.connection.execute("SELECT data FROM events WHERE kind = 'dropped'").fetchall()
         assert any('"child": 6' in data and '"late"' in data for (data,) in dropped)
-        assert 6 in sim.node(role(4, 1)).state.memory["children"]
+        assert 6 in sim.node(role(4, 1)).state.memory.state(AAF()).children
         assert sim.node(6).state.order is None or sim.node(6).state.order.sent > 40.0
 
     def test_who_has_become_slow_for_good_is_waited_for_again(self, tmp_path: Path) -> None:
@@ -173,8 +175,8 @@ class TestPace:
         sim = start("easf", links=graph(tmp_path, *STARS), world=speeds(tmp_path, *rows), until=40.0,
                     accuracies=dict.fromkeys(range(8), 0.5))  # fmt: skip
         head = sim.node(role(4, 1))
-        assert head.state.memory["predicted"] * 1.5 > 1.2
-        assert head.state.memory["children"][6]["update"][-1] == pytest.approx(1.2, rel=0.4)
+        assert head.state.memory.product(PREDICTED_ROUND) * 1.5 > 1.2
+        assert head.state.memory.state(AAF()).children[6]["update"][-1] == pytest.approx(1.2, rel=0.4)
         sim.recorder.commit()
         late = sim.recorder.connection.execute("SELECT max(time) FROM events WHERE kind = 'dropped'").fetchone()[0]
         assert late < 30.0

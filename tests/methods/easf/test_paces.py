@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import Order, Report
 from espalier.core.policies import Pace, Progress
 from espalier.core.view import Arrival, View
 from espalier.methods.easf.aaf import AAF, next_time, recommended, stops
-from espalier.methods.easf.abandon import Abandon, Adaptive, Fixed, total_time
+from espalier.methods.easf.abandon import PREDICTED_ROUND, Abandon, Adaptive, Fixed, total_time
 from espalier.methods.easf.frequency import Timed
 from espalier.methods.easf.prediction import Predictor, Window
 from espalier.methods.easf.raf import RAF, frequencies
@@ -27,7 +26,7 @@ def arrival(child: int, compute: float, updates: int = 1, down: float = 1.0, up:
     return Arrival(report, 50.0 + up)
 
 
-def view(memory: dict[str, Any]) -> View:
+def view(memory: Memory) -> View:
     return View(0.0, EDGE, 0, 0, "", {}, None, memory, SmallFleet({0: EDGE, 1: EDGE, 2: EDGE, 20: EDGE}))
 
 
@@ -86,7 +85,7 @@ class TestAlgorithm3:
     def test_what_a_parent_learns(self) -> None:
         # child 0: 6 s for 2 updates, child 1: 4 s for 1; transfers 1 + 1 each. Eq. 10: 3 and 4 per update.
         # Eq. 11: real = max(8, 6) = 8 = first prediction. rt = 8 - 2 = 6; rf = ⌊6/3⌋ = 2 and ⌊6/4⌋ = 1.
-        pace, memory = AAF(), {}
+        pace, memory = AAF(), Memory()
         pace.learn(view(memory), [arrival(0, 6.0, 2), arrival(1, 4.0)])
         work = pace.assign(view(memory), [0, 1, 2])
         assert (work[0].updates, work[0].budget) == (2, pytest.approx(6.0))
@@ -96,7 +95,7 @@ class TestAlgorithm3:
     def test_times_are_smoothed_child_by_child(self) -> None:
         # child 0's updates took 3, then 5 s: predicted 4; its download 1, then 3: 2; upload 1, 1: 1.
         # real: 5, then 9 ≥ 5: predicted round 1.1 · 5 = 5.5. rt = 5.5 - 3 = 2.5, rf = max(1, ⌊2.5/4⌋) = 1.
-        pace, memory = AAF(), {}
+        pace, memory = AAF(), Memory()
         pace.learn(view(memory), [arrival(0, 3.0)])
         pace.learn(view(memory), [arrival(0, 5.0, down=3.0)])
         work = pace.assign(view(memory), [0])
@@ -105,21 +104,21 @@ class TestAlgorithm3:
     def test_who_is_missing_counts_with_its_predicted_time(self) -> None:
         # first round: 0 takes 2 + 2 = 4 s in all, 1 takes 6 + 2 = 8: predicted 8. Second: only 0 is in time, with 4 s;
         # Eq. 11 is about all children, 1 is predicted to take 8 ≥ 8: the time grows to 8.8 and does not fall to 4.
-        pace, memory = AAF(), {}
+        pace, memory = AAF(), Memory()
         pace.learn(view(memory), [arrival(0, 2.0), arrival(1, 6.0)])
         pace.learn(view(memory), [arrival(0, 2.0)])
-        assert memory["predicted"] == pytest.approx(8.8)
+        assert memory.product(PREDICTED_ROUND) == pytest.approx(8.8)
         # its late report says 14 + 2: an update is predicted to take (6 + 14)/2 = 10 s, in all 12 ≥ 8.8: 9.68
         pace.overdue(memory, arrival(1, 14.0))
         pace.learn(view(memory), [arrival(0, 2.0)])
-        assert memory["predicted"] == pytest.approx(9.68)
+        assert memory.product(PREDICTED_ROUND) == pytest.approx(9.68)
         # it has left: the time is that of the others
         pace.forget(memory, 1)
         pace.learn(view(memory), [arrival(0, 2.0)])
-        assert memory["predicted"] == pytest.approx(4.0)
+        assert memory.product(PREDICTED_ROUND) == pytest.approx(4.0)
 
     def test_a_child_that_left_begins_anew(self) -> None:
-        pace, memory = AAF(), {}
+        pace, memory = AAF(), Memory()
         pace.learn(view(memory), [arrival(0, 6.0, 2), arrival(1, 4.0)])
         pace.forget(memory, 0)
         pace.forget(memory, 7)  # never known
@@ -131,7 +130,7 @@ class TestAlgorithm3:
         st.integers(1, 30),
     )
     def test_bounds_hold(self, times: list[tuple[float, int, float, float]], most: int) -> None:
-        pace, memory = AAF(f_max=most), {}
+        pace, memory = AAF(f_max=most), Memory()
         pace.learn(view(memory), [arrival(i, c, u, d, p) for i, (c, u, d, p) in enumerate(times)])
         for work in pace.assign(view(memory), range(len(times))).values():
             assert 1 <= work.updates <= most
@@ -144,7 +143,7 @@ class TestAlgorithm4:
         # 3 s each: after 2 the third makes 9 ≤ 11, go on; after 3 ≥ rf the fourth makes 12 > 9, stop.
         # 2 s: after 3 the fourth makes 8 ≤ 9, go on; after 4 the fifth makes 10 > 9, stop.
         # 6 s: after 1 the second makes 12 > 11, stop.
-        pace, memory, done = AAF(), {}, 0
+        pace, memory, done = AAF(), Memory(), 0
         while True:
             done += 1
             if pace.enough(Progress(order(3, 10.0), done, done * update, update, memory)):
@@ -152,14 +151,14 @@ class TestAlgorithm4:
         assert done == expected
 
     def test_without_a_recommendation_one_update(self) -> None:
-        assert AAF().enough(Progress(order(1, None), 1, 2.0, 2.0, {}))
+        assert AAF().enough(Progress(order(1, None), 1, 2.0, 2.0, Memory()))
 
     def test_never_more_than_the_bound(self) -> None:
         assert stops(5, 5.1, wanted=20, time=1000.0, slack=1.1, caution=0.9, most=5)
 
     def test_the_child_predicts_from_its_recent_updates(self) -> None:
         # updates of 2 and 8 s: predicted .5 · 8 + .5 · 2 = 5; spent 10, expected 15 > 1.1 · 13 = 14.3
-        pace, memory = AAF(), {}
+        pace, memory = AAF(), Memory()
         assert not pace.enough(Progress(order(3, 13.0), 1, 2.0, 2.0, memory))
         assert pace.enough(Progress(order(3, 13.0), 2, 10.0, 8.0, memory))
 
@@ -173,21 +172,21 @@ class TestTimeout:
 
     def test_adaptive_is_the_predicted_time_with_slack(self) -> None:
         # Eq. 14: 1.5 · 8; the first round waits for all
-        pace, memory = AAF(abandon=Adaptive(1.5)), {}
+        pace, memory = AAF(abandon=Adaptive(1.5)), Memory()
         assert pace.deadline(view(memory), {}) is None
         pace.learn(view(memory), [arrival(0, 6.0)])
         assert pace.deadline(view(memory), {}) == pytest.approx(12.0)
 
     def test_fixed_is_twice_the_first_rounds_median_for_good(self) -> None:
         # children take 3, 5, 12 s in all: median 5, threshold 10; later rounds do not change it
-        pace, memory = RAF(abandon=Fixed()), {}
+        pace, memory = RAF(abandon=Fixed()), Memory()
         assert pace.deadline(view(memory), {}) is None
         pace.learn(view(memory), [arrival(0, 1.0), arrival(1, 3.0), arrival(2, 10.0)])
         pace.learn(view(memory), [arrival(0, 100.0)])
         assert pace.deadline(view(memory), {}) == pytest.approx(10.0)
 
     def test_none_waits_for_all(self) -> None:
-        pace, memory = AAF(abandon=Abandon()), {}
+        pace, memory = AAF(abandon=Abandon()), Memory()
         pace.learn(view(memory), [arrival(0, 6.0)])
         assert pace.deadline(view(memory), {}) is None
 
@@ -216,7 +215,7 @@ class TestRAF:
         assert set(frequencies(same, same, dict.fromkeys(range(5), 1), 20, "measured").values()) == {1}
 
     def test_first_one_update_then_what_was_set_and_one_again_for_a_new_pair(self) -> None:
-        pace, memory = RAF(), {}
+        pace, memory = RAF(), Memory()
         assert pace.assign(view(memory), [0])[0].updates == 1
         pace.learn(view(memory), [arrival(0, 1.0), arrival(1, 5.0)])  # T = 7: ⌊5/1⌋ and 1
         assert {c: w.updates for c, w in pace.assign(view(memory), [0, 1, 2]).items()} == {0: 5, 1: 1, 2: 1}

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from espalier.core.memory import Memory
 from espalier.core.method import Setting, make
 from espalier.core.policies import Survey
+from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import View
 from espalier.policies.association import Balanced, TimeSharing, reach_under
 from espalier.testing import BASE
@@ -110,7 +112,8 @@ def test_the_learnt_control_runs_and_is_repeatable() -> None:
 def test_a_survey_is_made_only_of_devices_that_are_free_and_unknown() -> None:
     fleet = SmallFleet(dict.fromkeys(range(4), 10))
     fleet.at_work = {2}
-    view = View(0.0, 20, 0, 0, "", {}, None, {"histograms": {0: np.ones(2)}}, fleet)
+    view = View(0.0, 20, 0, 0, "", {}, None, Memory(), fleet)
+    view.product(LABEL_HISTOGRAMS)[0] = np.ones(2)
     assert Balanced(reach="all").survey(view) == Survey("label_histogram", devices=[1, 3])
     assert Balanced(reach="own").survey(view) is None
 

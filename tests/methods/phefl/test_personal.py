@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.core.view import View
 from espalier.methods.phefl.personal import (
+    MEANS,
+    Mean,
     Personal,
     alpha_by_accuracy,
     alpha_by_loss,
@@ -138,9 +141,15 @@ class Judged(SmallFleet):
         return self.scores[: len(refs)]
 
 
-def view_of(fleet: SmallFleet, me: int, model: Ref, memory: dict[str, Any] | None = None) -> View:
+def averaged(mean: Ref, reports: dict[int, tuple[int, Ref]]) -> Memory:
+    memory = Memory()
+    memory.provide(MEANS, {ALL: Mean(mean, reports)})
+    return memory
+
+
+def view_of(fleet: SmallFleet, me: int, model: Ref, memory: Memory | None = None) -> View:
     order = Order(1, CLOUD, me, {}, 1, 3, 3, 0.0)
-    return View(0.0, me, 3, 3, "", {ALL: model}, order, {} if memory is None else memory, fleet)
+    return View(0.0, me, 3, 3, "", {ALL: model}, order, Memory() if memory is None else memory, fleet)
 
 
 def test_an_edge_mixes_its_own_model_with_the_others() -> None:
@@ -158,7 +167,7 @@ def test_an_edge_mixes_its_own_model_with_the_others() -> None:
 
 def test_an_edge_without_a_model_takes_what_it_gets() -> None:
     fleet = SmallFleet({0: EDGE, EDGE: CLOUD})
-    view = View(0.0, EDGE, 0, 0, "", {}, None, {}, fleet)
+    view = View(0.0, EDGE, 0, 0, "", {}, None, Memory(), fleet)
     given = fleet.store.number(3.0)
     assert Personal().receive(view, Order(2, CLOUD, EDGE, {ALL: given}, 1, 0, 0, 0.0)) == {ALL: given}
 
@@ -184,7 +193,7 @@ def server(tiers: str) -> tuple[SmallFleet, View, Personal]:
     fleet = Judged({0: 10, 1: 11, 2: 12, 10: 15, 11: 15, 12: 16, 15: CLOUD, 16: CLOUD}, [0.8, 0.2])
     one, two = fleet.store.number(10.0), fleet.store.number(40.0)
     mean = fleet.store.number(30.0)  # (1 · 10 + 2 · 40) / 3
-    memory = {"reports": {ALL: {10: (1, one), 11: (2, two)}}, "mean": {ALL: mean}}
+    memory = averaged(mean, {10: (1, one), 11: (2, two)})
     return fleet, view_of(fleet, 15, mean, memory), Personal(tiers=tiers)  # type: ignore[arg-type]
 
 
@@ -213,7 +222,7 @@ def test_servers_may_weigh_their_own_edges_against_the_others() -> None:
 
 def test_an_only_edge_of_a_server_gets_what_comes_from_outside() -> None:
     fleet, view, down = server("all")
-    view.memory["reports"] = {ALL: {10: (1, view.memory["reports"][ALL][10][1])}}
+    del view.product(MEANS)[ALL].reports[11]
     outside = fleet.store.number(100.0)
     down.receive(view, Order(2, CLOUD, 15, {ALL: outside}, 1, 3, 3, 0.0))
     assert fleet.store.numbers[down.send(view, 10)[ALL]] == pytest.approx(100.0)
@@ -223,7 +232,7 @@ def test_the_only_edge_of_the_only_server_gets_what_comes_from_outside() -> None
     # Nobody else has samples, here or elsewhere: there is nothing to share them out by.
     fleet = SmallFleet({0: 10, 10: 15, 15: CLOUD})
     own, outside = fleet.store.number(10.0), fleet.store.number(100.0)
-    memory = {"reports": {ALL: {10: (1, own)}}, "mean": {ALL: own}}
+    memory = averaged(own, {10: (1, own)})
     view, down = view_of(fleet, 15, own, memory), Personal()
     down.receive(view, Order(2, CLOUD, 15, {ALL: outside}, 1, 3, 3, 0.0))
     assert fleet.store.numbers[down.send(view, 10)[ALL]] == pytest.approx(100.0)
@@ -232,7 +241,7 @@ def test_the_only_edge_of_the_only_server_gets_what_comes_from_outside() -> None
 def test_an_only_edge_gets_its_own_model_back() -> None:
     fleet = SmallFleet({0: EDGE, EDGE: CLOUD})
     own = fleet.store.number(5.0)
-    view = View(0.0, CLOUD, 1, 1, "", {ALL: own}, None, {"reports": {ALL: {EDGE: (1, own)}}, "mean": {ALL: own}}, fleet)
+    view = View(0.0, CLOUD, 1, 1, "", {ALL: own}, None, averaged(own, {EDGE: (1, own)}), fleet)
     assert Personal().send(view, EDGE) == {ALL: own}
 
 
