@@ -37,9 +37,9 @@ from espalier.core.seeds import key
 from espalier.core.store import Ref
 from espalier.data.dataset import ArrayPool, Dataset
 from espalier.experiment import Experiment
-from espalier.scale.backend import Ray
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
+from espalier.scale.computer import Ray
 from espalier.simulator.jobs import Outcome, Sum
 from espalier.simulator.jobs import TrainerJob as Ordered
 from espalier.simulator.ledger import Ledger

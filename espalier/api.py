@@ -39,7 +39,7 @@ def simulate(
         data_dir: Where dataset files are looked for first.
         workers: Threads that train.
         device: What trains: ``cpu``, or ``cuda`` where there is one.
-        backend: Where jobs are computed instead, such as `espalier.scale.backend.Ray()`.
+        backend: Where jobs are computed instead, such as `espalier.scale.computer.Ray()`.
         progress: Called after every event.
     """
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()

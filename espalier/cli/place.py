@@ -52,6 +52,6 @@ def choose(backend: str, address: str | None, workers: int | None, jobs: int) ->
         raise ConfigError(
             f"--jobs {jobs} with --backend ray needs --workers: the runs side by side share the cluster's CPUs."
         )
-    from espalier.scale.backend import Ray
+    from espalier.scale.computer import Ray
 
     return Ray(address, workers)

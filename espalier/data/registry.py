@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espalier.core.errors import DataError, nearest
-from espalier.data import places
 from espalier.data.dataset import Dataset, Kind
 from espalier.data.download import Progress, download
 from espalier.data.entries import ENTRIES
-from espalier.data.loaders.base import Entry
+from espalier.data.loaders.base import Entry, Layout, checked
 from espalier.data.loaders.files import reading
 from espalier.data.loaders.imagefolder import read_imagefolder
 from espalier.data.loaders.npz import read_npz
-from espalier.data.options import checked
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
     what = f"Dataset {entry.name!r}"
     if entry.make is not None:
         return entry.make(**checked(entry.make, options, what))
-    located = places.locate(entry, data_dir)
+    located = locate(entry, data_dir)
     if located is None:
-        raise places.missing(entry, data_dir)
+        raise missing(entry, data_dir)
     folder, layout = located
     taken = checked(layout.read, options, f"{what} ({layout.title})", skip=("folder",))
     with reading(folder):  # a reader names the file itself where it can
@@ -102,7 +102,7 @@ def fetch(name: str, data_dir: Path | None = None, progress: Progress | None = N
         raise DataError(f"Dataset {entry.name!r} needs no files: it is made by the program itself. Nothing to fetch.")
     if not entry.sources:
         raise DataError(f"Dataset {entry.name!r} cannot be fetched by a program. {entry.by_hand}")
-    folder = (Path(data_dir).expanduser() if data_dir else places.cache()) / entry.folders[0]
+    folder = (Path(data_dir).expanduser() if data_dir else cache()) / entry.folders[0]
     for source in entry.sources:
         download(source, folder, progress)
     return folder
@@ -112,7 +112,7 @@ def catalogue(data_dir: Path | None = None) -> list[Info]:
     """Every dataset, and where it was found."""
     lines = []
     for e in ENTRIES:
-        located = places.locate(e, data_dir)
+        located = locate(e, data_dir)
         lines.append(
             Info(
                 name=e.name,
@@ -158,3 +158,46 @@ def _own_data(name: str) -> tuple[Path, Callable[..., Dataset]] | None:
 
 def _plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
+
+
+def cache() -> Path:
+    """The user's cache directory of this program, by the platform's custom."""
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "espalier"
+
+
+def places(data_dir: Path | None = None) -> list[Path]:
+    """Data directories, in the order in which they are looked at."""
+    named = os.environ.get("ESPALIER_DATA")
+    return [
+        *([Path(data_dir).expanduser()] if data_dir else []),
+        *([Path(named).expanduser()] if named else []),
+        cache(),
+    ]
+
+
+def locate(entry: Entry, data_dir: Path | None = None) -> tuple[Path, Layout] | None:
+    """Find the folder and the layout of a dataset, or None."""
+    for root in places(data_dir):
+        for name in entry.folders:
+            for layout in entry.layouts:
+                if layout.found(root / name):
+                    return root / name, layout
+    return None
+
+
+def missing(entry: Entry, data_dir: Path | None = None) -> DataError:
+    """The error for a dataset whose files are nowhere."""
+    looked = "\n".join(f"  {root}{os.sep}{{{', '.join(entry.folders)}}}" for root in places(data_dir))
+    wanted = "\n".join(f"  {line}" for line in entry.files)
+    todo = (
+        f"Fetch it with `espalier data fetch {entry.name}`, or point --data-dir or $ESPALIER_DATA at the folder."
+        if entry.sources
+        else f"{entry.by_hand} `espalier data fetch {entry.name}` repeats these steps."
+    )
+    return DataError(f"Dataset {entry.name!r} was not found.\nLooked in\n{looked}\nfor any of\n{wanted}\n{todo}")

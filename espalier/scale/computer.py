@@ -6,14 +6,16 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from espalier.core.errors import ConfigError
 from espalier.core.store import Ref
 from espalier.scale.batches import Batch, cut, size_for
-from espalier.scale.cluster import connect, ray
+from espalier.scale.cluster import connect, parse, ray
 from espalier.scale.errands import Errands
 from espalier.scale.pool import Pool
 from espalier.scale.worker import Answer, Holding, Order, Seat, received, tensor
@@ -173,3 +175,30 @@ class RayComputer:
                 stacklevel=2,
             )
         return answer
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Train on a Ray cluster.
+
+    Results do not depend on it: a run may begin without it and go on with it, on any number of workers.
+
+    Attributes:
+        address: ``HOST:PORT`` of a cluster that this machine is a node of; None starts Ray on this machine.
+        workers: Processes that train, one CPU each; None takes every CPU that the cluster has, also those that
+            come later.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be, before anything is begun."""
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"workers is {self.workers}; a positive number is accepted.")
+        if self.address is not None:
+            parse(self.address)
+
+    def computer(self, task: Task, seed: int, views: Views) -> RayComputer:
+        """Return what computes the jobs of one run."""
+        return RayComputer(task, seed, views, address=self.address, workers=self.workers)

@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from espalier.core.spec import Spec
-from espalier.world.bursts import Bursts
 from espalier.world.draws import Field
+from espalier.world.piecewise import Bursts
 from espalier.world.protocols import BoundFaults, Fate, Shape, Tier
 
 _FINE = Fate(lost=False, duplicated=False, delay_extra=0.0, corrupted=False)

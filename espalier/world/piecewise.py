@@ -1,9 +1,12 @@
-"""How long work takes when the speed changes in steps: exact integration."""
+"""Time in pieces: how long work takes when the speed changes in steps, exactly; spells that come once per window."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from espalier.world.draws import Field
 
 #: The seconds one unit of work takes from a moment on, and the moment until which that holds.
 Pace = tuple[float, float]
@@ -46,3 +49,29 @@ def step(now: float, period: float) -> tuple[int, float]:
     while index * period > now:
         index -= 1
     return index, (index + 1) * period
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """One spell in each window of ``every`` seconds, Exp(``mean``) long, cut at ``every``."""
+
+    field: Field
+    mean: float
+    every: float
+
+    def spell(self, window: int, *who: int) -> tuple[float, float]:
+        """Return when the spell of a window begins and ends; the end may lie in the next window."""
+        begin = (window + self.field.at(*who, window, 0)) * self.every
+        length = -self.mean * math.log1p(-self.field.at(*who, window, 1))
+        return begin, begin + min(length, self.every)
+
+    def state(self, now: float, *who: int) -> tuple[bool, float]:
+        """Tell whether ``now`` lies in a spell, and when that may change (always later than ``now``)."""
+        window, _ = step(now, self.every)
+        for near in range(max(0, window - 1), window + 1):
+            begin, end = self.spell(near, *who)
+            if begin <= now < end:
+                return True, end
+            if now < begin:
+                return False, begin
+        return False, self.spell(window + 1, *who)[0]

@@ -8,8 +8,7 @@ import pytest
 from espalier.core.errors import ConfigError, DataError
 from espalier.data import catalogue, fetch, load
 from espalier.data.entries import ENTRIES
-from espalier.data.places import cache, places
-from espalier.data.registry import find
+from espalier.data.registry import cache, find, places
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from espalier.cli.main import main
 from espalier.core.errors import ConfigError
 from espalier.scale import cluster
-from espalier.scale.backend import Ray
+from espalier.scale.computer import Ray
 
 
 def invoke(tmp_path: Path, *options: str) -> Result:

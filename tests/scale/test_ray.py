@@ -21,8 +21,7 @@ from espalier.core.messages import Train
 from espalier.core.store import Ref
 from espalier.record.database import Recorder
 from espalier.scale import cluster as reaching
-from espalier.scale.backend import Ray
-from espalier.scale.computer import RayComputer
+from espalier.scale.computer import Ray, RayComputer
 from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner, Stopped

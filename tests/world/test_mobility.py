@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError, WorldError
 from espalier.world import Mobility, Shape
-from espalier.world.edge_graph import EdgeGraph
-from espalier.world.mobility import Markov, Static, Waypoints
+from espalier.world.mobility import EdgeGraph, Markov, Static, Waypoints
 
 N = 10_000
 DEVICES = np.arange(N)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.world.bursts import Bursts
 from espalier.world.draws import Field
-from espalier.world.piecewise import Pace, seconds, step
+from espalier.world.piecewise import Bursts, Pace, seconds, step
 
 
 def stairs(*rows: tuple[float, float]) -> object:

@@ -13,9 +13,8 @@ from torch import Tensor
 from espalier.core.errors import DataError
 from espalier.data.arrays import codes, pixels
 from espalier.data.dataset import VOID, Dataset, pixel_majority
-from espalier.data.loaders.base import Layout
-from espalier.data.loaders.images import decode_all, decode_labels
-from espalier.data.options import at_least
+from espalier.data.loaders.base import Layout, at_least
+from espalier.data.loaders.files import decode_all, decode_labels
 
 CLASSES = {
     "road": 7,

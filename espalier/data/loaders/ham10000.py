@@ -13,10 +13,8 @@ from espalier.core.errors import DataError
 from espalier.core.seeds import stream
 from espalier.data.arrays import pixels
 from espalier.data.dataset import Dataset, IntArray
-from espalier.data.loaders.base import Layout, one_match
-from espalier.data.loaders.files import read_bytes, reading
-from espalier.data.loaders.images import ENDINGS, decode_all
-from espalier.data.options import at_least
+from espalier.data.loaders.base import Layout, at_least, one_match
+from espalier.data.loaders.files import ENDINGS, decode_all, read_bytes, reading
 
 CLASSES = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 TEST_FRACTION = 0.2

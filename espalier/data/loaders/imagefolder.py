@@ -10,9 +10,8 @@ from espalier.core.errors import DataError
 from espalier.core.seeds import stream
 from espalier.data.arrays import pixels
 from espalier.data.dataset import Dataset, IntArray
-from espalier.data.loaders.base import Layout
-from espalier.data.loaders.images import ENDINGS, decode_all
-from espalier.data.options import at_least
+from espalier.data.loaders.base import Layout, at_least
+from espalier.data.loaders.files import ENDINGS, decode_all
 from espalier.data.rows import stratified_mask
 
 TEST_FRACTION = 0.2

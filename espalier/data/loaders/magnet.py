@@ -18,8 +18,7 @@ from torch import Tensor
 
 from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset, IntArray
-from espalier.data.loaders.base import Entry
-from espalier.data.options import at_least
+from espalier.data.loaders.base import Entry, at_least
 from espalier.data.rows import FloatArray
 
 SENSORS_PER_SIDE = 4

@@ -7,13 +7,10 @@ from typing import Any
 
 from espalier.core.method import load_methods
 from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
-from espalier.data.partitions.classes import Classes
-from espalier.data.partitions.dirichlet import Dirichlet
+from espalier.data.partitions.by_label import Classes, Dirichlet, Iid, TwoLevel
 from espalier.data.partitions.explicit import Explicit
-from espalier.data.partitions.iid import Iid
 from espalier.data.partitions.owner import Owner
 from espalier.data.partitions.pool import SharedPool
-from espalier.data.partitions.two_level import TwoLevel
 
 
 def partition_spec(kind: str, options: Mapping[str, Any] | None = None) -> PartitionSpec:

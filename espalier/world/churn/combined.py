@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.churn.base import Churn, gather
-from espalier.world.churn.windows import Followed
+from espalier.world.churn.base import Churn, Followed, gather
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 
 _SPAN = 64.0

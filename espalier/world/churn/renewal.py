@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.churn.base import Churn, Still, gather
-from espalier.world.churn.windows import Followed
+from espalier.world.churn.base import Churn, Followed, Still, gather
 from espalier.world.draws import Field, exponential
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 

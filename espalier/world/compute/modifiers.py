@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.seeds import key
-from espalier.world.bursts import Bursts
 from espalier.world.compute.base import Compute, Wrapped
 from espalier.world.draws import Field, normal
-from espalier.world.piecewise import Pace, step
+from espalier.world.piecewise import Bursts, Pace, step
 from espalier.world.protocols import BoundCompute, Shape
 
 

@@ -1,9 +1,8 @@
 """How data change while training goes on."""
 
 from espalier.world.drift.abrupt import LabelSwitch, PermuteLabels
-from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift
+from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, NoDrift
 from espalier.world.drift.gradual import Gradual, RotatePrior
-from espalier.world.drift.schedules import NoDrift
 
 __all__ = [
     "ORDINARY",

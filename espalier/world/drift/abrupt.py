@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.world.draws import Field, whole
-from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift
-from espalier.world.drift.schedules import Staged, drifting
+from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, Staged, drifting
 from espalier.world.protocols import Shape
 
 

@@ -9,8 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift
-from espalier.world.drift.schedules import Staged, drifting
+from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, Staged, drifting
 from espalier.world.piecewise import step
 from espalier.world.protocols import Shape
 

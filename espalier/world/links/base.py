@@ -11,6 +11,25 @@ from numpy.typing import NDArray
 from espalier.core.spec import Spec
 from espalier.world.protocols import BoundLinks, Broadcast, Hop, Shape, Tier, Uplink
 
+#: One value for all, or the ends ``(low, high)`` of a uniform draw.
+Range = float | tuple[float, float]
+
+
+def ends(value: Range) -> tuple[float, float]:
+    """Return the two ends of a range."""
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def ordered(value: Range, *, above: float = -math.inf, strict: bool = False, finite: bool = False) -> bool:
+    """Tell whether a range is in order and lies at or above (``strict``: above) a bound.
+
+    An infinite end is only in order as a single value: nothing can be drawn up to infinity.
+    """
+    low, high = ends(value)
+    if low > high or (math.isinf(high) and (finite or low != high)):
+        return False
+    return low > above if strict else low >= above
+
 
 class Links(Spec, ABC, family="links"):
     """How long messages take."""

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, whole
-from espalier.world.links.base import Links, Routed
+from espalier.world.links.base import Links, Range, Routed, ends, ordered
 from espalier.world.links.tiers import BoundTiers, PerTier
 from espalier.world.protocols import BoundLinks, Broadcast, Shape, Tier
-from espalier.world.ranges import Range, ends, ordered
 from espalier.world.traces import index, number, read
 
 _ROWS = 16

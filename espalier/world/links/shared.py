@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from espalier.world.draws import Field, between
-from espalier.world.links.base import Links
+from espalier.world.links.base import Links, Range, ends, ordered
 from espalier.world.protocols import BoundLinks, Hop, Shape, Uplink
-from espalier.world.ranges import Range, ends, ordered
 
 
 def time_shared_finish(ready: ArrayLike, upload: ArrayLike) -> NDArray[np.float64]:

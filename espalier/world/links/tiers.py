@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Routed
+from espalier.world.links.base import Links, Range, Routed, ends, ordered
 from espalier.world.links.signal import Signal
 from espalier.world.protocols import BoundLinks, Shape, Tier
-from espalier.world.ranges import Range, ends, ordered
 
 
 @dataclass(frozen=True)

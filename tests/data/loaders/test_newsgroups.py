@@ -11,8 +11,7 @@ import torch
 
 from espalier.core.errors import ConfigError, DataError
 from espalier.data import load
-from espalier.data.loaders.newsgroups import TEN, parse_post
-from espalier.data.text import Vocabulary, words
+from espalier.data.loaders.newsgroups import TEN, Vocabulary, parse_post, words
 
 POSTS = {
     ("train", "sci.space", "1"): ("Orbit", "The moon and the moon."),

@@ -9,7 +9,7 @@ from espalier.core.errors import PartitionError
 from espalier.core.seeds import stream
 from espalier.data import Dataset, load, partition
 from espalier.data.partitions import Classes, Dirichlet, PartitionSpec, SharedPool, TwoLevel
-from espalier.data.partitions.dirichlet import fill_up
+from espalier.data.partitions.by_label import fill_up
 from espalier.data.partitions.pool import draw
 from espalier.data.rows import Rows
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from espalier.core.errors import WorldError
 from espalier.world import Shape, Tier
 from espalier.world.links import BoundGraph, Graph, MeasuredGraph, Signal
-from espalier.world.links.geometry import in_reach, links, reach_for, spanning
+from espalier.world.links.graph import connected_pairs, pairs_in_reach, reach_for, spanning
 
 
 def bind(n: int, seed: int = 0, **options: object) -> BoundGraph:
@@ -52,13 +52,13 @@ class TestGeometry:
         # Points on a line at 0, 1, 2, 5, 9 with reach 1.5: the first three are in reach of each other in
         # pairs; 2–5 and 5–9 join the rest because the spanning tree needs them.
         points = np.array([[x, 0.0] for x in (0, 1, 2, 5, 9)])
-        assert np.stack(in_reach(points, 1.5), 1).tolist() == [[0, 1], [1, 2]]
-        assert np.stack(links(points, 1.5), 1).tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
-        assert np.stack(links(points, 2.0), 1).tolist() == [[0, 1], [0, 2], [1, 2], [2, 3], [3, 4]]
+        assert np.stack(pairs_in_reach(points, 1.5), 1).tolist() == [[0, 1], [1, 2]]
+        assert np.stack(connected_pairs(points, 1.5), 1).tolist() == [[0, 1], [1, 2], [2, 3], [3, 4]]
+        assert np.stack(connected_pairs(points, 2.0), 1).tolist() == [[0, 1], [0, 2], [1, 2], [2, 3], [3, 4]]
 
     def test_few_points(self) -> None:
-        assert len(links(np.array([[0.5, 0.5]]), 1.0)[0]) == 0
-        assert len(links(np.empty((0, 2)), 1.0)[0]) == 0
+        assert len(connected_pairs(np.array([[0.5, 0.5]]), 1.0)[0]) == 0
+        assert len(connected_pairs(np.empty((0, 2)), 1.0)[0]) == 0
         assert len(spanning(np.array([[0.5, 0.5], [0.5, 0.5]]))) == 1
 
     def test_triangulated_tree_is_the_minimum(self) -> None:
@@ -76,7 +76,7 @@ class TestGeometry:
 
     def test_the_degree_is_as_asked(self) -> None:
         points = np.random.default_rng(1).random((4000, 2))
-        a, _ = in_reach(points, reach_for(4000, 10))
+        a, _ = pairs_in_reach(points, reach_for(4000, 10))
         # The border takes a few per cent.
         assert 2 * len(a) / 4000 == pytest.approx(10, rel=0.06)
 
