@@ -26,12 +26,13 @@ from typing import Any
 from torch import nn
 
 from espalier.core.errors import ConfigError, nearest
+from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.method import Method, Plan, Setting, make, override
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
 from espalier.data.partitions import partition_spec
-from espalier.settings import FleetSpec, Limits, RecordSpec, Schedule, TaskSpec, Training
+from espalier.settings import FleetSpec, RecordSpec, TaskSpec, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World
 
@@ -84,8 +85,8 @@ class Experiment:
     fleet: FleetSpec = field(default_factory=FleetSpec)
     training: Training = field(default_factory=Training)
     world: World = field(default_factory=World)
-    stop: Limits = field(default_factory=Limits)
-    evaluate: Schedule = field(default_factory=Schedule)
+    stop: RunLimits = field(default_factory=RunLimits)
+    evaluate: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     record: RecordSpec = field(default_factory=RecordSpec)
 
     @staticmethod
@@ -163,8 +164,8 @@ _PARTS: dict[str, Any] = {
     "fleet": FleetSpec,
     "training": Training,
     "world": World,
-    "stop": Limits,
-    "evaluate": Schedule,
+    "stop": RunLimits,
+    "evaluate": EvaluationSchedule,
     "record": RecordSpec,
 }
 

@@ -1,6 +1,7 @@
-"""The sections of an experiment file, one typed table each: task, fleet, training, stop, evaluate, record.
+"""The sections of an experiment file, one typed table each: task, fleet, training, record.
 
-They say what is wanted and do nothing themselves; whoever runs an experiment may import them.
+They say what is wanted and do nothing themselves; whoever runs an experiment may import them. The sections ``stop`` and
+``evaluate`` are `espalier.core.limits`, ``world`` is `espalier.world`.
 """
 
 from __future__ import annotations
@@ -118,37 +119,6 @@ class Training(Spec, family="training"):
     def batches(self, samples: int, updates: int) -> int:
         """Return the mini-batches of that many updates on that many samples."""
         return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
-
-
-@dataclass(frozen=True)
-class Limits(Spec, family="stop"):
-    """When a run ends: after so many rounds or so many virtual seconds, whatever comes first.
-
-    Neither given: after 20 rounds.
-    """
-
-    rounds: int | None = None
-    seconds: float | None = None
-
-    def check(self) -> None:
-        """Refuse a run without an end."""
-        if self.rounds is None and self.seconds is None:
-            object.__setattr__(self, "rounds", 20)
-        self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
-
-
-@dataclass(frozen=True)
-class Schedule(Spec, family="evaluate"):
-    """When models are evaluated: every so many rounds, or every so many virtual seconds."""
-
-    every: int = 1
-    seconds: float | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from espalier._version import __version__
 from espalier.cli import node, show
-from espalier.cli.place import choose, placed
 from espalier.cli.plan import prepare, tidy, unfinished
 from espalier.cli.pool import Errand, News, on_terminal, run_all
 from espalier.cli.report import report, shown_live, watch
@@ -28,9 +27,10 @@ from espalier.core.method import available as known_methods
 from espalier.data import registry
 from espalier.experiment import Entry, bundled, read
 from espalier.record.run import find_runs
+from espalier.simulator.task import Backend
 
 
-class Group(click.Group):
+class Commands(click.Group):
     """A command group that turns a user's mistake into one line and its exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,55 @@ class Group(click.Group):
             sys.exit(130)
 
 
-@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+#: where a run trains: in this process, or on a Ray cluster
+_OPTIONS = (
+    click.option(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="Training workers inside each run [default: 1; with Ray, all its CPUs].",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Train in this process, or on a Ray cluster; the results are the same.",
+    ),
+    click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="What trains."),
+    click.option(
+        "--address", metavar="HOST:PORT", help="The Ray cluster [default: one that is started on this machine]."
+    ),
+)
+
+
+def placed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that :func:`choose` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def choose(backend: str, address: str | None, workers: int | None, jobs: int) -> Backend | None:
+    """Return the backend that the options ask for; None is this process.
+
+    Raises:
+        ConfigError: The options do not go together, or Ray is not installed.
+    """
+    if backend == "local":
+        if address is not None:
+            raise ConfigError(f"--address {address} is a Ray cluster's: add --backend ray.")
+        return None
+    if jobs > 1 and workers is None:
+        raise ConfigError(
+            f"--jobs {jobs} with --backend ray needs --workers: the runs side by side share the cluster's CPUs."
+        )
+    from espalier.scale.computer import Ray
+
+    return Ray(address, workers)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="espalier")
 def main() -> None:
     """Train models over trees of devices: simulate, compare, report, deploy."""

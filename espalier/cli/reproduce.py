@@ -88,7 +88,7 @@ def reproduce(
         write_report([where], report_path, results)
     if png is not None:
         from espalier.report.pictures import draw
-        from espalier.report.slopes import slopes
+        from espalier.report.published import slopes
 
         png.parent.mkdir(parents=True, exist_ok=True)
         png.write_bytes(draw({"slopes": slopes(results, next(iter(wanted.measures)))})["slopes"])

@@ -6,7 +6,7 @@ import csv
 import io
 from html import escape
 
-from espalier.report.verdict import Cell, Measure, Verdict
+from espalier.report.verdict import Column, Standing, Verdict
 
 _LATEX = str.maketrans({
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
@@ -31,7 +31,7 @@ def to_html(verdict: Verdict) -> str:
     return f'<div class="wide">{table}</div><div class="lines">{lines}</div>'
 
 
-def _td(measure: Measure, cell: Cell) -> str:
+def _td(measure: Column, cell: Standing) -> str:
     seeds = "\n".join(f"seed {s}: {measure.text(v)}" for s, v in cell.values.items())
     test = "" if cell.p is None else f"\np = {cell.p:.3g} against the best"
     text = escape(cell.text(measure))

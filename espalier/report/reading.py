@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -15,7 +16,14 @@ from espalier.core.errors import RunError
 from espalier.record.database import GROWING, connect
 from espalier.record.measures import main_score
 from espalier.record.run import Run
-from espalier.report.status import State, state_of
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: the process number has to do
+    fcntl = None  # type: ignore[assignment]
+
+#: a dead run's process has ended without finishing it
+State = Literal["running", "finished", "dead"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,3 +146,47 @@ def read_all(roots: Sequence[Path]) -> list[Reading]:
     if not any(len(r.frame) for r in found):
         raise RunError(f"No run below {', '.join(map(str, roots))} has been evaluated yet: there is nothing to show.")
     return found
+
+
+def state_of(directory: Path | None, recorded: str) -> State:
+    """Return a run's state from what its record says and from who holds its directory.
+
+    Args:
+        directory: The run's directory; None for a run in memory, which no other process writes.
+        recorded: ``state`` of the record's status: the writing process leaves it at ``running`` until it finishes,
+            so a killed run still says so.
+    """
+    if recorded == "finished":
+        return "finished"
+    return "running" if directory is None or held(directory) else "dead"
+
+
+def held(directory: Path) -> bool:
+    """Tell whether a process writes into a run directory.
+
+    The writer holds ``run.lock``; the system lets it go however the process ends, also when nobody has collected
+    the dead process yet and when its number has been given to another one.
+    """
+    if fcntl is None:
+        return _process_lives(directory)
+    try:
+        handle = os.open(directory / "run.lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _process_lives(directory: Path) -> bool:
+    try:
+        os.kill(int((directory / "run.pid").read_text()), 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True

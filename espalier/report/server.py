@@ -30,7 +30,7 @@ LOOK, ALIVE = 1.0, 10.0
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 
 
-class Guard:
+class Doorkeeper:
     """Lets in who may look: everybody on this machine, elsewhere whoever has the token.
 
     On loopback the address asked for must be this machine's too; otherwise a web page that the user visits could
@@ -135,7 +135,7 @@ def application(board: Board, token: str | None = None, ended: Callable[[], bool
         Route("/section/timeline/{key}", window),
         Route("/section/{name:path}", section),
     ]
-    guards = [Middleware(Guard, token=token), Middleware(GZipMiddleware)]
+    guards = [Middleware(Doorkeeper, token=token), Middleware(GZipMiddleware)]
     app = Starlette(routes=routes, lifespan=life, middleware=guards)
     app.state.viewers = viewers
     return app

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from espalier.record.measures import lower_is_better
 from espalier.record.table import human_bytes, human_seconds
 from espalier.report.groups import Comparison, Group, describe
-from espalier.report.paired import LEVEL, holm, paired_p
 from espalier.report.reading import Reading
 
 Kind = Literal["score", "seconds", "bytes"]
 
+#: differences that chance makes more often than this are no differences
+LEVEL = 0.05
 _SIZES = {"s": 1.0, "min": 60.0, "h": 3600.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
 @dataclass(frozen=True)
-class Measure:
+class Column:
     """A column: its key, its heading, what its numbers are, and whether small is good."""
 
     key: str
@@ -50,7 +52,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Standing:
     """One method's figure: a value per seed (NaN: there is none), and how it compares.
 
     Attributes:
@@ -85,7 +87,7 @@ class Cell:
         """``≈`` if it cannot be told from the best, ``°`` if that could not be tested."""
         return "≈" if self.p is not None and self.p >= LEVEL else "°" if self.untested else ""
 
-    def text(self, measure: Measure) -> str:
+    def text(self, measure: Column) -> str:
         """Write mean ± std, and how many of the seeds have a value where not all do."""
         out = measure.pair(self.mean, self.std) if self.std > 0 else measure.text(self.mean)
         if 0 < len(self.known) < len(self.values):
@@ -97,8 +99,8 @@ class Cell:
 class Verdict:
     """The table and what must be said with it."""
 
-    measures: tuple[Measure, ...]
-    rows: tuple[tuple[Group, tuple[Cell, ...]], ...]
+    measures: tuple[Column, ...]
+    rows: tuple[tuple[Group, tuple[Standing, ...]], ...]
     lines: tuple[str, ...]
 
 
@@ -112,7 +114,7 @@ def verdict(comparison: Comparison) -> Verdict:
             readers.append(reader)
     columns = []
     for measure, reader in zip(measures, readers, strict=True):
-        cells = [Cell(_values(g, reader)) for g in groups]
+        cells = [Standing(_values(g, reader)) for g in groups]
         for setting in range(len(comparison.settings)):
             here = [i for i, g in enumerate(groups) if g.setting == setting]
             for i, cell in zip(here, _judged([cells[i] for i in here], measure.lower), strict=True):
@@ -126,7 +128,7 @@ def _values(group: Group, reader: Callable[[Reading], float]) -> dict[int, float
     return {r.seed: reader(r) for r in group.readings if len(r.frame)}
 
 
-def _judged(cells: list[Cell], lower: bool) -> list[Cell]:
+def _judged(cells: list[Standing], lower: bool) -> list[Standing]:
     """Mark the best of a column and test the others against it.
 
     A method that has a value under every seed is better than one that has not (it never got there).
@@ -145,12 +147,12 @@ def _judged(cells: list[Cell], lower: bool) -> list[Cell]:
     return out
 
 
-def _columns(comparison: Comparison) -> list[tuple[Measure, Callable[[Reading], float]]]:
+def _columns(comparison: Comparison) -> list[tuple[Column, Callable[[Reading], float]]]:
     main, lower = comparison.score, comparison.lower
-    found: list[tuple[Measure, Callable[[Reading], float]]] = []
+    found: list[tuple[Column, Callable[[Reading], float]]] = []
     for scope, title in (("global", "global"), ("edge", "edge"), ("device", "device"), ("device_worst", "worst tenth")):
         name = f"{main}_{scope}"
-        found.append((Measure(name, f"{main} {title}", "score", lower), lambda r, n=name: final(r, n)))  # type: ignore[misc]
+        found.append((Column(name, f"{main} {title}", "score", lower), lambda r, n=name: final(r, n)))  # type: ignore[misc]
     targets = {(s.experiment.get("task", {}).get("target"), s.experiment.get("task", {}).get("score", "acc_device"))
                for s in comparison.settings}  # fmt: skip
     if any(t is not None for t, _ in targets):
@@ -158,11 +160,11 @@ def _columns(comparison: Comparison) -> list[tuple[Measure, Callable[[Reading], 
         if len(targets) == 1:
             goal, score = next(iter(targets))
             title = f"time to {score} {goal:g}"
-        found.append((Measure("time_to_target", title, "seconds", True), time_to_target))
-    found.append((Measure("time", "virtual time", "seconds", True), lambda r: final(r, "time")))
+        found.append((Column("time_to_target", title, "seconds", True), time_to_target))
+    found.append((Column("time", "virtual time", "seconds", True), lambda r: final(r, "time")))
     tiers = sorted({c for r in comparison.readings for c in r.frame.columns if c.startswith("bytes_")})
     for tier in tiers:
-        measure = Measure(tier, f"bytes {tier.removeprefix('bytes_')}", "bytes", True)
+        measure = Column(tier, f"bytes {tier.removeprefix('bytes_')}", "bytes", True)
         found.append((measure, lambda r, n=tier: final(r, n) if n in r.frame else 0.0))  # type: ignore[misc]
     return found
 
@@ -215,3 +217,35 @@ def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
     lines += [f"{r.title} ended early. {r.stalled}" for r in comparison.readings if r.stalled]
     lines += [f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction]
     return [*lines, *comparison.notes]
+
+
+# -- is a difference more than the seeds' chance? -------------------------------------------------------------
+
+
+def paired_p(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
+    """Return the two-sided p-value of Student's paired t-test over the seeds that both have.
+
+    None where it cannot be said: fewer than two seeds in common.
+    """
+    seeds = [s for s in one if s in other and np.isfinite(one[s]) and np.isfinite(other[s])]
+    if len(seeds) < 2:
+        return None
+    a, b = np.array([one[s] for s in seeds]), np.array([other[s] for s in seeds])
+    differences = a - b
+    size = float(max(np.abs(a).max(), np.abs(b).max()))
+    if np.ptp(differences) <= 1e-12 * size:  # but for rounding all the same: the t statistic would be 0/0 or ±∞
+        return 1.0 if abs(differences[0]) <= 1e-12 * size else 0.0
+    return float(
+        2 * stats.t.sf(abs(differences.mean()) / (differences.std(ddof=1) / np.sqrt(len(seeds))), len(seeds) - 1)
+    )
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values of one family for their number (Holm's step-down method); None stays None."""
+    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
+    adjusted: list[float | None] = [None] * len(values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(known):
+        largest = max(largest, min(1.0, (len(known) - rank) * p))
+        adjusted[i] = largest
+    return adjusted

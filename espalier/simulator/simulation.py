@@ -18,6 +18,7 @@ from espalier.core.address import Address, host_of, level_of, role
 from espalier.core.codec import refs_in
 from espalier.core.device import Device
 from espalier.core.errors import ProtocolError
+from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import (
     Action,
     Arrange,
@@ -44,7 +45,6 @@ from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
-from espalier.settings import Limits, Schedule
 from espalier.simulator.attacks import Tampering
 from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
@@ -77,13 +77,13 @@ class Simulation:
         seed: int,
         *,
         recorder: Recorder,
-        limits: Limits | None = None,
-        schedule: Schedule | None = None,
+        limits: RunLimits | None = None,
+        schedule: EvaluationSchedule | None = None,
         tiers: tuple[int, ...] = (),
         spans: bool = True,
     ) -> None:
         self.plan, self.task, self.seed = plan, task, seed
-        self.limits, self.schedule = limits or Limits(), schedule or Schedule()
+        self.limits, self.schedule = limits or RunLimits(), schedule or EvaluationSchedule()
         self.recorder, self.spans = recorder, spans
         batches = -(-partition.sizes // task.training.batch_size)
         shape = Shape(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.report.paired import holm, paired_p
+from espalier.report.verdict import holm, paired_p
 
 
 def test_p_value_by_hand() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from espalier.report.groups import compare
-from espalier.report.verdict import Cell, Measure, Verdict, time_to_target, verdict
+from espalier.report.verdict import Column, Standing, Verdict, time_to_target, verdict
 from tests.report.conftest import reading_of, with_metrics
 
 
-def cell(found: Verdict, label: str, key: str) -> Cell:
+def cell(found: Verdict, label: str, key: str) -> Standing:
     at = [m.key for m in found.measures].index(key)
     return next(cells for group, cells in found.rows if group.label == label)[at]
 
@@ -78,12 +78,12 @@ def test_target_of_an_error_is_reached_from_above(tmp_path: Path) -> None:
 
 
 def test_values_with_units() -> None:
-    time, size = Measure("time", "time", "seconds", True), Measure("bytes_x", "x", "bytes", True)
+    time, size = Column("time", "time", "seconds", True), Column("bytes_x", "x", "bytes", True)
     # 6942 s are 115.7 min; 336.2 s of spread are 5.6 min
     assert time.pair(6942.0, 336.2) == "115.7 ± 5.6 min"
     assert size.pair(23.1e6, 12e3) == "23.1 ± 0.0 MB"
-    assert Cell({0: 5.0, 1: 5.0}).text(size) == "5 B"
-    assert Cell({0: float("nan")}).text(time) == "never"
+    assert Standing({0: 5.0, 1: 5.0}).text(size) == "5 B"
+    assert Standing({0: float("nan")}).text(time) == "never"
 
 
 def test_unfinished_runs_and_reconstructions_are_said(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """What is trained.
 
     Attributes:
@@ -87,32 +87,34 @@ CNN = "espalier.methods.easf.models:cnn"
 SGD = {"batch_size": 64, "lr": 0.1}
 ADAM = {"batch_size": 64, "optimizer": "adam"}
 TEXT = {"topics": 10, "max_len": 200, "vocab": 10_000}
-WORKS: Mapping[str, Work] = {
-    "MNIST": Work("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
-    "EMNIST": Work("emnist", CNN, (1, 28, 28), 47, (300, 500), SGD),
-    "MLP; MNIST": Work("mnist", "mlp_easf", (1, 28, 28), 10, (200, 300), {**ADAM, "lr": 2e-4}),
-    "CNN; MNIST": Work("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
-    "LSTM; 20newsgroups": Work(
+WORKS: Mapping[str, Workload] = {
+    "MNIST": Workload("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
+    "EMNIST": Workload("emnist", CNN, (1, 28, 28), 47, (300, 500), SGD),
+    "MLP; MNIST": Workload("mnist", "mlp_easf", (1, 28, 28), 10, (200, 300), {**ADAM, "lr": 2e-4}),
+    "CNN; MNIST": Workload("mnist", CNN, (1, 28, 28), 10, (200, 300), SGD),
+    "LSTM; 20newsgroups": Workload(
         "newsgroups20", "lstm", (200,), 10, (400, 600), {**ADAM, "lr": 0.01}, 3, TEXT, {"vocabulary": 10_000}
     ),
-    "Transformer; 20newsgroups": Work(
+    "Transformer; 20newsgroups": Workload(
         "newsgroups20", "transformer", (200,), 10, (400, 600), {**ADAM, "lr": 0.01}, 3, TEXT, {"vocabulary": 10_000}
     ),
-    "ResNet-18; ImageNet-10": Work(
+    "ResNet-18; ImageNet-10": Workload(
         "imagenet10", "resnet18", (3, 64, 64), 10, (250, 350), {**ADAM, "batch_size": 32, "lr": 1e-4}
     ),
 }
 #: stands in for all of them at the smallest scale
-DIGITS = Work("digits", "mlp", (1, 8, 8), 10, (40, 60), {"batch_size": 16, "lr": 0.1}, model_options={"hidden": [32]})
+DIGITS = Workload(
+    "digits", "mlp", (1, 8, 8), 10, (40, 60), {"batch_size": 16, "lr": 0.1}, model_options={"hidden": [32]}
+)
 
 
-def model_bytes(work: Work) -> int:
+def model_bytes(work: Workload) -> int:
     """Return the bytes of a model on a link."""
     module = build(work.model, input_shape=work.shape, n_classes=work.labels, **work.model_options)
     return ParamSpec.of(module).model_bytes
 
 
-def world(work: Work, *, case_study: bool = False, stable: bool = False) -> World:
+def world(work: Workload, *, case_study: bool = False, stable: bool = False) -> World:
     """Return section V's world.
 
     Args:

@@ -9,8 +9,7 @@ import pytest
 
 from espalier.core.errors import RunError
 from espalier.record.database import Recorder
-from espalier.report.reading import opened, read, read_all
-from espalier.report.status import held, state_of
+from espalier.report.reading import held, opened, read, read_all, state_of
 from tests.report.made import describe, write_run
 
 HOLD = """

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.report.bands import band
+from espalier.report.curves import band
 
 
 def test_mean_and_deviation_by_hand() -> None:
