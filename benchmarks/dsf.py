@@ -21,7 +21,7 @@ import numpy as np
 
 from espalier.core.seeds import stream
 from espalier.data import registry
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.testing.deaths import flaws, play
 
@@ -59,7 +59,7 @@ def grow(devices: int) -> Tree:
         "record": {"spans": False},
         "methods": [],
     }
-    experiment = Experiment.build(table).only(Entry.build("easf"), 0)
+    experiment = Experiment.build(table).only("easf", 0)
     sim = Runner(experiment, None, dataset=registry.load("digits")).simulation
     accuracies = stream(0, "accuracies").uniform(0.1, 0.6, devices)
     sim.fleet.trials.pretraining_accuracy = lambda device, epochs: float(accuracies[device])

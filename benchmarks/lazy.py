@@ -18,7 +18,7 @@ import torch
 
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment, MethodEntry
 from espalier.simulator.runner import Runner
 
 
@@ -37,7 +37,7 @@ def run(model: str, batch: int, eager: bool) -> tuple[float, torch.Tensor, int]:
         "evaluate": {"every": 12},
         "record": {"spans": False},
     })  # fmt: skip
-    entry = Entry.build({"name": "hiflash", "kappa2": 1, "reach": "own"})
+    entry = MethodEntry.build({"name": "hiflash", "kappa2": 1, "reach": "own"})
     runner = Runner(experiment.only(entry, 0), None, dataset=data, workers=2)
     ledger = runner.simulation.ledger
     if eager:

@@ -116,7 +116,7 @@ def one(experiment: Any, dataset: Any) -> dict[str, float]:
 def main() -> None:
     """Print shares of the wall time."""
     from espalier.data.dataset import Dataset
-    from espalier.experiment import Entry, Experiment, read
+    from espalier.experiment import Experiment, read
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", action="store_true")
@@ -151,7 +151,7 @@ def main() -> None:
                         "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
                         "stop": {"rounds": 2 if model == "fedavg_cnn" else 20},
                     }
-                    experiment = Experiment.build(table).only(Entry.build(method), 0)
+                    experiment = Experiment.build(table).only(method, 0)
                     show(f"{method}, {title}, batch {batch}", experiment, data)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

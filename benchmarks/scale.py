@@ -47,7 +47,7 @@ def setting(
 def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model: str, busy: bool, method: str) -> None:
     """Run one size here; print a JSON line."""
     from espalier.data.dataset import Dataset
-    from espalier.experiment import Entry, Experiment
+    from espalier.experiment import Experiment
     from espalier.simulator.runner import Runner
 
     draw = torch.Generator().manual_seed(0)
@@ -55,7 +55,7 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
     data = Dataset.from_arrays(x[:18_000], y[:18_000], x[18_000:], y[18_000:], n_classes=10)
     begun = time.perf_counter()
     table = setting(devices, edges, sampled, rounds, samples, model, busy)
-    runner = Runner(Experiment.build(table).only(Entry.build(json.loads(method)), 0), None, dataset=data, workers=2)
+    runner = Runner(Experiment.build(table).only(json.loads(method), 0), None, dataset=data, workers=2)
     ready = time.perf_counter()
     clock = watched(runner)
     events = moves = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from espalier.core.method import Method
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment, MethodEntry
 from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -16,7 +16,7 @@ from espalier.simulator.task import Backend
 
 
 def simulate(
-    method: str | Method | dict[str, Any] | Entry,
+    method: str | Method | dict[str, Any] | MethodEntry,
     experiment: Experiment | dict[str, Any] | None = None,
     *,
     seed: int = 0,
@@ -43,7 +43,7 @@ def simulate(
         progress: Called after every event.
     """
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
-    one = base.only(Entry.build(method), seed)
+    one = base.only(method, seed)
     where = None if directory is None else Path(directory)
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
@@ -52,7 +52,7 @@ def simulate(
 
 
 def compare(
-    methods: Sequence[str | Method | dict[str, Any] | Entry],
+    methods: Sequence[str | Method | dict[str, Any] | MethodEntry],
     experiment: Experiment | dict[str, Any] | None = None,
     *,
     seeds: Sequence[int] = (0,),
@@ -61,7 +61,7 @@ def compare(
 ) -> list[Run]:
     """Run several methods under the same worlds; return the runs, methods outermost."""
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
-    entries = [Entry.build(m) for m in methods]
+    entries = [MethodEntry.build(m) for m in methods]
     runs = []
     for entry in entries:
         for seed in seeds:

@@ -38,7 +38,7 @@ from espalier.world.world import World
 
 
 @dataclass(frozen=True)
-class Entry:
+class MethodEntry:
     """A method of an experiment: its label in tables, its options, and policies put in place of its own."""
 
     method: Method
@@ -46,12 +46,12 @@ class Entry:
     overrides: dict[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def build(value: object) -> Entry:
+    def build(value: object) -> MethodEntry:
         """Make an entry from a name or a table (``name`` first)."""
-        if isinstance(value, Entry):
+        if isinstance(value, MethodEntry):
             return value
         if isinstance(value, Method):
-            return Entry(value, value.title or value.kind)
+            return MethodEntry(value, value.title or value.kind)
         if isinstance(value, str):
             value = {"name": value}
         if not isinstance(value, Mapping) or "name" not in value:
@@ -60,7 +60,7 @@ class Entry:
         name, label = table.pop("name"), table.pop("label", None)
         overrides = {k: table.pop(k) for k in ("root", "edge", "middle", "local") if isinstance(table.get(k), Mapping)}
         method = make(name, **table)
-        return Entry(method, label or method.title or name, overrides)
+        return MethodEntry(method, label or method.title or name, overrides)
 
     def plan(self, setting: Setting) -> Plan:
         """Return the method's plan with the entry's own policies in place."""
@@ -78,7 +78,7 @@ class Experiment:
     """Everything that decides a run's numbers, but the seed."""
 
     name: str = "experiment"
-    methods: tuple[Entry, ...] = ()
+    methods: tuple[MethodEntry, ...] = ()
     seeds: tuple[int, ...] = (0,)
     task: TaskSpec = field(default_factory=TaskSpec)
     partition: dict[str, Any] = field(default_factory=lambda: {"kind": "iid"})
@@ -100,7 +100,7 @@ class Experiment:
         entries = table.get("methods", ["hierfavg"])
         if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
             entries = [entries]
-        methods = tuple(Entry.build(e) for e in entries)
+        methods = tuple(MethodEntry.build(e) for e in entries)
         labels = [e.label for e in methods]
         for label in labels:
             if labels.count(label) > 1:
@@ -144,9 +144,9 @@ class Experiment:
             dataset, self.partition_spec(), n_devices=self.fleet.devices, n_edges=self.fleet.edges, seed=seed
         )
 
-    def only(self, entry: Entry, seed: int) -> Experiment:
-        """Return the experiment of one method and one seed."""
-        return replace(self, methods=(entry,), seeds=(seed,))
+    def only(self, method: object, seed: int) -> Experiment:
+        """Return the experiment of one method (an entry, a name, a table or a method object) and one seed."""
+        return replace(self, methods=(MethodEntry.build(method),), seeds=(seed,))
 
     def to_plain(self) -> dict[str, Any]:
         """Return the experiment as a plain table; :meth:`build` makes an equal one of it."""

@@ -25,7 +25,7 @@ from espalier.cli.reproduce import reproduce
 from espalier.core.errors import ConfigError, EspalierError, nearest
 from espalier.core.method import available as known_methods
 from espalier.data import registry
-from espalier.experiment import Entry, bundled, read
+from espalier.experiment import MethodEntry, bundled, read
 from espalier.record.run import find_runs
 from espalier.simulator.task import Backend
 
@@ -141,7 +141,7 @@ def run(
     if names:
         chosen = [e for e in found.methods if e.method.kind in names or e.label in names]
         missing = [n for n in names if not any(n in (e.method.kind, e.label) for e in chosen)]
-        found = replace(found, methods=tuple(chosen) + tuple(Entry.build(n) for n in missing))
+        found = replace(found, methods=tuple(chosen) + tuple(MethodEntry.build(n) for n in missing))
     if seeds:
         found = replace(found, seeds=seeds)
     remote = choose(backend, address, workers, jobs)

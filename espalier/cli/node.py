@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from espalier.core.errors import ConfigError
-from espalier.experiment import Entry, Experiment, read
+from espalier.experiment import Experiment, MethodEntry, read
 
 _PATH = click.Path(path_type=Path)
 _HOST = "HOST:PORT"
@@ -100,7 +100,7 @@ def _experiment(path: str, method: str | None, seed: int | None, changes: tuple[
     entry = found.methods[0]
     if method is not None:
         named = [e for e in found.methods if method in (e.label, e.method.kind)]
-        entry = named[0] if named else Entry.build(method)
+        entry = named[0] if named else MethodEntry.build(method)
     return found.only(entry, found.seeds[0] if seed is None else seed)
 
 

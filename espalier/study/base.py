@@ -2,7 +2,7 @@
 
     TABLE1 = Study(
         name="csahfl/table1", title="Accuracy of eight methods", cells=cells,
-        measures={"accuracy": Measure("accuracy (%)", lambda run: 100 * last(run, "acc_device"))},
+        measures={"accuracy": Metric("accuracy (%)", lambda run: 100 * last(run, "acc_device"))},
         published=published(__package__, "table1"),  # of published.toml beside it
     )
     register(TABLE1)
@@ -39,7 +39,7 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is)."""
 
     title: str
@@ -81,7 +81,7 @@ class Study:
     name: str
     title: str
     cells: Callable[[Scale], Sequence[Cell]]
-    measures: Mapping[str, Measure]
+    measures: Mapping[str, Metric]
     published: Figures = field(default_factory=dict)
     notes: Sequence[str] = ()
     comment: Callable[[Results], Sequence[str]] = lambda results: ()

@@ -14,7 +14,6 @@ Each check runs the method on a small fleet of real digits under a world made fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -24,7 +23,7 @@ from espalier.core.codec import pack, unpack
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 
 Target = str | Method | dict[str, Any]
@@ -49,7 +48,7 @@ def _digits() -> Dataset:
 def _runner(target: Target, **changes: Any) -> Runner:
     table = {**BASE, **changes}
     experiment = Experiment.build({**table, "methods": []} if not isinstance(target, str) else table)
-    return Runner(replace(experiment.only(Entry.build(target), 3)), None, dataset=_digits())
+    return Runner(experiment.only(target, 3), None, dataset=_digits())
 
 
 def _rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:

@@ -21,7 +21,7 @@ from espalier.core.address import host_of, level_of
 from espalier.core.seeds import stream
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.queue import WORLD, ToWorld
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -74,7 +74,7 @@ def _simulation(method: str | dict[str, Any], devices: int, seed: int) -> Simula
         "record": {"spans": False},
         "methods": [],
     }
-    return Runner(Experiment.build(table).only(Entry.build(method), seed), None, dataset=_digits()).simulation
+    return Runner(Experiment.build(table).only(method, seed), None, dataset=_digits()).simulation
 
 
 def flaws(sim: Simulation) -> list[str]:

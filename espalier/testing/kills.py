@@ -21,7 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ from espalier.core.method import available
 from espalier.core.seeds import stream
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.record import database
 from espalier.simulator.runner import Runner
 from espalier.testing.conformance import BASE
@@ -116,9 +116,7 @@ def kill_runs(
 
 def _experiment(method: str, every_event: bool) -> Experiment:
     saving = {"checkpoint_seconds": 0.0} if every_event else {"checkpoint_rounds": 1}
-    return replace(
-        Experiment.build({**BASE, "methods": [], "world": WORLD, "record": saving}), methods=(Entry.build(method),)
-    )
+    return Experiment.build({**BASE, "methods": [method], "world": WORLD, "record": saving})
 
 
 def _live(experiment: Experiment, directory: Path, dataset: Dataset, death: tuple[str, float] | None) -> bool:

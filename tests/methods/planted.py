@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import espalier
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.simulator.runner import Runner
 
@@ -27,7 +27,7 @@ def planted(method: dict[str, Any], seed: int = 0, **changes: Any) -> Run:
 
 def runner(method: dict[str, Any], seed: int = 0, **changes: Any) -> Runner:
     """Return a runner on planted clusters that has not begun."""
-    return Runner(Experiment.build({**PLANTED, **changes}).only(Entry.build(method), seed), None)
+    return Runner(Experiment.build({**PLANTED, **changes}).only(method, seed), None)
 
 
 def traffic(run: Run, tier: str, kind: str, direction: str | None = None) -> int:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 
@@ -21,7 +21,7 @@ def final(method: str | dict[str, Any], which: str = "global", **changes: Any) -
         "training": {**BASE["training"], "precision": "float64"},
         **changes,
     }
-    runner = Runner(Experiment.build(table).only(Entry.build(method), 1), None)
+    runner = Runner(Experiment.build(table).only(method, 1), None)
     runner.run()
     found = runner.final_models()[which]
     assert isinstance(found, Tensor)
@@ -62,7 +62,7 @@ def test_standalone_with_one_device_is_plain_training() -> None:
     fleet = {"devices": 1, "edges": 1}
     changes = {"fleet": fleet, "partition": {"kind": "iid", "fraction": 0.2}}
     table = {**BASE, **changes, "training": {**BASE["training"], "precision": "float64"}}
-    runner = Runner(Experiment.build(table).only(Entry.build("standalone"), 1), None)
+    runner = Runner(Experiment.build(table).only("standalone", 1), None)
     runner.run()
     own = runner.simulation.ledger.vector(runner.simulation.served[0][""])
     assert torch.equal(own, final("fedavg", **changes))

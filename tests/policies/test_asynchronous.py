@@ -14,7 +14,7 @@ from espalier.core.messages import ChildLeft, Deadline, Record, SetDeadline, Sta
 from espalier.core.policies import Rules, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.hiflash.staleness_control import Climbing, climb
 from espalier.policies.asynchronous import Asynchronous, Mixing, StalenessControl, mixing_rate
 from espalier.simulator.runner import Runner
@@ -160,7 +160,7 @@ CHURN = {**BASE["world"], "churn": {"kind": "two_state", "working": 0.7, "mean_s
 
 def ran(method: dict[str, Any], **changes: Any) -> Simulation:
     table = {**BASE, "partition": {"kind": "iid"}, "record": {"checkpoint_seconds": None}, **changes}
-    runner = Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+    runner = Runner(Experiment.build(table).only(method, 0), None)
     runner.run()
     return runner.simulation
 

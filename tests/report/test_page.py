@@ -18,7 +18,7 @@ from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
 from espalier.report.reading import read_all
 from espalier.report.settings import experiment_text, to_html
-from espalier.study.base import Measure, Results, Study
+from espalier.study.base import Metric, Results, Study
 from tests.report.made import write_run
 
 
@@ -98,7 +98,7 @@ def test_published_figures_beside_ours(tmp_path: Path) -> None:
     runs = {}
     for row, skill in (("A", 0.3), ("B", 0.5), ("C", 0.7)):
         runs[row, "D1"] = [Run(write_run(tmp_path / row / str(s), label=row, skill=skill, seed=s)) for s in (0, 1)]
-    measure = Measure("accuracy (%)", lambda run: 100 * float(run.frame()["acc_global"].iloc[-1]), digits=1)
+    measure = Metric("accuracy (%)", lambda run: 100 * float(run.frame()["acc_global"].iloc[-1]), digits=1)
     # at the end 100·(skill·(1 − e^−2.5) + .1) = 37.5, 55.9, 74.3 here; the paper has A over B
     published = {"A": {"D1": {"acc": 60.0}}, "B": {"D1": {"acc": 50.0}}, "C": {"D1": {"acc": 90.0}}}
     study = Study("paper/table1", "three methods", lambda scale: [], {"acc": measure}, published, notes=("smaller",))

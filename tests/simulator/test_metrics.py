@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 
 
 def runner(method: str, **tables: Any) -> Runner:
     """Return a short run on digits, ready to go."""
     table = {"fleet": {"devices": 10, "edges": 5}, "stop": {"rounds": 2}, **tables}
-    return Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+    return Runner(Experiment.build(table).only(method, 0), None)
 
 
 def watched(of: Runner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, set[int]]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 
@@ -19,7 +19,7 @@ def run(rounds: int = 4, events: tuple[tuple[float, int, str], ...] = (), **chan
         table = [{"time": t, "host": h, "event": e} for t, h, e in events]
         world["churn"] = {"kind": "scheduled", "events": table}
     table = {**BASE, "world": world, "fleet": {"devices": 6, "edges": 2}, "stop": {"rounds": rounds}, **changes}
-    runner = Runner(Experiment.build(table).only(Entry.build("standalone"), 0), None)
+    runner = Runner(Experiment.build(table).only("standalone", 0), None)
     runner.run()
     return runner
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from espalier.core.quantise import coded_bytes
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
 
@@ -17,7 +17,7 @@ M = 4 * 1210
 
 
 def run(method: str | dict[str, Any], seed: int = 0, chunk: int | None = None, **changes: Any) -> Runner:
-    runner = Runner(Experiment.build({**BASE, **changes}).only(Entry.build(method), seed), None)
+    runner = Runner(Experiment.build({**BASE, **changes}).only(method, seed), None)
     if chunk is not None:
         runner.task.trainer._chunk = chunk
     runner.run()

@@ -8,7 +8,7 @@ import torch
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Train
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.jobs import Job
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE
@@ -22,7 +22,7 @@ def simulation(**partition: object) -> Runner:
         "training": {"batch_size": 10, "lr": 0.1, "updates": 5},
         "stop": {"rounds": 3},
     }
-    return Runner(Experiment.build(table).only(Entry.build("fedavg"), 0), None)
+    return Runner(Experiment.build(table).only("fedavg", 0), None)
 
 
 def test_the_proxy_set_is_what_no_device_holds() -> None:
@@ -63,7 +63,7 @@ def test_gradients_are_those_of_the_whole_local_loss() -> None:
     # One step of plain gradient descent over all samples of a device at once moves the model by -lr times the
     # gradient: the trainer is the reference.
     table = {**BASE, "training": {"batch_size": 10_000, "lr": 0.5, "precision": "float64"}, "stop": {"rounds": 1}}
-    runner = Runner(Experiment.build(table).only(Entry.build("fedavg"), 0), None)
+    runner = Runner(Experiment.build(table).only("fedavg", 0), None)
     sim = runner.simulation
     sim.start()
     model = sim.ledger.initial()

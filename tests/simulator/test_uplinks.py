@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from espalier.core.codec import pack, unpack
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.simulator.uplinks import Uplinks
 from espalier.testing import BASE, check
@@ -63,7 +63,7 @@ def seconds(folder: Path, method: Any, discipline: str) -> float:
         "training": {"batch_size": 10, "updates": 1},
         "stop": {"rounds": 1},
     }
-    runner = Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+    runner = Runner(Experiment.build(table).only(method, 0), None)
     runner.run()
     return runner.simulation.now
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from espalier.study.base import Measure, Results, Study
+from espalier.study.base import Metric, Results, Study
 from espalier.study.tables import markdown
 
 NEVER = float("nan")
@@ -18,7 +18,7 @@ def results(ours: dict[str, list[float]], published: dict[str, float], **options
         name="made/up",
         title="a table",
         cells=lambda scale: [],
-        measures={"time": Measure("time (s)", lambda run: float(run), **options)},  # type: ignore[arg-type]
+        measures={"time": Metric("time (s)", lambda run: float(run), **options)},  # type: ignore[arg-type]
         published={row: {"here": {"time": value}} for row, value in published.items()},
     )
     runs: dict[tuple[str, str], Any] = {(row, "here"): values for row, values in ours.items()}
@@ -64,8 +64,8 @@ def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(colum
         title="a table",
         cells=lambda scale: [],
         measures={
-            "one": Measure("first", lambda run: float(run), digits=0),  # type: ignore[arg-type]
-            "two": Measure("second", lambda run: 2 * float(run), digits=0),  # type: ignore[arg-type]
+            "one": Metric("first", lambda run: float(run), digits=0),  # type: ignore[arg-type]
+            "two": Metric("second", lambda run: 2 * float(run), digits=0),  # type: ignore[arg-type]
         },
     )
     runs: dict[tuple[str, str], Any] = {(r, f"c{c}"): [c + 1 + 10 * (r == "B")] for r in "AB" for c in range(columns)}

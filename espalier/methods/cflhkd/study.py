@@ -27,7 +27,7 @@ from espalier.methods.cflhkd.measures import (
     sent,
 )
 from espalier.methods.cflhkd.world import paper_world
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Results, Scale, Study, last, published, register
 
 NOTES = (
     "full: 100 devices (HAM10000 80 at its 4 clinics, where the paper speaks of 5; Cityscapes 216 at its 18 training "
@@ -193,15 +193,15 @@ def experiment(
     )
 
 
-ACCURACY = Measure("accuracy (%)", accuracy)
-GLOBAL = Measure("global model (%)", common)
-COMM = Measure("edge–cloud (GB)", sent, lower=True, digits=3)
-TIME = Measure("time to convergence (min)", minutes, lower=True, digits=1)
-OVERALL: Mapping[str, Measure] = {"accuracy": ACCURACY, "global": GLOBAL, "comm": COMM, "time": TIME}
-UNDER_DRIFT: Mapping[str, Measure] = {
-    "drop": Measure("fall (points)", fall, lower=True),
-    "recovery": Measure("recovery (rounds)", recovery, lower=True, digits=1),
-    "left": Measure("end against before (points)", left),
+ACCURACY = Metric("accuracy (%)", accuracy)
+GLOBAL = Metric("global model (%)", common)
+COMM = Metric("edge–cloud (GB)", sent, lower=True, digits=3)
+TIME = Metric("time to convergence (min)", minutes, lower=True, digits=1)
+OVERALL: Mapping[str, Metric] = {"accuracy": ACCURACY, "global": GLOBAL, "comm": COMM, "time": TIME}
+UNDER_DRIFT: Mapping[str, Metric] = {
+    "drop": Metric("fall (points)", fall, lower=True),
+    "recovery": Metric("recovery (rounds)", recovery, lower=True, digits=1),
+    "left": Metric("end against before (points)", left),
 }
 
 
@@ -339,8 +339,8 @@ register(
         lambda scale: sweep(scale, "delta", (0.3, 0.7, 0.9), "CIFAR-10"),
         {
             "accuracy": ACCURACY,
-            "first": Measure("clusters at first", first_clusters, digits=1, ranked=False),
-            "final": Measure("clusters at last", lambda run: last(run, "groups"), digits=1, ranked=False),
+            "first": Metric("clusters at first", first_clusters, digits=1, ranked=False),
+            "final": Metric("clusters at last", lambda run: last(run, "groups"), digits=1, ranked=False),
         },
         published(__package__, "table6"), NOTES,
     )
@@ -349,7 +349,7 @@ register(
     Study(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",
         lambda scale: few(scale, "CFLHKD", "IFCA", "FL+HC", "HierFAVG", "FedAvg"),
-        {"accuracy": ACCURACY, "gap": Measure("best less worst cluster (points)", gap, lower=True)},
+        {"accuracy": ACCURACY, "gap": Metric("best less worst cluster (points)", gap, lower=True)},
         {
             r: {"HAM10000": {"accuracy": published(__package__, "table1")[r]["HAM10000"]["accuracy"]}}
             for r in ("CFLHKD", "IFCA", "FL+HC")
@@ -361,8 +361,8 @@ register(
     Study(
         "cflhkd/fig5", "how alike the clusters' models are", lambda scale: few(scale, "CFLHKD", "CFL"),
         {
-            "likeness": Measure("mean cosine between clusters' models", likeness, digits=3, ranked=False),
-            "clusters": Measure("clusters", lambda run: last(run, "groups"), digits=1, ranked=False),
+            "likeness": Metric("mean cosine between clusters' models", likeness, digits=3, ranked=False),
+            "clusters": Metric("clusters", lambda run: last(run, "groups"), digits=1, ranked=False),
             "accuracy": ACCURACY,
         },
         {}, (*NOTES, "The paper shows a picture and no figure. NaN: CFL has not split."),

@@ -20,7 +20,7 @@ from espalier.methods.csahfl.world import paper_world
 from espalier.record.run import Run
 from espalier.study.base import (
     Cell,
-    Measure,
+    Metric,
     Results,
     Scale,
     Study,
@@ -186,10 +186,10 @@ def clusters(run: Run) -> float:
     return float(found[0]) if found else float("nan")
 
 
-ACCURACY = Measure("accuracy (%)", accuracy)
+ACCURACY = Metric("accuracy (%)", accuracy)
 #: what a global model that swings from round to round is worth does not depend on where the run happens to end
-LATE = Measure("mean accuracy of the last five rounds (%)", lambda run: 100 * tail(run, "acc_device"))
-TARGET_TIME = Measure("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0)
+LATE = Metric("mean accuracy of the last five rounds (%)", lambda run: 100 * tail(run, "acc_device"))
+TARGET_TIME = Metric("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0)
 
 
 def lead(results: Results) -> list[str]:
@@ -299,8 +299,8 @@ register(
         title="virtual time until two target accuracies on Fashion-MNIST",
         cells=lambda scale: comparison(scale, (FASHION,)),
         measures={
-            "first": Measure("to the first target (s)", lambda run: time_to(run, 0), lower=True, digits=0),
-            "second": Measure("to the second target (s)", lambda run: time_to(run, 1), lower=True, digits=0),
+            "first": Metric("to the first target (s)", lambda run: time_to(run, 0), lower=True, digits=0),
+            "second": Metric("to the second target (s)", lambda run: time_to(run, 1), lower=True, digits=0),
         },
         published=published(__package__, "table2"),
         notes=(
@@ -330,8 +330,8 @@ register(
         title="accuracy over time of the eight methods on Fashion-MNIST",
         cells=lambda scale: comparison(scale, (FASHION,)),
         measures={
-            "highest": Measure("highest accuracy (%)", lambda run: 100 * best(run, "acc_device")),
-            "swing": Measure("mean change from round to round, of the last eight (points)", swing, lower=True),
+            "highest": Metric("highest accuracy (%)", lambda run: 100 * best(run, "acc_device")),
+            "swing": Metric("mean change from round to round, of the last eight (points)", swing, lower=True),
         },
         notes=NOTES,
         curves=("acc_device", "acc_global"),
@@ -345,7 +345,7 @@ register(
         measures={
             "time": TARGET_TIME,
             "accuracy": ACCURACY,
-            "clusters": Measure("clusters", clusters, digits=0, ranked=False),
+            "clusters": Metric("clusters", clusters, digits=0, ranked=False),
         },
         notes=(*NOTES, "The paper finds alpha = 1.5 with E_max = 10, and beta near 20, best; it prints no figures."),
     )
@@ -356,8 +356,8 @@ register(
         title="what the interval does at which alpha, with and without run-time noise (not in the paper)",
         cells=semi_async_cells,
         measures={
-            "late": Measure("merged late (%)", late_share, lower=True, digits=1),
-            "duration": Measure("virtual time of the run (s)", final_time, lower=True, digits=0),
+            "late": Metric("merged late (%)", late_share, lower=True, digits=1),
+            "duration": Metric("virtual time of the run (s)", final_time, lower=True, digits=0),
             "accuracy": ACCURACY,
         },
         notes=(*NOTES, f"All with r_e = {EDGE_ROUNDS}, Fashion-MNIST, ENIID50%, nobody moves."),

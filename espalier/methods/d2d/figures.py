@@ -22,7 +22,7 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES
 from espalier.record.run import Run
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, reached, register
+from espalier.study.base import Cell, Metric, Results, Scale, Study, last, reached, register
 
 MAGNET_NOTES = (
     "full: 10⁶ points of the dipole field, three layers of 2,048, learning rate 0.004, 3 seeds.",
@@ -36,7 +36,7 @@ def figure(
     name: str,
     title: str,
     cells: Callable[[Scale], Sequence[Cell]],
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, Metric],
     notes: Sequence[str] = NOTES,
     curves: Sequence[str] = ("acc_global",),
     comment: Callable[[Results], Sequence[str]] = lambda results: (),
@@ -69,7 +69,7 @@ figure(
     images(("σ=750 I_c=4", "σ=750 I_c=7"), "1a", {k: v for k, v in FOUR.items() if k != "Benchmark A+"}, T_G),
     {
         "accuracy": ACCURACY,
-        "steps": Measure("steps to 40 %", lambda r: reached(r, 0.4, "acc_global"), lower=True, digits=0),
+        "steps": Metric("steps to 40 %", lambda r: reached(r, 0.4, "acc_global"), lower=True, digits=0),
     },
     (*NOTES, "The text: solutions take 500 steps fewer to 40 % where data are unbalanced (I_c = 4)."),
 )
@@ -90,20 +90,20 @@ figure(
     "how gradient mismatch is distributed, Dir(0.1), equal links",
     images(("Dir(0.1)",), "1a", FOUR, T_G, theory=True),
     {
-        "cluster": Measure("‖∇F_c − ∇F‖, median", spread("clusters", 0.5), lower=True),
-        "cluster90": Measure("90 %", spread("clusters", 0.9), lower=True),
-        "device": Measure("‖∇F_i − ∇F_c‖, median", spread("devices", 0.5), lower=True),
-        "device90": Measure("90 % of devices", spread("devices", 0.9), lower=True),
+        "cluster": Metric("‖∇F_c − ∇F‖, median", spread("clusters", 0.5), lower=True),
+        "cluster90": Metric("90 %", spread("clusters", 0.9), lower=True),
+        "device": Metric("‖∇F_i − ∇F_c‖, median", spread("devices", 0.5), lower=True),
+        "device90": Metric("90 % of devices", spread("devices", 0.9), lower=True),
     },
     curves=(),
 )
 
 ERRORS = {
-    "position": Measure("position error (mm)", lambda run: last(run, "position_mm_global"), lower=True),
-    "angle": Measure("angular error (°)", lambda run: last(run, "angle_deg_global"), lower=True),
-    "to_5mm": Measure("steps to 5 mm", lambda r: reached(r, 5.0, "position_mm_global"), lower=True, digits=0),
-    "to_6deg": Measure("steps to 6°", lambda r: reached(r, 6.0, "angle_deg_global"), lower=True, digits=0),
-    "to_10mm": Measure("steps to 10 mm", lambda r: reached(r, 10.0, "position_mm_global"), lower=True, digits=0),
+    "position": Metric("position error (mm)", lambda run: last(run, "position_mm_global"), lower=True),
+    "angle": Metric("angular error (°)", lambda run: last(run, "angle_deg_global"), lower=True),
+    "to_5mm": Metric("steps to 5 mm", lambda r: reached(r, 5.0, "position_mm_global"), lower=True, digits=0),
+    "to_6deg": Metric("steps to 6°", lambda r: reached(r, 6.0, "angle_deg_global"), lower=True, digits=0),
+    "to_10mm": Metric("steps to 10 mm", lambda r: reached(r, 10.0, "position_mm_global"), lower=True, digits=0),
 }
 ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
 

@@ -26,10 +26,10 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.theory import affordable_feature_time, loss_term
 from espalier.record.run import Run, slug
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Results, Scale, Study, last, published, register
 
 T_G = 120
-ACCURACY = Measure("accuracy (%)", lambda run: 100 * last(run, "acc_global"), digits=1)
+ACCURACY = Metric("accuracy (%)", lambda run: 100 * last(run, "acc_global"), digits=1)
 FOUR: Mapping[str, Callable[[Distribution], dict[str, Any]]] = {
     "Benchmark A": lambda dealt: benchmark("A", T_G, dealt),
     "Benchmark A+": lambda dealt: benchmark("A+", T_G, dealt),
@@ -104,7 +104,7 @@ register(
         name="d2d/table8",
         title="the bound's loss term, 10⁴/P Σ (2/w)(F before − F after)",
         cells=compared("1a", theory=True),
-        measures={"term": Measure("loss term × 10⁴", read_loss_term)},
+        measures={"term": Metric("loss term × 10⁴", read_loss_term)},
         published=published(__package__, "table8"),
         notes=(
             *NOTES,
@@ -131,8 +131,8 @@ register(
         title="mismatch of gradients",
         cells=compared("1a", theory=True),
         measures={
-            "cluster": Measure("‖∇F_c − ∇F‖", lambda run: float(np.mean(mismatch(run, "cluster_global"))), lower=True),
-            "device": Measure("‖∇F_i − ∇F_c‖", lambda run: float(np.mean(mismatch(run, "device_cluster"))), lower=True),
+            "cluster": Metric("‖∇F_c − ∇F‖", lambda run: float(np.mean(mismatch(run, "cluster_global"))), lower=True),
+            "device": Metric("‖∇F_i − ∇F_c‖", lambda run: float(np.mean(mismatch(run, "device_cluster"))), lower=True),
         },
         published=published(__package__, "table9"),
         notes=(*NOTES, "The paper does not say what its norms are scaled by; compare the ratios."),
@@ -254,8 +254,8 @@ for _table, _rows in (("table11", ("1.1-crop",)), ("table12", ("Benchmark B", "1
             cells=cells_features(*_rows),
             measures={
                 "accuracy": ACCURACY,
-                "rounds": Measure("rounds to the target", read_rounds, lower=True, digits=1),
-                "affordable": Measure("pays below t = (steps)", read_affordable, digits=1),
+                "rounds": Metric("rounds to the target", read_rounds, lower=True, digits=1),
+                "affordable": Metric("pays below t = (steps)", read_affordable, digits=1),
             },
             published=published(__package__, _table),
             notes=(

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from espalier.methods.easf.measures import seconds_per_round, shares
 from espalier.methods.easf.settings import ABLATION, METHODS, NOTES, STRUCTURES, WORKS, cell
 from espalier.record.run import Run
-from espalier.study.base import Cell, Measure, Results, Scale, Study, best, published, reached, register
+from espalier.study.base import Cell, Metric, Results, Scale, Study, best, published, reached, register
 
 #: numbers of devices of Tables I and II
 DEVICES = (30, 60, 100, 150, 200)
@@ -31,9 +31,9 @@ def time_to(run: Run) -> float:
     return reached(run, TARGETS[run.experiment["task"]["dataset"]], "acc_global")
 
 
-ACCURACY = Measure("highest accuracy", lambda run: best(run, "acc_global"), digits=4)
-TIME = Measure("time to accuracy (s)", time_to, lower=True)
-LENGTH = Measure("seconds per round", seconds_per_round, lower=True)
+ACCURACY = Metric("highest accuracy", lambda run: best(run, "acc_global"), digits=4)
+TIME = Metric("time to accuracy (s)", time_to, lower=True)
+LENGTH = Metric("seconds per round", seconds_per_round, lower=True)
 
 
 def devices_column(number: int) -> str:
@@ -191,9 +191,9 @@ register(
         title="a node's time in training, transmission and waiting, CNN on MNIST",
         cells=lambda scale: comparison(scale, {"smoke": (12,), "small": (60,), "full": (SHARED,)}[scale]),
         measures={
-            "training": Measure("training (%)", lambda run: 100 * shares(run)[0], digits=1),
-            "transmission": Measure("transmission (%)", lambda run: 100 * shares(run)[1], lower=True, digits=1),
-            "waiting": Measure("waiting (%)", lambda run: 100 * shares(run)[2], lower=True, digits=1),
+            "training": Metric("training (%)", lambda run: 100 * shares(run)[0], digits=1),
+            "transmission": Metric("transmission (%)", lambda run: 100 * shares(run)[1], lower=True, digits=1),
+            "waiting": Metric("waiting (%)", lambda run: 100 * shares(run)[2], lower=True, digits=1),
         },
         published=published(__package__, "table5"),
         notes=(*NOTES, f"The paper does not say for how many devices; here {SHARED}."),

@@ -13,7 +13,7 @@ import numpy as np
 from espalier.experiment import Experiment
 from espalier.methods.phefl.measures import acc_n, curve, drop_m
 from espalier.record.run import Run
-from espalier.study.base import Cell, Measure, Results, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Results, Scale, Study, last, published, register
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "EdgeCloud": {"name": "edge_cloud"},
@@ -158,9 +158,9 @@ register(
         title="accuracy and stability from one label per edge (D1) to all labels everywhere (D4)",
         cells=cells,
         measures={
-            "acc": Measure("Acc_N (%)", read_acc),
-            "drop": Measure("Drop_M (points)", read_drop, lower=True),
-            "fall": Measure("Drop_0 (points)", read_fall, lower=True),
+            "acc": Metric("Acc_N (%)", read_acc),
+            "drop": Metric("Drop_M (points)", read_drop, lower=True),
+            "fall": Metric("Drop_0 (points)", read_fall, lower=True),
         },
         published=published(__package__, "table5"),
         notes=NOTES,
@@ -173,7 +173,7 @@ register(
         name="phefl/fig3",
         title="accuracy over rounds of the three methods",
         cells=cells,
-        measures={"last": Measure("accuracy after the last round (%)", lambda run: 100 * last(run, "acc_edge"))},
+        measures={"last": Metric("accuracy after the last round (%)", lambda run: 100 * last(run, "acc_edge"))},
         notes=(*NOTES, "The paper's figure has no numbers; the curves are in curves.csv and in the report."),
         curves=("acc_edge",),
     )
@@ -205,8 +205,8 @@ register(
         title="PHE-FL with fewer devices, smaller batches and rarer edge averages (MNIST, D2)",
         cells=cells_fig4,
         measures={
-            "best": Measure("best accuracy (%)", read_best),
-            "late": Measure("mean accuracy of the last fifth of the rounds (%)", read_late),
+            "best": Metric("best accuracy (%)", read_best),
+            "late": Metric("mean accuracy of the last fifth of the rounds (%)", read_late),
         },
         notes=(
             *NOTES,
@@ -247,8 +247,8 @@ register(
         title="PHE-FL beside its options beyond the paper (MNIST)",
         cells=cells_options,
         measures={
-            "best": Measure("best accuracy (%)", read_best),
-            "late": Measure("mean accuracy of the last fifth of the rounds (%)", read_late),
+            "best": Metric("best accuracy (%)", read_best),
+            "late": Metric("mean accuracy of the last fifth of the rounds (%)", read_late),
         },
         notes=(*NOTES[:3], "PHE-FL's own runs are Table V's, reused if the two studies share a directory (--out)."),
         curves=("acc_edge",),

@@ -10,7 +10,7 @@ import torch
 
 from espalier.core.errors import ConfigError
 from espalier.core.method import make
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.cflhkd.measures import shocks
 from espalier.simulator.runner import Runner
 from espalier.testing import BASE, check
@@ -68,7 +68,7 @@ def models_of(method: str | dict[str, Any]) -> tuple[dict[str, Any], Runner]:
     """Return the final models of a run in float64 in which everything takes no time."""
     table = {**BASE, "partition": {"kind": "dirichlet", "alpha": 0.5, "fraction": 0.4}, "world": {}}
     table |= {"fleet": {"devices": 12, "edges": 3}, "training": {**BASE["training"], "precision": "float64"}}
-    one = Runner(Experiment.build(table).only(Entry.build(method), 1), None)
+    one = Runner(Experiment.build(table).only(method, 1), None)
     one.run()
     return one.final_models(), one
 

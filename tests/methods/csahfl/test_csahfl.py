@@ -15,7 +15,7 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.messages import Arrived, ChildLeft, Deadline, Order, SetDeadline
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.csahfl.semi_async import REPORTERS, Discounted, GroupModels, SemiAsync
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
@@ -123,7 +123,7 @@ class Spied:
 
     def __init__(self, method: Any, **changes: Any) -> None:
         table = {**BASE, "record": {"checkpoint_seconds": None}, **changes}
-        self.runner = Runner(Experiment.build(table).only(Entry.build(method), 0), None)
+        self.runner = Runner(Experiment.build(table).only(method, 0), None)
         self.sums: list[list[tuple[float, Ref]]] = []
         ledger = self.runner.simulation.ledger
         combine, submit = ledger.combine, ledger.submit

@@ -13,7 +13,7 @@ import torch
 from espalier import simulate
 from espalier.core.address import host_of, level_of
 from espalier.core.errors import ConfigError
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.d2d.features import round_bytes
 from espalier.methods.d2d.method import D2D, BenchmarkB
 from espalier.methods.d2d.timing import arrivals, head_and_time
@@ -40,7 +40,7 @@ def paper(name: str = "d2d", theory: bool = False, solution: str | None = None) 
 
 
 def runner(method: str | dict[str, Any], **changes: Any) -> Runner:
-    found = Runner(Experiment.build({**TABLE, **changes}).only(Entry.build(method), 0), None)
+    found = Runner(Experiment.build({**TABLE, **changes}).only(method, 0), None)
     found.run()
     return found
 

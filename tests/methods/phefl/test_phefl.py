@@ -11,7 +11,7 @@ from torch import Tensor
 
 from espalier import simulate
 from espalier.core.errors import ConfigError
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.phefl.measures import alphas, curve, edge_curves, who_learns_from_whom
 from espalier.methods.phefl.method import PheFl
 from espalier.record.run import Run
@@ -28,7 +28,7 @@ TABLE: dict[str, Any] = {
 
 
 def runner(method: str | dict[str, Any], **changes: Any) -> Runner:
-    found = Runner(Experiment.build({**TABLE, **changes}).only(Entry.build(method), 0), None)
+    found = Runner(Experiment.build({**TABLE, **changes}).only(method, 0), None)
     found.run()
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 from espalier.core.address import host_of, level_of
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Entry, Experiment
+from espalier.experiment import Experiment
 from espalier.methods.easf.dsf.state import AgentState
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -44,7 +44,7 @@ def runner(
         "methods": [],
         **changes,
     }
-    return Runner(Experiment.build(table).only(Entry.build(method), seed), None, dataset=digits())
+    return Runner(Experiment.build(table).only(method, seed), None, dataset=digits())
 
 
 def graph(folder: Path, *links: Link) -> dict[str, Any]:
