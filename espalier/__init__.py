@@ -4,7 +4,8 @@
     run = espalier.simulate("hierfavg", {"fleet": {"devices": 60, "edges": 6}}, seed=0)
     print(run.frame()[["time", "round", "acc_global", "acc_device"]])
 
-Names are imported when they are first used, so that ``import espalier`` is quick.
+What stands here is public and stable (docs/api.md has a line for each name); it is all that running experiments and
+writing a method takes. Names are imported when they are first used, so that ``import espalier`` is quick.
 """
 
 from __future__ import annotations
@@ -16,40 +17,89 @@ from espalier._version import __version__
 
 if TYPE_CHECKING:
     from espalier.api import compare, simulate
+    from espalier.core.address import Address
+    from espalier.core.errors import ConfigError, EspalierError
+    from espalier.core.memory import Product
+    from espalier.core.messages import Order
     from espalier.core.method import Method, Plan, Setting, available, make
+    from espalier.core.policies import (
+        Arrangement,
+        Assignment,
+        HandDown,
+        Local,
+        LocalView,
+        Merge,
+        Pace,
+        Rules,
+        Selection,
+        Structure,
+        Survey,
+    )
+    from espalier.core.statistics import LocalData, register_statistic
+    from espalier.core.store import Ref
+    from espalier.core.view import Arrival, View
     from espalier.data.dataset import Dataset
     from espalier.experiment import Experiment
     from espalier.record.run import Run, find_runs
-    from espalier.world.world import World
+    from espalier.world.world import World, register_preset
 
+#: which module of the package has which names
 _HOMES = {
-    "compare": "espalier.api",
-    "simulate": "espalier.api",
-    "Method": "espalier.core.method",
-    "Plan": "espalier.core.method",
-    "Setting": "espalier.core.method",
-    "make": "espalier.core.method",
-    "available": "espalier.core.method",
-    "Dataset": "espalier.data.dataset",
-    "Experiment": "espalier.experiment",
-    "Run": "espalier.record.run",
-    "find_runs": "espalier.record.run",
-    "World": "espalier.world.world",
+    name: f"espalier.{module}"
+    for module, names in {
+        "api": "compare simulate",
+        "core.address": "Address",
+        "core.errors": "ConfigError EspalierError",
+        "core.memory": "Product",
+        "core.messages": "Order",
+        "core.method": "Method Plan Setting available make",
+        "core.policies": "Arrangement Assignment HandDown Local LocalView Merge Pace Rules Selection Structure Survey",
+        "core.statistics": "LocalData register_statistic",
+        "core.store": "Ref",
+        "core.view": "Arrival View",
+        "data.dataset": "Dataset",
+        "experiment": "Experiment",
+        "record.run": "Run find_runs",
+        "world.world": "World register_preset",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [
+    "Address",
+    "Arrangement",
+    "Arrival",
+    "Assignment",
+    "ConfigError",
     "Dataset",
+    "EspalierError",
     "Experiment",
+    "HandDown",
+    "Local",
+    "LocalData",
+    "LocalView",
+    "Merge",
     "Method",
+    "Order",
+    "Pace",
     "Plan",
+    "Product",
+    "Ref",
+    "Rules",
     "Run",
+    "Selection",
     "Setting",
+    "Structure",
+    "Survey",
+    "View",
     "World",
     "__version__",
     "available",
     "compare",
     "find_runs",
     "make",
+    "register_preset",
+    "register_statistic",
     "simulate",
 ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import espalier
 from espalier.core.method import available
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,14 @@ def test_the_readme_lists_every_method() -> None:
         if method.__module__.startswith("espalier."):
             mark = " (reconstruction)" if method.reconstruction else ""
             assert f"| `{name}` | {method.title}{mark} | {method.citation} |" in text
+
+
+def test_the_public_names_are_those_of_the_document() -> None:
+    text = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+    assert sorted(told) == sorted(espalier.__all__) == sorted(dir(espalier))
+    for name in espalier.__all__:
+        assert getattr(espalier, name) is not None
 
 
 @pytest.mark.parametrize("path", sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")))
