@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,16 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, DataError
+from espalier.core.pool import Pool
 from espalier.core.seeds import key
 from espalier.data.dataset import VOID, IntArray
-
-
-class Pool(Protocol):
-    """Where samples come from."""
-
-    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the samples at ``rows`` (int64 ``[n]``) as ``x [n, …], y [n, …]``."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +43,21 @@ class ChangedPool:
     noise: float
     rotation: float
     noise_key: int
+
+    @property
+    def changes_features(self) -> bool:
+        """Whether samples look different, not only their choice or their labels."""
+        return bool(self.brightness or self.noise or self.rotation)
+
+    def check(self) -> None:
+        """Refuse samples that cannot be changed this way."""
+        x, y = self.base.gather(torch.zeros(1, dtype=torch.int64))
+        if self.changes_features and not x.is_floating_point():
+            raise DataError("Token ids cannot be brightened, blurred by noise or turned; use a drift of labels.")
+        if self.rotation and x.ndim != 4:
+            raise DataError(f"Only images can be turned; a sample has shape {tuple(x.shape[1:])}.")
+        if self.labels is not None and y.is_floating_point():
+            raise DataError("Only classes can be permuted; this dataset's targets are numbers of a regression.")
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the changed samples at ``rows``; images stay in 0…1."""
@@ -100,16 +107,7 @@ def look_through(
     for name, value in (("brightness", brightness), ("noise", noise), ("rotation", rotation)):
         if not math.isfinite(value) or (name == "noise" and value < 0):
             raise ConfigError(f"{name} is {value}; accepted is a finite number{' from 0' if name == 'noise' else ''}.")
-    if rows is None and labels is None and not (brightness or noise or rotation):
-        return pool
-    x, y = pool.gather(torch.zeros(1, dtype=torch.int64))
-    if (brightness or noise or rotation) and not x.is_floating_point():
-        raise DataError("Token ids cannot be brightened, blurred by noise or turned; use a drift of labels.")
-    if rotation and x.ndim != 4:
-        raise DataError(f"Only images can be turned; a sample has shape {tuple(x.shape[1:])}.")
-    if labels is not None and y.is_floating_point():
-        raise DataError("Only classes can be permuted; this dataset's targets are numbers of a regression.")
-    return ChangedPool(
+    changed = ChangedPool(
         base=pool,
         rows=None if rows is None else torch.from_numpy(np.ascontiguousarray(rows, np.int64)),
         labels=None if labels is None else _table(labels),
@@ -118,6 +116,10 @@ def look_through(
         rotation=float(rotation),
         noise_key=key(seed, "data", "noise", part),
     )
+    if rows is None and labels is None and not changed.changes_features:
+        return pool
+    changed.check()
+    return changed
 
 
 def only(labels: Sequence[int], n_cells: int) -> IntArray:

@@ -15,7 +15,7 @@ from espalier.data.loaders import (
     newsgroups,
     svhn,
 )
-from espalier.data.loaders.base import Entry, Source
+from espalier.data.loaders.base import DatasetEntry, Source
 from espalier.data.loaders.npz import prepared
 
 MNIST_URL = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -29,9 +29,9 @@ def _sources(base: str, digests: dict[str, str]) -> tuple[Source, ...]:
     return tuple(Source(file, base + file, digest) for file, digest in digests.items())
 
 
-ENTRIES: tuple[Entry, ...] = (
+ENTRIES: tuple[DatasetEntry, ...] = (
     digits.ENTRY,
-    Entry(
+    DatasetEntry(
         name="mnist",
         kind="classification",
         samples=(60_000, 10_000),
@@ -57,7 +57,7 @@ ENTRIES: tuple[Entry, ...] = (
             },
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="fashion-mnist",
         kind="classification",
         samples=(60_000, 10_000),
@@ -94,7 +94,7 @@ ENTRIES: tuple[Entry, ...] = (
             },
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="emnist",
         kind="classification",
         samples=(112_800, 18_800),
@@ -109,7 +109,7 @@ ENTRIES: tuple[Entry, ...] = (
             {"gzip.zip": "md5:58c8d27c78d21e728a6bc7b3cc06412e"},
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="femnist",
         kind="classification",
         samples=(725_000, 80_000),
@@ -123,7 +123,7 @@ ENTRIES: tuple[Entry, ...] = (
             "and put the resulting train and test folders into a folder femnist of a data directory."
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="cifar10",
         kind="classification",
         samples=(50_000, 10_000),
@@ -134,7 +134,7 @@ ENTRIES: tuple[Entry, ...] = (
         layouts=(*cifar.layouts(hundred=False), prepared("cifar10", "classification", 10)),
         sources=_sources(CIFAR_URL, {"cifar-10-python.tar.gz": "md5:c58f30108f718f92721af3b95e74349a"}),
     ),
-    Entry(
+    DatasetEntry(
         name="cifar100",
         kind="classification",
         samples=(50_000, 10_000),
@@ -145,7 +145,7 @@ ENTRIES: tuple[Entry, ...] = (
         layouts=(*cifar.layouts(hundred=True), prepared("cifar100", "classification", 100)),
         sources=_sources(CIFAR_URL, {"cifar-100-python.tar.gz": "md5:eb9058c3a382ffc7106e4002c42a8d85"}),
     ),
-    Entry(
+    DatasetEntry(
         name="svhn",
         kind="classification",
         samples=(73_257, 26_032),
@@ -162,7 +162,7 @@ ENTRIES: tuple[Entry, ...] = (
             },
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="newsgroups20",
         kind="classification",
         samples=(11_314, 7_532),
@@ -180,7 +180,7 @@ ENTRIES: tuple[Entry, ...] = (
             ),
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="ham10000",
         kind="classification",
         samples=(8_012, 2_003),
@@ -195,7 +195,7 @@ ENTRIES: tuple[Entry, ...] = (
             "data directory."
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="cityscapes",
         kind="segmentation",
         samples=(2_975, 500),
@@ -209,7 +209,7 @@ ENTRIES: tuple[Entry, ...] = (
             "and extract both into a folder cityscapes of a data directory."
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="imagenet10",
         kind="classification",
         samples=(13_000, 500),
@@ -223,7 +223,7 @@ ENTRIES: tuple[Entry, ...] = (
             "imagenet10/train/CLASS/*.JPEG and imagenet10/val/CLASS/*.JPEG in a data directory."
         ),
     ),
-    Entry(
+    DatasetEntry(
         name="har",
         kind="classification",
         samples=(7_352, 2_947),

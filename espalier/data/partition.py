@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from espalier.core.errors import PartitionError
 from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset, IntArray
-from espalier.data.partitions.base import Assignment, EdgeTests, PartitionSpec, Request, blocks
+from espalier.data.partitions.base import EdgeTests, PartitionSpec, Request, RowAssignment, blocks
 from espalier.data.rows import FloatArray, Rows, stratified_mask
 
 
@@ -161,7 +161,7 @@ def partition(dataset: Dataset, spec: PartitionSpec, *, n_devices: int, n_edges:
 
 def assemble(
     dataset: Dataset,
-    assignment: Assignment,
+    assignment: RowAssignment,
     train: Rows,
     validation: Rows | None,
     spec: PartitionSpec,

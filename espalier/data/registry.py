@@ -13,7 +13,7 @@ from espalier.core.errors import DataError, nearest
 from espalier.data.dataset import Dataset, Kind
 from espalier.data.download import Progress, download
 from espalier.data.entries import ENTRIES
-from espalier.data.loaders.base import Entry, Layout, checked
+from espalier.data.loaders.base import DatasetEntry, Layout, checked
 from espalier.data.loaders.files import reading
 from espalier.data.loaders.imagefolder import read_imagefolder
 from espalier.data.loaders.npz import read_npz
@@ -130,7 +130,7 @@ def catalogue(data_dir: Path | None = None) -> list[Info]:
     return lines
 
 
-def find(name: str) -> Entry:
+def find(name: str) -> DatasetEntry:
     """The catalogue's entry of a name; case, spaces, ``-`` and ``_`` do not matter."""
     for entry in ENTRIES:
         if _plain(name) in {_plain(n) for n in (entry.name, *entry.aliases)}:
@@ -181,7 +181,7 @@ def places(data_dir: Path | None = None) -> list[Path]:
     ]
 
 
-def locate(entry: Entry, data_dir: Path | None = None) -> tuple[Path, Layout] | None:
+def locate(entry: DatasetEntry, data_dir: Path | None = None) -> tuple[Path, Layout] | None:
     """Find the folder and the layout of a dataset, or None."""
     for root in places(data_dir):
         for name in entry.folders:
@@ -191,7 +191,7 @@ def locate(entry: Entry, data_dir: Path | None = None) -> tuple[Path, Layout] | 
     return None
 
 
-def missing(entry: Entry, data_dir: Path | None = None) -> DataError:
+def missing(entry: DatasetEntry, data_dir: Path | None = None) -> DataError:
     """The error for a dataset whose files are nowhere."""
     looked = "\n".join(f"  {root}{os.sep}{{{', '.join(entry.folders)}}}" for root in places(data_dir))
     wanted = "\n".join(f"  {line}" for line in entry.files)

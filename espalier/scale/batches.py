@@ -30,7 +30,7 @@ _SLACK = 1 / 16
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SumNode:
     """Consecutive terms of a sum that a batch adds up: a whole node of the sum's addition.
 
     Attributes:
@@ -54,7 +54,7 @@ class Batch:
     """
 
     names: tuple[int, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[SumNode, ...]
 
 
 def size_for(spec: ParamSpec, jobs: int, workers: int) -> int:
@@ -138,11 +138,11 @@ def _split(group: list[tuple[int, int]], span: int) -> list[list[tuple[int, int]
     return [list(node) for _, node in itertools.groupby(group, key=lambda term: term[0] // span)]
 
 
-def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet[int]) -> dict[int, list[Node]]:
+def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet[int]) -> dict[int, list[SumNode]]:
     """Return the nodes that each batch can add up; every job in one of them is in nodes wherever it is a term."""
     away = {name for name in home if name in free}
     while True:
-        found: dict[int, list[Node]] = {}
+        found: dict[int, list[SumNode]] = {}
         inside: dict[int, int] = {}
         uses: dict[int, int] = {}
         for key, recipe in sums.items():
@@ -154,7 +154,7 @@ def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet
                     if b - a < min(_WORTH, len(batches)) or b - a < 2:
                         continue
                     terms = tuple((c, int(r)) for c, r in recipe.terms[a:b])
-                    found.setdefault(batches[a], []).append(Node(key, b, len(batches), terms))
+                    found.setdefault(batches[a], []).append(SumNode(key, b, len(batches), terms))
                     for _, name in terms:
                         inside[name] = inside.get(name, 0) + 1
         kept = {name for name in away if inside.get(name, 0) == uses.get(name, 0)}

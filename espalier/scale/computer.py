@@ -17,8 +17,8 @@ from espalier.core.store import Ref
 from espalier.scale.batches import Batch, cut, size_for
 from espalier.scale.cluster import connect, parse, ray
 from espalier.scale.errands import Errands
-from espalier.scale.pool import Pool
-from espalier.scale.worker import Answer, Holding, Order, Seat, received, tensor
+from espalier.scale.pool import ActorPool
+from espalier.scale.worker import Answer, BatchOrder, Holding, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.task import Task
@@ -67,7 +67,7 @@ class RayComputer:
         # At once: an address at which nobody answers shall fail before anything is written.
         connect(address, workers)
         self.versions = Versions()
-        self.pool: Pool | None = None
+        self.pool: ActorPool | None = None
         #: batches, jobs whose models stayed away, and bytes that came back
         self.batches = 0
         self.handed = 0
@@ -112,13 +112,13 @@ class RayComputer:
         finally:
             errands.drop()
 
-    def open(self) -> Pool:
+    def open(self) -> ActorPool:
         """Return the workers, starting them if need be."""
         if self.pool is None:
             holding = ray().put(Holding.of(self._task, self._views, self._seed))
             gpus = 0 if self._task.device == "cpu" else 1
-            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Seat)
-            self.pool = Pool(seat.remote, holding, self._workers, "GPU" if gpus else "CPU")
+            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(WorkerActor)
+            self.pool = ActorPool(seat.remote, holding, self._workers, "GPU" if gpus else "CPU")
         return self.pool
 
     def close(self) -> None:
@@ -138,7 +138,7 @@ class RayComputer:
         models = {int(r): vector(r) for job in mine for r in (job.work.start, job.work.anchor) if r is not None}
         states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
         memories = {name: state for name, state in states.items() if state is not None}
-        order = Order(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
+        order = BatchOrder(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
 
         def give(actor: Any) -> Any:
             self.batches += 1

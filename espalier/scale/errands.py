@@ -12,7 +12,7 @@ from typing import Any
 
 from espalier.core.errors import ClusterError, TrainingError
 from espalier.scale.cluster import ray
-from espalier.scale.pool import LOG, TRIES, Hand, Pool, last_line, result
+from espalier.scale.pool import LOG, TRIES, ActorPool, Hand, last_line, result
 from espalier.scale.worker import Answer
 
 _AHEAD = 4
@@ -25,7 +25,7 @@ _PATIENCE = 300.0
 class Errands:
     """Orders under way; :meth:`take` returns their answers, each once."""
 
-    def __init__(self, pool: Pool, orders: Sequence[Callable[[Any], Any]]) -> None:
+    def __init__(self, pool: ActorPool, orders: Sequence[Callable[[Any], Any]]) -> None:
         self._pool, self._orders = pool, dict(enumerate(orders))
         self._todo = deque(range(len(orders)))
         self._under_way: dict[Any, tuple[Hand, int]] = {}

@@ -42,11 +42,11 @@ class Hand:
     there: bool = False
 
 
-class Pool:
+class ActorPool:
     """Actors of one run.
 
     Args:
-        make: Creates an actor (a `Seat`).
+        make: Creates an actor (a `WorkerActor`).
         holding: Ray's reference to what its worker holds.
         workers: How many there shall be; None: one per ``unit`` of the cluster.
         unit: ``CPU`` or ``GPU``.

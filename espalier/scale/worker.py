@@ -21,11 +21,11 @@ from espalier._version import __version__
 from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
-from espalier.scale.batches import Batch, Node
+from espalier.scale.batches import Batch, SumNode
 from espalier.settings import Training
 from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.jobs import Job, Outcome
-from espalier.simulator.reduction import Part, Running, fit
+from espalier.simulator.reduction import PartialSum, Running, fit
 from espalier.simulator.task import Task
 from espalier.training.native import kernels
 
@@ -73,7 +73,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class BatchOrder:
     """A batch as it is sent: its jobs, its nodes, and how the devices' data look.
 
     Attributes:
@@ -112,7 +112,7 @@ class Answer:
     why_not: str | None
 
 
-class Worker:
+class BatchWorker:
     """Computes batches of one run's jobs."""
 
     def __init__(self, holding: Holding) -> None:
@@ -126,7 +126,7 @@ class Worker:
         self.views.flip = holding.flip
         self._compute = self.task.computer_here(holding.seed, self.views)
 
-    def train(self, order: Order, *arrays: Array) -> Answer:
+    def train(self, order: BatchOrder, *arrays: Array) -> Answer:
         """Compute a batch; ``arrays`` are the order's models and then its optimiser states."""
         if len(order.looks) > len(self.views.looks):
             self.views.restore(list(order.looks))
@@ -146,7 +146,7 @@ class Worker:
         return Answer(losses, fits, vectors, kept, adding.parts(), self.task.trainer.why_not)
 
     def _outcomes(
-        self, order: Order, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
+        self, order: BatchOrder, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
     ) -> Iterator[Outcome]:
         def vector(ref: Ref) -> Tensor:
             return models[int(ref)]
@@ -157,17 +157,17 @@ class Worker:
         return self._compute(order.jobs, vector, optimizer_state)
 
 
-class Seat:
+class WorkerActor:
     """The actor: empty until a worker is put there, so that a failure to set one up is told and not just a death."""
 
-    _worker: Worker
+    _worker: BatchWorker
 
     def sit(self, holding: Holding) -> dict[str, str]:
         """Set up the worker; return what its numbers depend on."""
-        self._worker = Worker(holding)
+        self._worker = BatchWorker(holding)
         return arithmetic()
 
-    def train(self, order: Order, *arrays: Array) -> Answer:
+    def train(self, order: BatchOrder, *arrays: Array) -> Answer:
         """Compute a batch."""
         return self._worker.train(order, *arrays)
 
@@ -175,7 +175,7 @@ class Seat:
 class _Adding:
     """The nodes of a batch in the making; a model is dropped once every node that wants it has it."""
 
-    def __init__(self, nodes: tuple[Node, ...], task: Task) -> None:
+    def __init__(self, nodes: tuple[SumNode, ...], task: Task) -> None:
         self._nodes = nodes
         self._running = [Running(task.spec, node.of) for node in nodes]
         self._users: dict[int, list[int]] = {}
@@ -224,18 +224,18 @@ def arithmetic() -> dict[str, str]:
     }
 
 
-def _sent(part: Part) -> tuple[Array | None, bool, tuple[float, Array] | None]:
+def _sent(part: PartialSum) -> tuple[Array | None, bool, tuple[float, Array] | None]:
     total = None if part.total is None else part.total.numpy()
     return total, part.whole, None if part.tail is None else (part.tail[0], part.tail[1].numpy())
 
 
-def received(part: tuple[Array | None, bool, tuple[float, Array] | None], terms: int, dtype: torch.dtype) -> Part:
+def received(part: tuple[Array | None, bool, tuple[float, Array] | None], terms: int, dtype: torch.dtype) -> PartialSum:
     """Return a part as it was before it was sent; a whole sum's model is copied, for it is kept."""
     total, whole, tail = part
     sums = None if total is None else tensor(total)
     if whole and sums is not None:
         sums = sums.clone()
-    return Part(terms, sums, whole, dtype, None if tail is None else (tail[0], tensor(tail[1])))
+    return PartialSum(terms, sums, whole, dtype, None if tail is None else (tail[0], tensor(tail[1])))
 
 
 def tensor(array: Array) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from espalier.core.codec import register
 from espalier.core.messages import Train
 from espalier.core.store import Ref
-from espalier.simulator.reduction import Part
+from espalier.simulator.reduction import PartialSum
 
 
 @register
@@ -78,7 +78,7 @@ class Handed:
     """
 
     fit: bool
-    parts: dict[tuple[int, int], Part]
+    parts: dict[tuple[int, int], PartialSum]
     loss: float
     optimizer_state: Tensor | None
 

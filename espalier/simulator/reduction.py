@@ -95,7 +95,7 @@ def fit(vector: Tensor) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartialSum:
     """The sum of a whole node's terms, made where they were computed.
 
     Attributes:
@@ -141,7 +141,7 @@ class Running:
                 self._end(coefficient, vector[floats:])
         return self.count(coefficient, good)
 
-    def count(self, coefficient: float, good: bool, part: Part | None = None) -> bool:
+    def count(self, coefficient: float, good: bool, part: PartialSum | None = None) -> bool:
         """Pass the next term, which is (or will be) added with a part: ``part``, if this is its last term."""
         self.next += 1
         self.empty = self.empty and not good
@@ -158,11 +158,11 @@ class Running:
                 self._end(*part.tail)
         return good
 
-    def part(self) -> Part:
+    def part(self) -> PartialSum:
         """Return the terms added so far, a whole node of a sum of ``terms`` terms, as a part."""
         if self.next == self._terms and not self._lost and not self.empty:
-            return Part(self.next, self.result(None), True, self._dtype)
-        return Part(self.next, self._addition.total(), False, self._dtype, self._tail)
+            return PartialSum(self.next, self.result(None), True, self._dtype)
+        return PartialSum(self.next, self._addition.total(), False, self._dtype, self._tail)
 
     def result(self, fallback: Tensor | None) -> Tensor:
         """Return the finished merge.

@@ -33,7 +33,7 @@ HIGH = 0.9
 
 
 @dataclass
-class Outcome:
+class DeathsOutcome:
     """What a script did, and what came of it.
 
     Attributes:
@@ -95,11 +95,11 @@ def flaws(sim: Simulation) -> list[str]:
     return found
 
 
-def play(number: int, method: str | dict[str, Any] = "easf") -> Outcome:
+def play(number: int, method: str | dict[str, Any] = "easf") -> DeathsOutcome:
     """Play script ``number``."""
     rng = stream(number, "deaths")
     devices = int(rng.integers(6, 17))
-    sim, outcome = _simulation(method, devices, number), Outcome(devices)
+    sim, outcome = _simulation(method, devices, number), DeathsOutcome(devices)
     sim.start()
     outcome.accuracies.append(_accuracy(sim))
     closed = [0.0]
@@ -129,7 +129,7 @@ def _advance(sim: Simulation, until: float, closed: list[float]) -> None:
     sim.now = max(sim.now, until)
 
 
-def _kill(sim: Simulation, now: float, rng: np.random.Generator, outcome: Outcome) -> None:
+def _kill(sim: Simulation, now: float, rng: np.random.Generator, outcome: DeathsOutcome) -> None:
     """End somebody who is there (never the last two), and perhaps let it come back."""
     alive = np.flatnonzero(sim.fleet.alive).tolist()
     if len(alive) <= 2:

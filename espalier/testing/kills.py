@@ -49,7 +49,7 @@ POINTS = ("time", "fsync", "replace", "INSERT", "COMMIT")
 
 
 @dataclass
-class Tally:
+class KillTally:
     """What was done: kills by where they struck, runs that ended as they should, and what went wrong."""
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -79,11 +79,11 @@ def contents(directory: Path) -> dict[str, Any]:
 
 def kill_runs(
     methods: Sequence[str], kills: int, seed: int, folder: Path, say: Callable[[str], None] = lambda text: None
-) -> Tally:
+) -> KillTally:
     """Kill runs of the methods in turn until there were so many kills, and compare every end."""
     dataset = registry.load("digits")
     rng = stream(seed, "kills")
-    tally = Tally()
+    tally = KillTally()
     whole: dict[tuple[str, bool], tuple[dict[str, Any], float]] = {}
     number = 0
     while tally.total < kills:

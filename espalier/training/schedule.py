@@ -17,7 +17,7 @@ from espalier.training.work import TrainerJob
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
+class BatchSchedule:
     """The steps of one job.
 
     Attributes:
@@ -47,7 +47,7 @@ def width(job: TrainerJob) -> int:
     return min(job.batch_size, -(-n // step) * step)
 
 
-def schedule(job: TrainerJob) -> Schedule:
+def schedule(job: TrainerJob) -> BatchSchedule:
     """Draw a job's mini-batches."""
     n, size, steps = len(job.rows), job.batch_size, job.n_steps
     per_epoch = -(-n // size)
@@ -62,4 +62,4 @@ def schedule(job: TrainerJob) -> Schedule:
         last = order[:, n - int(sizes[-1]) :]
         order = np.concatenate([order, np.resize(last.T, (missing, epochs)).T], axis=1)
     rows = order.reshape(epochs * per_epoch, wide)[:steps]
-    return Schedule(rows, np.tile(sizes, epochs)[:steps])
+    return BatchSchedule(rows, np.tile(sizes, epochs)[:steps])

@@ -7,7 +7,7 @@ a function of the job alone; which other jobs are computed beside it, and where,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
+from espalier.core.pool import Pool as Pool
 
 _NAMES = ("sgd", "adam")
 
@@ -51,14 +52,6 @@ class Optimizer:
             raise ConfigError("optimizer.momentum and optimizer.nesterov belong to 'sgd'; with 'adam' set betas.")
         if self.nesterov and not self.momentum:
             raise ConfigError("optimizer.nesterov is true but optimizer.momentum is 0; set a momentum above 0.")
-
-
-class Pool(Protocol):
-    """Where rows come from: a dataset's arrays, or a transformed view of them (concept drift)."""
-
-    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs ``[n, ...]`` and targets ``[n, ...]`` of int64 rows ``[n]``; pure, any order."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

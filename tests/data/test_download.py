@@ -13,7 +13,7 @@ import pytest
 from espalier.core.errors import DataError
 from espalier.data import registry
 from espalier.data.download import download
-from espalier.data.loaders.base import Entry, Source
+from espalier.data.loaders.base import DatasetEntry, Source
 
 CONTENT = bytes(range(256)) * 4096
 
@@ -118,7 +118,7 @@ def test_no_network_is_said(tmp_path: Path) -> None:
 def test_fetch_puts_all_files_into_the_datasets_folder(
     publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entry = Entry(
+    entry = DatasetEntry(
         "toy", "classification", (1, 1), 2, "none", "nobody", folders=("toys", "TOYS"), sources=(publisher.source(),)
     )
     monkeypatch.setattr(registry, "ENTRIES", (entry,))

@@ -13,7 +13,7 @@ from espalier.core.store import Ref
 from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.scale.batches import cut
-from espalier.scale.worker import Holding, Order, Worker, received, tensor
+from espalier.scale.worker import BatchOrder, BatchWorker, Holding, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.runner import Runner
@@ -60,7 +60,7 @@ class NearComputer:
 
     def __init__(self, near: Near, task: Task, seed: int, views: Views) -> None:
         self._near, self._task, self._views, self._seed = near, task, views, seed
-        self._worker: Worker | None = None
+        self._worker: BatchWorker | None = None
 
     def __call__(
         self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
@@ -78,14 +78,14 @@ class NearComputer:
         optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Iterator[Outcome | Handed]:
         if self._worker is None:
-            self._worker = Worker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
+            self._worker = BatchWorker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
         found: dict[int, Outcome | Handed] = {}
         for batch in cut(dict.fromkeys(jobs, 1.0), sums, free, self._near.workers, self._near.size):
             mine = tuple(jobs[n] for n in batch.names)
             models = {int(r): vector(r) for j in mine for r in (j.work.start, j.work.anchor) if r is not None}
             states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
             kept = {n: m for n, m in states.items() if m is not None}
-            order = Order(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
+            order = BatchOrder(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
             order, arrays = pickle.loads(pickle.dumps((order, [v.numpy() for v in (*models.values(), *kept.values())])))
             for array in arrays:
                 array.flags.writeable = False

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
-from espalier.simulator.reduction import FAN, Addition, Part, Running, nodes
+from espalier.simulator.reduction import FAN, Addition, PartialSum, Running, nodes
 
 SPEC = ParamSpec.of(nn.Linear(3, 1, bias=False))
 
@@ -116,5 +116,5 @@ def test_integer_buffers_come_from_the_largest_contributor() -> None:
     assert tail is not None and (tail[0], int(tail[1])) == (0.3, 9)
     here.count(0.2, True)
     here.count(0.3, True)
-    here.count(0.2, True, Part(3, torch.full((4,), 0.7, dtype=torch.float64), False, torch.float32, tail))
+    here.count(0.2, True, PartialSum(3, torch.full((4,), 0.7, dtype=torch.float64), False, torch.float32, tail))
     assert here.result(None)[4] == 9

@@ -42,7 +42,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Entry:
+class DatasetEntry:
     """A dataset of the catalogue.
 
     Attributes:

@@ -7,7 +7,7 @@ import numpy as np
 from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset
-from espalier.data.loaders.base import Entry
+from espalier.data.loaders.base import DatasetEntry
 from espalier.data.rows import stratified_mask
 
 
@@ -35,7 +35,7 @@ def read(*, test_fraction: float = 0.2) -> Dataset:
     )
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     name="digits",
     kind="classification",
     samples=(1438, 359),

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset, IntArray
-from espalier.data.loaders.base import Entry, at_least
+from espalier.data.loaders.base import DatasetEntry, at_least
 from espalier.data.rows import FloatArray
 
 SENSORS_PER_SIDE = 4
 MU0_OVER_4PI = 1e-7
 MM_PER_UNIT = 100.0
-CHUNK = 50_000
+CHUNK_POINTS = 50_000
 
 
 def read(
@@ -57,31 +57,18 @@ def read(
     """
     for name, value in (("samples", samples), ("test_samples", test_samples)):
         at_least(f"Option {name!r} of dataset 'magnet'", value, 8)
-    for name, size in (
-        ("width", width),
-        ("height", height),
-        ("gap", gap),
-        ("spacing", spacing),
-        ("moment", moment),
-    ):
+    sizes = {"width": width, "height": height, "gap": gap, "spacing": spacing, "moment": moment}
+    for name, size in sizes.items():
         at_least(f"Option {name!r} of dataset 'magnet'", size, 1e-6)
     at_least("Option 'noise' of dataset 'magnet'", noise, 0.0)
+    low, high = np.array([-width / 2, -width / 2, gap]), np.array([width / 2, width / 2, gap + height])
     sensors = sensor_grid(spacing)
-    parts = []
-    for part, n in (("train", samples), ("test", test_samples)):
-        rng = stream(data_seed, "magnet", part)
-        low, high = np.array([-width / 2, -width / 2, gap]), np.array([width / 2, width / 2, gap + height])
-        position = low + rng.random((n, 3)) * (high - low)
-        pole = rng.standard_normal((n, 3))
-        pole /= np.linalg.norm(pole, axis=1, keepdims=True)
-        x = np.empty((n, 3 * len(sensors)), np.float32)
-        for at in range(0, n, CHUNK):
-            rows = slice(at, at + CHUNK)
-            field = 1e3 * dipole_field(position[rows], moment * pole[rows], sensors).reshape(-1, x.shape[1])
-            x[rows] = field + noise * rng.standard_normal(field.shape) if noise else field
-        y = np.concatenate([position * 1e3 / MM_PER_UNIT, pole], 1).astype(np.float32)
-        parts.append((torch.from_numpy(x), torch.from_numpy(y), region(position, pole)))
-    (x_train, y_train, cell_train), (x_test, y_test, cell_test) = parts
+
+    def part(name: str, n: int) -> tuple[Tensor, Tensor, IntArray]:
+        return _points(stream(data_seed, "magnet", name), n, (low, high), sensors, moment, noise)
+
+    x_train, y_train, cell_train = part("train", samples)
+    x_test, y_test, cell_test = part("test", test_samples)
     return Dataset(
         name="magnet",
         x_train=x_train,
@@ -100,6 +87,28 @@ def read(
             "metric_names": ("position_mm", "angle_deg"),
         },
     )
+
+
+def _points(
+    rng: np.random.Generator,
+    n: int,
+    box: tuple[FloatArray, FloatArray],
+    sensors: FloatArray,
+    moment: float,
+    noise: float,
+) -> tuple[Tensor, Tensor, IntArray]:
+    """Draw points in a box: what the sensors measure, position and pole, and the cell."""
+    low, high = box
+    position = low + rng.random((n, 3)) * (high - low)
+    pole = rng.standard_normal((n, 3))
+    pole /= np.linalg.norm(pole, axis=1, keepdims=True)
+    x = np.empty((n, 3 * len(sensors)), np.float32)
+    for at in range(0, n, CHUNK_POINTS):
+        rows = slice(at, at + CHUNK_POINTS)
+        field = 1e3 * dipole_field(position[rows], moment * pole[rows], sensors).reshape(-1, x.shape[1])
+        x[rows] = field + noise * rng.standard_normal(field.shape) if noise else field
+    y = np.concatenate([position * 1e3 / MM_PER_UNIT, pole], 1).astype(np.float32)
+    return torch.from_numpy(x), torch.from_numpy(y), region(position, pole)
 
 
 def sensor_grid(spacing: float) -> FloatArray:
@@ -142,7 +151,7 @@ def pose_errors(outputs: Tensor, y: Tensor) -> Tensor:
     return torch.stack([position, torch.rad2deg(torch.arccos(cosine.clamp(-1.0, 1.0)))], -1)
 
 
-ENTRY = Entry(
+ENTRY = DatasetEntry(
     name="magnet",
     kind="regression",
     samples=(1_000_000, 10_000),

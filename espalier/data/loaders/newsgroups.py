@@ -72,7 +72,7 @@ TEN = (
 """``topics=10``: EASF uses ten topics without naming them; these are every other one, all fields present."""
 
 
-class Post(NamedTuple):
+class NewsPost(NamedTuple):
     """One post: its part (train, test), its group, its subject and text."""
 
     part: str
@@ -87,23 +87,23 @@ def parse_post(data: bytes) -> str:
     return f"{subject}\n{body}"
 
 
-def from_folders(folder: Path) -> Iterator[Post]:
+def from_folders(folder: Path) -> Iterator[NewsPost]:
     """Posts of ``20news-bydate-train/GROUP/NUMBER`` and the same for test."""
     for top, part in PARTS.items():
         for path in sorted((folder / top).glob("*/*")):
             with reading(path):
-                yield Post(part, path.parent.name, parse_post(path.read_bytes()))
+                yield NewsPost(part, path.parent.name, parse_post(path.read_bytes()))
 
 
-def from_archive(folder: Path) -> Iterator[Post]:
+def from_archive(folder: Path) -> Iterator[NewsPost]:
     """Posts of the published ``20news-bydate.tar.gz``."""
     for inside, data in members(one_match(folder, "20news-bydate*.tar.gz"), lambda p: len(p.split("/")) >= 3):
         top, group = inside.split("/")[-3:-1]
         if top in PARTS:
-            yield Post(PARTS[top], group, parse_post(data))
+            yield NewsPost(PARTS[top], group, parse_post(data))
 
 
-def from_lines(folder: Path) -> Iterator[Post]:
+def from_lines(folder: Path) -> Iterator[NewsPost]:
     """Posts of a ``.jsonl`` file (plain, .gz or .xz) with split, group, subject and text."""
     path = one_match(folder, "*.jsonl*")
     text = read_bytes(path).decode("utf-8", errors="replace")
@@ -112,10 +112,10 @@ def from_lines(folder: Path) -> Iterator[Post]:
         if line.strip():
             with reading(f"{path} (line {number})"):
                 post = json.loads(line)
-                yield Post(post["split"], post["group"], f"{post.get('subject', '')}\n{post['text']}")
+                yield NewsPost(post["split"], post["group"], f"{post.get('subject', '')}\n{post['text']}")
 
 
-def build(posts: Iterator[Post], where: Path, topics: int | tuple[str, ...], max_len: int, vocab: int) -> Dataset:
+def build(posts: Iterator[NewsPost], where: Path, topics: int | tuple[str, ...], max_len: int, vocab: int) -> Dataset:
     """Choose the topics, build the vocabulary from the training posts, encode."""
     at_least("Option 'max_len' of dataset 'newsgroups20'", max_len, 1)
     at_least("Option 'vocab' of dataset 'newsgroups20'", vocab, 3)

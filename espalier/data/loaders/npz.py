@@ -7,6 +7,7 @@ See `espalier.data.arrays` for types and shapes. Pickled objects are never loade
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,34 +45,40 @@ def read_npz(
     path = Path(path)
     with reading(path), path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         held = set(file.files)
-        wanted = SPLIT if held >= set(SPLIT) else WHOLE
-        if not held >= set(wanted):
+        if held >= set(SPLIT):
+            column = _owner_column(held, owner, "_train", path)
+            arrays = _arrays(file, SPLIT, column, ("_train", "_test"))
+        elif held >= set(WHOLE):
+            column = _owner_column(held, owner, "", path)
+            arrays = _arrays(file, WHOLE, column, ("",))
+        else:
             raise DataError(
                 f"File {path} holds {', '.join(sorted(held)) or 'nothing'}; expected {', '.join(SPLIT)}, or "
                 f"{', '.join(WHOLE)}."
             )
-        column = _owner_column(held, owner, "_train" if wanted is SPLIT else "", path)
-        names = [*wanted, *([column] if column else [])]
-        if column and wanted is SPLIT and (other := column.removesuffix("_train") + "_test") in held:
-            names.append(other)
-        arrays: dict[str, NDArray[Any]] = {n: file[n] for n in names}
         classes = tuple(map(str, file["classes"])) if "classes" in held else None
-        if column and (listed := f"{column.removesuffix('_train')}s") in held:
-            # Numbers with a list of names beside them (site, sites).
-            arrays |= {n: file[listed][arrays[n]] for n in names[len(wanted) :]}
-    if wanted is WHOLE:
+    if "test" in arrays:
         arrays = _split(arrays, column, path)
-        column = f"{column}_train" if column else None
-    stem = column.removesuffix("_train") if column else ""
     return Dataset.from_arrays(
         *(arrays[n] for n in SPLIT),
         name=name or path.stem,
         kind=kind,
         n_classes=n_classes or (len(classes) if classes else None),
-        owner_train=arrays[column] if column else None,
-        owner_test=arrays.get(f"{stem}_test"),
+        owner_train=arrays.get(f"{column}_train"),
+        owner_test=arrays.get(f"{column}_test"),
         meta={"classes": classes} if classes else None,
     )
+
+
+def _arrays(file: Any, wanted: Sequence[str], column: str | None, ends: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Read the wanted arrays, and the owners' column with each of the endings, if there is one."""
+    arrays: dict[str, NDArray[Any]] = {n: file[n] for n in wanted}
+    if column is not None:
+        # Numbers may have a list of names beside them (site, sites).
+        names = file[f"{column}s"] if f"{column}s" in file.files else None
+        for owners in (f"{column}{end}" for end in ends if f"{column}{end}" in file.files):
+            arrays[owners] = file[owners] if names is None else names[file[owners]]
+    return arrays
 
 
 def prepared(name: str, kind: Kind, n_classes: int, *, sized: bool = False) -> Layout:
@@ -97,11 +104,12 @@ def prepared(name: str, kind: Kind, n_classes: int, *, sized: bool = False) -> L
 
 
 def _owner_column(held: set[str], owner: str | None, end: str, path: Path) -> str | None:
+    """Return the name of the owners' column, without its ending."""
     if owner is not None:
         if f"{owner}{end}" not in held:
             raise DataError(f"File {path} has no owner column {owner + end!r}; it holds {', '.join(sorted(held))}.")
-        return f"{owner}{end}"
-    return next((f"{c}{end}" for c in OWNER_COLUMNS if f"{c}{end}" in held), None)
+        return owner
+    return next((c for c in OWNER_COLUMNS if f"{c}{end}" in held), None)
 
 
 def _split(arrays: dict[str, NDArray[Any]], column: str | None, path: Path) -> dict[str, NDArray[Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from espalier.core.method import load_methods
-from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
+from espalier.data.partitions.base import EdgeTest, EdgeTests, PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.by_label import Classes, Dirichlet, Iid, TwoLevel
 from espalier.data.partitions.explicit import Explicit
 from espalier.data.partitions.owner import Owner
@@ -24,7 +24,6 @@ def partition_spec(kind: str, options: Mapping[str, Any] | None = None) -> Parti
 
 
 __all__ = [
-    "Assignment",
     "Classes",
     "Dirichlet",
     "EdgeTest",
@@ -34,6 +33,7 @@ __all__ = [
     "Owner",
     "PartitionSpec",
     "Request",
+    "RowAssignment",
     "SharedPool",
     "TwoLevel",
     "partition_spec",

@@ -105,7 +105,7 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Assignment:
+class RowAssignment:
     """A partition's answer.
 
     Attributes:
@@ -169,7 +169,7 @@ class PartitionSpec(Spec, abc.ABC, family="partition"):
         return given if isinstance(given, tuple) else (given, given)
 
     @abc.abstractmethod
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Split the rows; may leave rows unused, must not leave a device without any."""
 
 

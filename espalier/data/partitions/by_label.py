@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, PartitionSpec, Request
+from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.fill import draw_cells, share
 from espalier.data.rows import Rows, apportion, by_cell, deal, offsets_of
 
@@ -40,7 +40,7 @@ class Classes(PartitionSpec, kind="classes"):
         given = self.samples_per_device is not None
         self.require(given or not self.overlap, "overlap", "false unless samples_per_device says how many to draw")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Draw the devices' cells, then share the rows or draw them."""
         if self.k > request.n_cells:
             raise PartitionError(f"A device shall hold k={self.k} cells, the data has {request.n_cells}; lower k.")
@@ -53,11 +53,11 @@ class Classes(PartitionSpec, kind="classes"):
             cover=self.coverage,
         )
         if self.overlap:
-            return Assignment(self._draw(request, held), request.edge, capped=True)
+            return RowAssignment(self._draw(request, held), request.edge, capped=True)
         request.need(1)
         pools = request.pools()
         counts = share(held, request.weights, np.array([len(p) for p in pools]))
-        return Assignment(deal(counts, pools), request.edge)
+        return RowAssignment(deal(counts, pools), request.edge)
 
     def _draw(self, request: Request, held: NDArray[np.bool_]) -> Rows:
         pools = by_cell(request.rows, request.cells, request.n_cells, request.rng("rows"))
@@ -83,12 +83,12 @@ class Classes(PartitionSpec, kind="classes"):
 class Iid(PartitionSpec, kind="iid"):
     """Every device gets a random part of all rows; parts are even unless ``imbalance`` says otherwise."""
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Shuffle and cut."""
         request.need(1)
         sizes = 1 + apportion(len(request.rows) - request.n_devices, request.weights)
         rows = Rows(offsets_of(sizes), request.rng("rows").permutation(request.rows))
-        return Assignment(rows, request.edge)
+        return RowAssignment(rows, request.edge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ class Dirichlet(PartitionSpec, kind="dirichlet"):
         self.require(0 < self.alpha <= 1e9, "alpha", "more than 0, and at most 1e9 (which is IID)")
         self.require(self.min_samples >= 1, "min_samples", "at least 1")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Draw the proportions, round them, fill up the smallest devices, deal the rows."""
         request.need(self.min_samples)
         pools = request.pools()
@@ -127,7 +127,7 @@ class Dirichlet(PartitionSpec, kind="dirichlet"):
                 shares[rng.integers(request.n_devices)] = 1.0
             counts[:, cell] = apportion(len(pool), shares)
         fill_up(counts, self.min_samples)
-        return Assignment(deal(counts, pools), request.edge)
+        return RowAssignment(deal(counts, pools), request.edge)
 
 
 def fill_up(counts: IntArray, least: int) -> None:
@@ -182,7 +182,7 @@ class TwoLevel(PartitionSpec, kind="two_level"):
         self.require(0 < self.edge_fraction <= 1, "edge_fraction", "in (0, 1]")
         self.require(0 < self.device_fraction <= 1, "device_fraction", "in (0, 1]")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Draw the edges' cells, then the devices', then share the rows."""
         request.need(1)
         n_cells = request.n_cells
@@ -207,4 +207,4 @@ class TwoLevel(PartitionSpec, kind="two_level"):
                 raise PartitionError(f"Edge {e} with {len(mine)} devices: {error}") from None
         pools = request.pools()
         counts = share(held, request.weights, np.array([len(p) for p in pools]))
-        return Assignment(deal(counts, pools), request.edge)
+        return RowAssignment(deal(counts, pools), request.edge)

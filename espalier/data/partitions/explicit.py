@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, PartitionSpec, Request
+from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.rows import Rows
 
 
@@ -47,7 +47,7 @@ class Explicit(PartitionSpec, kind="explicit"):
         super().check()
         self.require((self.rows is None) != (self.file is None), "rows", "given, or else file, but not both")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Check what was given against the data and the fleet."""
         rows, given = self._read()
         if len(rows) != request.n_devices:
@@ -62,14 +62,14 @@ class Explicit(PartitionSpec, kind="explicit"):
         if self.fraction < 1.0:
             rows = rows.keep(np.isin(rows.indices, request.rows))
         if given is None:
-            return Assignment(rows, request.edge)
+            return RowAssignment(rows, request.edge)
         edge = np.asarray(given, dtype=np.int32)
         if edge.shape != (request.n_devices,) or edge.min() < 0 or edge.max() >= request.n_edges:
             raise PartitionError(
                 f"The given edge column has shape {edge.shape} and values {edge.min()}…{edge.max()}; accepted is one "
                 f"of 0…{request.n_edges - 1} for each of {request.n_devices} devices."
             )
-        return Assignment(rows, edge)
+        return RowAssignment(rows, edge)
 
     def _read(self) -> tuple[Rows, ArrayLike | None]:
         if self.rows is not None:

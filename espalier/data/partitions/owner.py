@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
+from espalier.data.partitions.base import EdgeTest, EdgeTests, PartitionSpec, Request, RowAssignment
 from espalier.data.rows import Rows, apportion
 
 
@@ -42,7 +42,7 @@ class Owner(PartitionSpec, kind="owner"):
         self.require(self.min_samples >= 1, "min_samples", "at least 1")
         self.require(0 <= self.personal <= 0.9, "personal", "0 to 0.9")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Sort rows by owner, then join owners into devices or split them over an edge's devices."""
         column = request.dataset.owner_train
         if column is None:
@@ -57,7 +57,7 @@ class Owner(PartitionSpec, kind="owner"):
             return self._by_edge(request, {int(o): request.rows[owners == o] for o in able})
         return self._by_device(request, owners, able)
 
-    def _by_device(self, request: Request, owners: IntArray, able: IntArray) -> Assignment:
+    def _by_device(self, request: Request, owners: IntArray, able: IntArray) -> RowAssignment:
         wanted = request.n_devices * self.owners_per_device
         if wanted > len(able):
             raise PartitionError(
@@ -71,9 +71,9 @@ class Owner(PartitionSpec, kind="owner"):
         order = np.argsort(device, kind="stable")
         order = order[np.searchsorted(device[order], 0) :]
         offsets = np.searchsorted(device[order], np.arange(request.n_devices + 1))
-        return Assignment(Rows(offsets.astype(np.int64), request.rows[order]), request.edge)
+        return RowAssignment(Rows(offsets.astype(np.int64), request.rows[order]), request.edge)
 
-    def _by_edge(self, request: Request, by_owner: dict[int, IntArray]) -> Assignment:
+    def _by_edge(self, request: Request, by_owner: dict[int, IntArray]) -> RowAssignment:
         if len(by_owner) < request.n_edges:
             raise PartitionError(
                 f"{request.n_edges} edges need at least as many owners; {len(by_owner)} have at least "
@@ -91,7 +91,7 @@ class Owner(PartitionSpec, kind="owner"):
             sizes = 1 + apportion(len(rows) - len(mine), request.weights[mine])
             for device, part in zip(mine, np.split(rows, np.cumsum(sizes)[:-1]), strict=True):
                 parts[device] = part
-        return Assignment(Rows.of(parts), request.edge, self._tests(request, edge_of))
+        return RowAssignment(Rows.of(parts), request.edge, self._tests(request, edge_of))
 
     def _tests(self, request: Request, edge_of: list[list[int]]) -> EdgeTests | None:
         column = request.dataset.owner_test

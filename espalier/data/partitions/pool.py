@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, PartitionSpec, Request
+from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.fill import draw_cells
 from espalier.data.rows import Rows, offsets_of
 
@@ -36,12 +36,12 @@ class SharedPool(PartitionSpec, kind="pool"):
         self.require(self.samples >= 1, "samples", "at least 1")
         self.require(self.edge_cells is None or self.edge_cells >= 1, "edge_cells", "at least 1")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Draw every device's rows, edge by edge if edges know only some cells."""
         sizes = np.maximum(1, np.rint(self.samples * request.weights)).astype(np.int64)
         if self.edge_cells is None:
             pools = Rows.of([request.rows])
-            return Assignment(draw(request.rng("rows"), pools, np.zeros_like(request.edge), sizes), request.edge)
+            return RowAssignment(draw(request.rng("rows"), pools, np.zeros_like(request.edge), sizes), request.edge)
         known = draw_cells(
             request.rng("edges"),
             request.n_edges,
@@ -52,7 +52,7 @@ class SharedPool(PartitionSpec, kind="pool"):
         )
         cells = request.cells[request.rows]
         pools = Rows.of([request.rows[cell_known[cells]] for cell_known in known])
-        return Assignment(draw(request.rng("rows"), pools, request.edge, sizes), request.edge)
+        return RowAssignment(draw(request.rng("rows"), pools, request.edge, sizes), request.edge)
 
 
 def draw(rng: np.random.Generator, pools: Rows, which: NDArray[np.int32], sizes: IntArray) -> Rows:

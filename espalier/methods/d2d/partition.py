@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, PartitionSpec, Request
+from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.fill import draw_cells
 from espalier.data.rows import FloatArray, apportion, deal
 
@@ -48,7 +48,7 @@ class Sized(PartitionSpec, kind="sized"):
         self.require(self.classes >= 1, "classes", "at least 1")
         self.require(self.min_samples >= 1, "min_samples", "at least 1")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Fix the sizes, draw the cells, fill them."""
         if self.classes > request.n_cells:
             raise PartitionError(
@@ -71,7 +71,7 @@ class Sized(PartitionSpec, kind="sized"):
             )
             counts = fill(held, sizes, totals)
             if counts is not None:
-                return Assignment(deal(counts, pools), request.edge)
+                return RowAssignment(deal(counts, pools), request.edge)
         raise PartitionError(
             f"In {ATTEMPTS} draws of {self.classes} cells per device none could use up every cell with sizes of "
             f"{sizes.min()}…{sizes.max()} samples; raise classes, lower sigma, or use more devices."

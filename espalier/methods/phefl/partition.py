@@ -9,7 +9,7 @@ import numpy as np
 
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
-from espalier.data.partitions.base import Assignment, EdgeTest, EdgeTests, PartitionSpec, Request
+from espalier.data.partitions.base import EdgeTest, EdgeTests, PartitionSpec, Request, RowAssignment
 from espalier.data.rows import apportion, by_cell, deal
 
 LABELS = 10
@@ -53,7 +53,7 @@ class PheFl(PartitionSpec, kind="phefl"):
         super().check()
         self.require(0 <= self.personal <= 0.9, "personal", "0 to 0.9")
 
-    def assign(self, request: Request) -> Assignment:
+    def assign(self, request: Request) -> RowAssignment:
         """Deal the units to the devices and the test rows to the edges."""
         per_edge = request.n_devices // request.n_edges
         if request.n_cells != LABELS or request.n_edges != LABELS:
@@ -78,7 +78,7 @@ class PheFl(PartitionSpec, kind="phefl"):
                 )
             shares = (units == label).sum(1)
             counts[:, label] = apportion(len(pool), shares.astype(np.float64))
-        return Assignment(deal(counts, pools), request.edge, self._tests(request))
+        return RowAssignment(deal(counts, pools), request.edge, self._tests(request))
 
     def _tests(self, request: Request) -> EdgeTests:
         cells = request.dataset.cell_test

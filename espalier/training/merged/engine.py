@@ -17,7 +17,7 @@ from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack
 from espalier.training.modules import cast
-from espalier.training.schedule import Schedule, schedule
+from espalier.training.schedule import BatchSchedule, schedule
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Pool, Result, TrainerJob
 
@@ -42,7 +42,9 @@ class Batches:
     share: Tensor
 
 
-def gather(jobs: Sequence[TrainerJob], plans: Sequence[Schedule], first: int, steps: int, scale: Tensor) -> Batches:
+def gather(
+    jobs: Sequence[TrainerJob], plans: Sequence[BatchSchedule], first: int, steps: int, scale: Tensor
+) -> Batches:
     """Gather the steps from ``first`` on; ``scale [K]`` also decides the arithmetic."""
     rows = np.stack([p.rows[first : first + steps] for p in plans], axis=1)
     x, y = (cast(t, scale.dtype) for t in _fetch([j.pool for j in jobs], rows))
@@ -100,7 +102,12 @@ class ChunkEngine:
         return [results[i] for i in range(len(jobs))]
 
     def _train(
-        self, jobs: Sequence[TrainerJob], plans: Sequence[Schedule], stack: Stack, update: Update, places: Sequence[int]
+        self,
+        jobs: Sequence[TrainerJob],
+        plans: Sequence[BatchSchedule],
+        stack: Stack,
+        update: Update,
+        places: Sequence[int],
     ) -> Tensor:
         """Make all steps; return the clients' summed losses ``[K]``."""
         self._replica.merge.noise = DropoutNoise([j.seed for j in jobs], plans[0].rows.shape[1])

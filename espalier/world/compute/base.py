@@ -21,7 +21,7 @@ class Compute(Spec, ABC, family="compute"):
         """Return the compute of one fleet under one seed."""
 
 
-class Timed(ABC):
+class TimedCompute(ABC):
     """A bound compute from its pace: durations integrate over the pace's steps exactly."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Timed(ABC):
         return self
 
 
-class Wrapped(Timed):
+class Wrapped(TimedCompute):
     """A bound compute that changes another one; by itself it changes nothing."""
 
     def __init__(self, inner: BoundCompute) -> None:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from espalier.core.errors import WorldError
-from espalier.world.compute.base import Compute, Timed
+from espalier.world.compute.base import Compute, TimedCompute
 from espalier.world.draws import Field, between, whole
 from espalier.world.piecewise import Pace
 from espalier.world.protocols import BoundCompute, Shape
 
 
-class Steady(Timed):
+class Steady(TimedCompute):
     """Every device has its own speed, which never changes.
 
     ``spec.draw(shape)`` gives the seconds per batch, [N]; it is called when first needed.

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.world.compute.base import Compute, Timed
+from espalier.world.compute.base import Compute, TimedCompute
 from espalier.world.piecewise import Pace
 from espalier.world.protocols import BoundCompute, Shape
 from espalier.world.traces import Steps, clock, index, number, read
@@ -40,7 +40,7 @@ class Trace(Compute, kind="trace"):
         return _Traced(steps, count, shape.n_devices)
 
 
-class _Traced(Timed):
+class _Traced(TimedCompute):
     def __init__(self, steps: Steps, count: int, n_devices: int) -> None:
         self._steps, self._count, self._n = steps, count, n_devices
 
