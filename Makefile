@@ -20,12 +20,20 @@ demo: $(STAMP)
 	rm -rf $(DEMO)
 	$(BIN)/espalier run demo --jobs 2 --out $(DEMO) --report $(DEMO)/report.html
 
+# Another apt may be at work: the option waits for dpkg's lock, but not for that of the lists, so update is tried again.
+WAIT := -o DPkg::Lock::Timeout=600
+APT_UPDATE = tries=0; \
+	until said=$$(LC_ALL=C apt-get update $(WAIT) -qq 2>&1); do \
+		case "$$said" in *lists/lock*) ;; *) echo "$$said" >&2; exit 1 ;; esac; \
+		tries=$$((tries + 1)); [ $$tries -lt 120 ] || { echo "$$said" >&2; exit 1; }; sleep 5; \
+	done
+
 # The report is tested in a real browser. Playwright's own download is not used: any Chromium will do.
 .PHONY: chromium
 chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+		$(APT_UPDATE) && apt-get install $(WAIT) -y -qq --no-install-recommends chromium >/dev/null; \
 	else \
 		echo "The report's tests need Chromium: install it (Debian, Ubuntu: sudo apt-get install chromium)." >&2; exit 1; \
 	fi
