@@ -68,7 +68,7 @@ def grow(devices: int) -> Tree:
     until = 0.0
     while until < 60.0:
         until += 0.5
-        while sim.queue.next_time <= until and sim.step():
+        while sim.clock.next_time <= until and sim.step():
             pass
         if not flaws(sim):
             break

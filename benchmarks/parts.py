@@ -84,12 +84,12 @@ def watched(runner: Any) -> Clock:
     clock = Clock()
     clock.watch(runner.task.trainer, "run", "training")
     clock.watch(runner.task.evaluator, "run mean_loss logits", "evaluation")
-    clock.watch(runner.simulation.meter, "measure judge", "evaluation")
+    clock.watch(runner.simulation.meter, "measure", "evaluation")
     clock.watch(runner.simulation.ledger, "flush vector vectors combine", "ledger and merging")
     clock.watch(runner.recorder, "commit metric array traffic event span move devices", "recording")
     clock.watch(runner.simulation.transport, "send", "world and links")
-    clock.watch(runner.simulation.weather, "begin change new_round round_closed trained", "world and links")
-    make, known = runner.simulation._make, set()
+    clock.watch(runner.simulation.process, "begin change new_round round_closed trained", "world and links")
+    make, known = runner.simulation.runtime._make, set()
 
     def made(address: Any) -> Any:
         node = make(address)
@@ -98,7 +98,7 @@ def watched(runner: Any) -> Clock:
             clock.watch(type(node), "on", "nodes and policies")
         return node
 
-    runner.simulation._make = made
+    runner.simulation.runtime._make = made
     return clock
 
 

@@ -87,8 +87,8 @@ class Aggregator:
 
     def _start(self, event: Started, now: float) -> list[Action]:
         self.state.models, self.state.progress = dict(event.models), event.progress
-        # No number of an earlier life is used again: an answer to one must not pass for an answer to another.
-        self.state.orders = event.life << 32
+        # No number of an earlier incarnation is used again: an answer to one must not pass for an answer to another.
+        self.state.orders = event.incarnation << 32
         if self.env.parent(self.me) is not None:
             return []  # it is back with what it had served, and waits for its parent's order
         self.state.models = self.state.models or self.rules.initial(self.env.store)

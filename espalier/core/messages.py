@@ -111,13 +111,13 @@ Message = Order | Report | Word
 class Started:
     """The run begins (sent to the root), or a server is back and has lost its state.
 
-    Then ``models`` are those it served last, which outlive it, ``progress`` the rounds it had closed, and ``life``
-    how often it has died.
+    Then ``models`` are those it served last, which outlive it, ``progress`` the rounds it had closed, and
+    ``incarnation`` how often it has died.
     """
 
     models: dict[str, Ref] = field(default_factory=dict)
     progress: int = 0
-    life: int = 0
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.address import host_of
@@ -28,8 +29,11 @@ from espalier.policies.attacks import (
     scaled_noise,
     sign_flip,
 )
+from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
+from espalier.simulator.task import Task
 from espalier.world.attackers import (
+    BoundAttackers,
     Broken,
     FalseHistogram,
     FalseLinks,
@@ -40,35 +44,45 @@ from espalier.world.attackers import (
     SignFlip,
 )
 
-if TYPE_CHECKING:
-    from espalier.simulator.simulation import Simulation
+#: colluders whose honest updates are taken to estimate everybody's
+COLLUDERS = 8
+#: the trainings for that have numbers from here on
+FIRST_COLLUSION = 1 << 40
+#: what a claim of samples is multiplied by
+SAMPLES_FACTOR = 100
+#: what a change is multiplied by that is to be huge
+HUGE_FACTOR = 1e12
 
-#: colluders whose honest updates are taken to estimate everybody's, and numbers of such trainings
-COLLUDERS, COLLUSION = 8, 1 << 40
-#: what a claim of samples is multiplied by, and a change that is to be huge
-MANY, HUGE = 100, 1e12
 
+class Attacks:
+    """The hostile devices of one simulation.
 
-class Tampering:
-    """The attackers of one simulation."""
+    Args:
+        attackers: Who they are and what they do.
+        task: Data and model.
+        views: What devices' data look like.
+        edges: The edge at whose merge each device's update counts, [N] (-1: at the cloud's, with all others).
+        seed: The run's.
+    """
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.sim = simulation
-        bound = simulation.world.attackers
-        self.attack, self.hostile, self.any = bound.attack, bound.is_hostile, bound.any
+    def __init__(
+        self, attackers: BoundAttackers, task: Task, views: Views, edges: NDArray[np.int64], seed: int
+    ) -> None:
+        self._data, self._spec, self._views, self._edges, self._seed = task.dataset, task.spec, views, edges, seed
+        self.attack, self.hostile, self.any = attackers.attack, attackers.is_hostile, attackers.any
         self._forged: OrderedDict[tuple[int, int, int], Tensor] = OrderedDict()
+        self._most_forged = 4 * (len(np.unique(edges)) + 1)
         if self.any and isinstance(self.attack, LabelFlip):
-            data = simulation.task.dataset
+            data = self._data
             if data.kind != "classification":
                 raise ConfigError(f"attackers.kind = 'label_flip': {data.name} has no labels to flip.")
-            simulation.views.flip = label_flip(data.n_classes, dict(self.attack.swaps) or None)
+            views.flip = label_flip(data.n_classes, dict(self.attack.swaps) or None)
 
     def look(self, device: int, number: int) -> int:
         """Return how a device's data look to itself when it trains or counts: a hostile one's may be false."""
         if not (self.any and isinstance(self.attack, LabelFlip) and self.hostile(device)):
             return number
-        views = self.sim.views
-        return views.number(replace(views.looks[number], false=True))
+        return self._views.number(replace(self._views.looks[number], false=True))
 
     # -- false models --------------------------------------------------------------------------------------
 
@@ -90,17 +104,17 @@ class Tampering:
         return compute
 
     def _false(self, job: Job, update: Tensor, start: Tensor) -> Tensor:
-        floats = self.sim.task.spec.n_float
+        floats = self._spec.n_float
         true, base = update[:floats], start[:floats]
         match self.attack:
             case SignFlip(scale=scale):
                 changed = sign_flip(true, base, scale)
             case Noise(scale=scale):
-                changed = scaled_noise(true, base, stream(self.sim.seed, "attack", job.device, job.number), scale)
+                changed = scaled_noise(true, base, stream(self._seed, "attack", job.device, job.number), scale)
             case Broken(what="nan"):
                 changed = torch.full_like(true, float("nan"))
             case Broken(what="huge"):
-                changed = base + HUGE * (true - base)
+                changed = base + HUGE_FACTOR * (true - base)
             case Little():
                 changed = self._forged.get(self._plot(job), true)
             case _:
@@ -109,32 +123,26 @@ class Tampering:
 
     def _plot(self, job: Job) -> tuple[int, int, int]:
         """Return what colluders have in common: where they start, how far they go, and their edge."""
-        return int(job.work.start), job.work.updates, self._side(job.device)
-
-    def _side(self, device: int) -> int:
-        """Return the edge at whose merge a device's update counts (-1: at the cloud's, with all others)."""
-        flat = self.sim.plan.root.structure.flat
-        return -1 if flat else int(self.sim.fleet.partition.edge[device])
+        return int(job.work.start), job.work.updates, int(self._edges[job.device])
 
     def _collude(self, jobs: Sequence[Job], honest: Compute, vector: Callable[[Ref], Tensor]) -> None:
         """Let colluders work out what all of them send, from honest updates of their own."""
-        devices = range(self.sim.fleet.n_devices)
         for job in jobs:
             plot = self._plot(job)
             if not self.hostile(job.device) or plot in self._forged:
                 continue
-            side = [d for d in devices if self._side(d) == plot[2]]
+            side = np.flatnonzero(self._edges == plot[2]).tolist()
             ours = [d for d in side if self.hostile(d)]
-            number = COLLUSION + int(job.work.start)
+            number = FIRST_COLLUSION + int(job.work.start)
             work = replace(job.work, optimizer_state=None, keep_optimizer_state=False)
             own = [replace(job, device=d, number=number, work=work) for d in ours[:COLLUDERS]]
             known = torch.stack([o.vector for o in honest(own, vector, lambda ref: None)])
             z = self.attack.z if isinstance(self.attack, Little) else None
             if z is None:  # a majority need not hide
                 z = little_is_enough_z(len(side), len(ours)) if 2 * len(ours) <= len(side) else 1.0
-            forged = a_little_is_enough(known[:, : self.sim.task.spec.n_float], len(side), len(ours), z)
+            forged = a_little_is_enough(known[:, : self._spec.n_float], len(side), len(ours), z)
             self._forged[plot] = forged
-            while len(self._forged) > 4 * (self.sim.fleet.shape.n_edges + 1):
+            while len(self._forged) > self._most_forged:
                 self._forged.popitem(last=False)
 
     # -- false reports -------------------------------------------------------------------------------------
@@ -151,7 +159,7 @@ class Tampering:
                 claims = {g: round(n * inflate) for g, n in message.samples.items()}
                 return replace(message, samples=claims, stats=stats)
             case Broken(what="samples"):
-                return replace(message, samples={g: n * MANY for g, n in message.samples.items()})
+                return replace(message, samples={g: n * SAMPLES_FACTOR for g, n in message.samples.items()})
             case FalseTimes(factor=factor):
                 if "seconds" in stats:
                     stats["seconds"] = factor * stats["seconds"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +19,13 @@ from espalier.core.seeds import stream
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY, Tree
 from espalier.data.partition import Partition
+from espalier.simulator.conditions import Conditions
 from espalier.simulator.ledger import Ledger
-from espalier.world.protocols import BoundCompute, BoundLinks, Broadcast, Shape, Uplink
+from espalier.world.protocols import BoundCompute, Broadcast, Shape, Uplink
 from espalier.world.world import BoundWorld
 
 #: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
 Judge = Callable[[Sequence[Ref], str, Address, str], list[float]]
-
-
-class Current(Protocol):
-    """The world of now."""
-
-    def links(self) -> BoundLinks:
-        """Return the links of now."""
-        ...
-
-    def alive(self, host: int) -> bool:
-        """Tell whether a host is there."""
-        ...
 
 
 class Fleet:
@@ -55,7 +43,7 @@ class Fleet:
         self.shape = shape
         self.world = world
         self.partition = partition
-        self.n_devices = shape.n_devices
+        self.n_devices, self.n_edges = shape.n_devices, shape.n_edges
         self.cloud = shape.cloud
         self.alive = np.ones(self.n_devices, dtype=bool)
         self.working = np.zeros(self.n_devices, dtype=bool)
@@ -66,13 +54,13 @@ class Fleet:
         self.tiers = tuple(tiers)
 
     def connect(
-        self, store: Ledger, judge: Judge, current: Current, update_batches: Callable[[int], int], trials: Trials
+        self, store: Ledger, judge: Judge, conditions: Conditions, update_batches: Callable[[int], int], trials: Trials
     ) -> None:
         """Take what can be made only once the fleet is there: models, their judge, the world of now, trials."""
         self.store, self._judge, self.trials = store, judge, trials
-        self.places = SimulatedPlaces(self, current)
+        self.places = SimulatedPlaces(self, conditions)
         self.speeds = SimulatedSpeeds(self.world.compute, update_batches)
-        self.links = SimulatedLinks(self, current)
+        self.links = SimulatedLinks(self, conditions)
 
     def plant(self, flat: bool) -> None:
         """Build the given tree: devices under their edges (or under the root), edges under servers."""
@@ -149,8 +137,8 @@ class Fleet:
 class SimulatedPlaces:
     """Where servers and devices are: implements :class:`espalier.core.environment.Places`."""
 
-    def __init__(self, fleet: Fleet, current: Current) -> None:
-        self._fleet, self._current = fleet, current
+    def __init__(self, fleet: Fleet, conditions: Conditions) -> None:
+        self._fleet, self._conditions = fleet, conditions
         self.cloud = fleet.cloud
 
     def edges(self) -> list[Address]:
@@ -163,7 +151,7 @@ class SimulatedPlaces:
 
     def neighbours(self, device: Address) -> list[Address]:
         """Return the devices that a device reaches directly."""
-        links, n_devices = self._current.links(), self._fleet.n_devices
+        links, n_devices = self._conditions.links(), self._fleet.n_devices
         found: list[int] = links.neighbours(device).tolist()
         if not found and n_devices > 1 and not links.relays:
             some = links.matrix(np.arange(min(50, n_devices)), 0)
@@ -176,7 +164,7 @@ class SimulatedPlaces:
 
     def answers(self, host: int) -> bool:
         """Tell whether a host is there."""
-        return self._current.alive(host)
+        return self._conditions.answers(host)
 
 
 class SimulatedSpeeds:
@@ -201,8 +189,8 @@ class SimulatedSpeeds:
 class SimulatedLinks:
     """How long a model is on its way, by the world: implements :class:`espalier.core.environment.LinkTimes`."""
 
-    def __init__(self, fleet: Fleet, current: Current) -> None:
-        self._fleet, self._current = fleet, current
+    def __init__(self, fleet: Fleet, conditions: Conditions) -> None:
+        self._fleet, self._conditions = fleet, conditions
         self._model_bytes = fleet.store.spec.model_bytes
         self._all: tuple[int, NDArray[np.float64]] | None = None
 
@@ -224,16 +212,16 @@ class SimulatedLinks:
 
     def delay(self, src: Address, dst: Address, now: float) -> float:
         """Return the seconds of a model between two devices."""
-        return self._current.links().time(src, dst, self._model_bytes, now)
+        return self._conditions.links().time(src, dst, self._model_bytes, now)
 
     def delays(self, devices: Sequence[Address], nbytes: int | None = None) -> NDArray[np.float64]:
         """Return the seconds of a message (by default a model) between all pairs of devices, [n, n]."""
         size = self._model_bytes if nbytes is None else nbytes
-        return self._current.links().matrix(np.asarray(devices, dtype=np.int64), size)
+        return self._conditions.links().matrix(np.asarray(devices, dtype=np.int64), size)
 
     def hop_count(self, src: Address, dst: Address) -> float:
         """Return the hops between two devices (infinite: they cannot reach each other)."""
-        return len(self._current.links().hops(src, dst)) or math.inf
+        return len(self._conditions.links().hops(src, dst)) or math.inf
 
     def link_report(self, device: Address, epoch: int) -> NDArray[np.float64]:
         """Return the seconds of a model from a device to every device, as the device says they are, [N]."""

@@ -1,10 +1,7 @@
 """Scores of models: evaluate each distinct model once, then do arithmetic on test distributions.
 
 A model is evaluated on the cells (classes) of those who use it alone: a device that knows two of ten classes
-is tested on these two.
-
-The main score of a classification is ``acc``, of a segmentation ``miou``, of a regression the first of its
-metrics (or ``mse``); ``loss`` comes with each.
+is tested on these two. What the figures are says `espalier.training.figures`.
 """
 
 from __future__ import annotations
@@ -12,18 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.store import Ref
+from espalier.data.partition import Partition
+from espalier.simulator.conditions import Conditions
+from espalier.simulator.dataviews import Views
+from espalier.simulator.ledger import Ledger
+from espalier.simulator.task import Task
 from espalier.training.evaluate import Evaluation
+from espalier.training.figures import figure_names, figures
 from espalier.training.work import Pool
 
-if TYPE_CHECKING:
-    from espalier.simulator.simulation import Simulation
-
+#: for each device, the node that serves it and the number of its group, [N] each
+Places = tuple[NDArray[np.int64], NDArray[np.int64]]
 Floats = NDArray[np.float64]
 Cells = NDArray[np.bool_]
 
@@ -48,24 +50,24 @@ class _Found:
 class Scores:
     """Evaluations of one simulation's models on the test set, by model and look of the features."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.sim = simulation
-        data = simulation.task.dataset
-        self.kind = data.kind
+    def __init__(self, task: Task, partition: Partition, views: Views, ledger: Ledger, conditions: Conditions) -> None:
+        self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
+        self._conditions = conditions
+        self.kind = task.dataset.kind
         self._found: dict[tuple[int, int], _Found] = {}
         #: looks under which test features are the same share one evaluation: look -> the first such look
         self._same_features: dict[int, int] = {}
-        names = simulation.task.metric_names
-        self.names = {"classification": ("acc",), "segmentation": ("miou",)}.get(self.kind, names or ("mse",))
+        self.names = figure_names(self.kind, task.metric_names)
 
-    def prepare(self, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None) -> None:
+    def prepare(
+        self, places: Places, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+    ) -> None:
         """Evaluate the models that devices (by place and group), edges and all together use."""
-        sim = self.sim
         first: dict[tuple[float, float, float], int] = {}
         self._same_features = {}
-        for number in np.unique(sim.weather.looks()).tolist():
-            self._same_features[number] = first.setdefault(sim.views.features(number), number)
-        needs = self._needs(devices, edges, common)
+        for number in np.unique(self._conditions.looks).tolist():
+            self._same_features[number] = first.setdefault(self._views.features(number), number)
+        needs = self._needs(places, devices, edges, common)
         self._found = {k: v for k, v in self._found.items() if k in needs}
         # Models that are tested on the same rows are evaluated together.
         missing: dict[tuple[int, bytes], list[int]] = {}
@@ -73,28 +75,28 @@ class Scores:
             known = self._found.get((ref, look))
             if known is None or (cells & ~known.cells).any():
                 missing.setdefault((look, cells.tobytes()), []).append(ref)
-        sim.ledger.flush([Ref(r) for r in sorted({r for refs in missing.values() for r in refs})])
-        labels = sim.task.dataset.cell_test
+        self._ledger.flush([Ref(r) for r in sorted({r for refs in missing.values() for r in refs})])
+        labels = self._task.dataset.cell_test
         for (look, code), refs in missing.items():
             cells = np.frombuffer(code, dtype=np.bool_)
             rows = np.flatnonzero(cells[labels])
-            vectors = [sim.ledger.vector(Ref(r)) for r in refs]
-            pool = sim.views.test_pool(look)
-            found = sim.task.evaluator.run(vectors, pool, rows, labels[rows], each=self._by_rows)
+            vectors = [self._ledger.vector(Ref(r)) for r in refs]
+            pool = self._views.test_pool(look)
+            found = self._task.evaluator.run(vectors, pool, rows, labels[rows], each=self._by_rows)
             self._found |= {(r, look): _Found(e, cells, rows) for r, e in zip(refs, found, strict=True)}
 
     def _needs(
-        self, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+        self, places: Places, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
     ) -> dict[tuple[int, int], Cells]:
         """Return the cells that each model is to be evaluated on, by model and look."""
-        sim, part = self.sim, self.sim.fleet.partition
-        labels, n_cells = sim.task.dataset.cell_test, part.test_mix.shape[1]
+        part = self._partition
+        labels, n_cells = self._task.dataset.cell_test, part.test_mix.shape[1]
         needs: dict[tuple[int, int], Cells] = {}
 
         def wants(ref: Ref, look: int) -> Cells:
             return needs.setdefault((int(ref), self._same_features[look]), np.zeros(n_cells, dtype=np.bool_))
 
-        looks = sim.weather.looks()
+        looks = self._conditions.looks
         if common is not None:
             wants(common, self._commonest())[:] = True
         if self._by_rows:
@@ -104,9 +106,9 @@ class Scores:
 
         def tested(ref: Ref | None, look: int, members: NDArray[np.int64]) -> None:
             if ref is not None and not (cells := wants(ref, look)).all():
-                cells |= (sim.views.mix(look, part.test_mix[members]) > 0).any(0)
+                cells |= (self._views.mix(look, part.test_mix[members]) > 0).any(0)
 
-        for (place, group, look), members in alike(*sim.meter.places(), looks):
+        for (place, group, look), members in alike(*places, looks):
             tested(devices[place, group], look, members)
         if part.edge_tests is None:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
@@ -117,16 +119,16 @@ class Scores:
     @property
     def _by_rows(self) -> bool:
         """Whether edges have test rows of their own, which are then judged one by one."""
-        return self.kind == "classification" and self.sim.fleet.partition.edge_tests is not None
+        return self.kind == "classification" and self._partition.edge_tests is not None
 
     def _edge_rows(self, edge: int, look: int) -> NDArray[np.int64]:
         """Return the rows of an edge's own test set under a look."""
-        tests = self.sim.fleet.partition.edge_tests
+        tests = self._partition.edge_tests
         assert tests is not None
-        return self.sim.views.tested(edge, tests.evaluation[edge], look)
+        return self._views.tested(edge, tests.evaluation[edge], look)
 
     def _commonest(self) -> int:
-        numbers, counts = np.unique(self.sim.weather.looks(), return_counts=True)
+        numbers, counts = np.unique(self._conditions.looks, return_counts=True)
         return int(numbers[counts.argmax()])
 
     def _evaluation(self, ref: Ref, look: int) -> Evaluation:
@@ -136,43 +138,40 @@ class Scores:
         """Return a model's figures on the whole test set (under the commonest look)."""
         look = self._commonest()
         evaluation = self._evaluation(ref, look)
-        mix = self.sim.views.mix(look, evaluation.count[None].astype(np.float32))
+        mix = self._views.mix(look, evaluation.count[None].astype(np.float32))
         return {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
 
-    def at_devices(self, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
+    def at_devices(self, places: Places, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
         """Return every device's figures on its own test distribution, [N] each."""
-        sim = self.sim
-        places, groups = sim.meter.places()
-        looks = sim.weather.looks()
+        looks = self._conditions.looks
         out: dict[str, Floats] = {}
-        for (place, group, look), members in alike(places, groups, looks):
+        for (place, group, look), members in alike(*places, looks):
             evaluation = self._evaluation(models[place, group], look)
-            mix = sim.views.mix(look, sim.fleet.partition.test_mix[members])
+            mix = self._views.mix(look, self._partition.test_mix[members])
             for name, values in self._mixed(evaluation, mix, look).items():
-                out.setdefault(name, np.full(len(places), np.nan))[members] = values
+                out.setdefault(name, np.full(len(looks), np.nan))[members] = values
         return out
 
     def at_edges(self, models: Mapping[int, Ref]) -> dict[str, Floats]:
         """Return every edge's figures on its own test set or distribution, [E] each."""
-        sim = self.sim
-        part = sim.fleet.partition
+        part = self._partition
         out: dict[str, Floats] = {}
         samples = np.bincount(part.edge, weights=part.sizes, minlength=part.n_edges)
-        for (edge, look), members in alike(part.edge.astype(np.int64), sim.weather.looks()):
+        for (edge, look), members in alike(part.edge.astype(np.int64), self._conditions.looks):
             if edge not in models:
                 continue
             # an edge whose devices see the world differently is tested on their mixture
             weight = part.sizes[members].sum() / samples[edge]
             if part.edge_tests is not None:
-                figures = self._on_edge_test(models[edge], edge, look)
+                row = self._on_edge_test(models[edge], edge, look)
             else:
                 mix = (part.test_mix[members] * part.sizes[members, None]).sum(0, keepdims=True)
-                mix = sim.views.mix(look, (mix / mix.sum()).astype(np.float32))
+                mix = self._views.mix(look, (mix / mix.sum()).astype(np.float32))
                 mixed = self._mixed(self._evaluation(models[edge], look), mix, look)
-                figures = {name: float(values[0]) for name, values in mixed.items()}
-            for name, value in figures.items():
-                row = out.setdefault(name, np.full(part.n_edges, np.nan))
-                row[edge] = np.nan_to_num(row[edge]) + weight * value
+                row = {name: float(values[0]) for name, values in mixed.items()}
+            for name, value in row.items():
+                found = out.setdefault(name, np.full(part.n_edges, np.nan))
+                found[edge] = np.nan_to_num(found[edge]) + weight * value
         return out
 
     def _on_edge_test(self, ref: Ref, edge: int, look: int) -> dict[str, float]:
@@ -185,7 +184,7 @@ class Scores:
             return {self.names[0]: math.nan, "loss": math.nan}
         found = self._found[int(ref), self._same_features[look]]
         at = np.searchsorted(found.rows, rows)
-        truth, table = self.sim.task.dataset.cell_test[rows], self.sim.views.permutation(look)
+        truth, table = self._task.dataset.cell_test[rows], self._views.permutation(look)
         right = found.evaluation.answers[at] == (truth if table is None else table[truth])
         loss = float(found.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
         return {self.names[0]: float(right.mean()), "loss": loss}
@@ -197,17 +196,16 @@ class Scores:
 
         The figures are means over all rows; NaN if there is none.
         """
-        sim = self.sim
-        vectors = [sim.ledger.vector(r) for r in refs] if len(refs) == 1 else list(sim.ledger.vectors(refs))
+        vectors = [self._ledger.vector(r) for r in refs] if len(refs) == 1 else list(self._ledger.vectors(refs))
         sets = {look: found for look, found in rows.items() if len(found)}
         total = sum(len(found) for found in sets.values())
         scores = [Score(0.0, 0.0) if total else Score(math.nan, math.nan)] * len(refs)
         for look, found in sets.items():
             pool, cells = self._seen(part, found, look)
-            for place, evaluation in enumerate(sim.task.evaluator.run(vectors, pool, found, cells)):
-                figures = self._mixed(evaluation, evaluation.count[None].astype(np.float32), None)
+            for place, evaluation in enumerate(self._task.evaluator.run(vectors, pool, found, cells)):
+                row = self._mixed(evaluation, evaluation.count[None].astype(np.float32), None)
                 share, old = len(found) / total, scores[place]
-                main, loss = float(figures[self.names[0]][0]), float(figures["loss"][0])
+                main, loss = float(row[self.names[0]][0]), float(row["loss"][0])
                 scores[place] = Score(old.main + share * main, old.loss + share * loss)
         return scores
 
@@ -215,37 +213,23 @@ class Scores:
         self, part: Literal["train", "test"], rows: NDArray[np.int64], look: int | None
     ) -> tuple[Pool, NDArray[np.int64]]:
         """Return the samples with a look's features and labels, and the rows' cells under it."""
-        sim, data = self.sim, self.sim.task.dataset
+        data = self._task.dataset
         cells = (data.cell_train if part == "train" else data.cell_test)[rows]
         if look is None:
             return data.pool(part), cells
-        table = sim.views.permutation(look)
-        pool = sim.views.pool(look) if part == "train" else sim.views.test_pool(look, labels=True)
+        table = self._views.permutation(look)
+        pool = self._views.pool(look) if part == "train" else self._views.test_pool(look, labels=True)
         return pool, cells if table is None else table[cells]
 
     def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
         """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""
-        count = np.maximum(evaluation.count, 1)
-        seen = (evaluation.count > 0).astype(np.float64)
-        weights = mix.astype(np.float64) * seen
-        weights /= np.maximum(weights.sum(1, keepdims=True), 1e-300)
-        out = {"loss": weights @ (evaluation.loss_sum / count)}
-        if self.kind == "classification":
-            table = None if look is None else self.sim.views.permutation(look)
-            truth = np.arange(len(count)) if table is None else table
-            right = evaluation.confusion[np.arange(len(count)), truth]
-            if table is not None:
-                out["loss"] = np.full(len(mix), np.nan)
-            out["acc"] = weights @ (right / count)
-        elif self.kind == "segmentation":
-            confusion = np.einsum("nc,cij->nij", weights, evaluation.confusion / count[:, None, None])
-            hit = np.einsum("nii->ni", confusion)
-            union = confusion.sum(1) + confusion.sum(2) - hit
-            iou = np.where(union > 0, hit / np.maximum(union, 1e-300), np.nan)
-            out["miou"] = np.nanmean(iou, axis=1)
-        else:
-            for i, name in enumerate(self.names):
-                out[name] = weights @ (evaluation.sums[:, i] / count)
+        if self.kind != "classification":
+            return figures(evaluation, mix, self.kind, self.names)
+        table = None if look is None else self._views.permutation(look)
+        truth = np.arange(len(evaluation.count)) if table is None else table
+        out = figures(evaluation, mix, self.kind, truth=truth)
+        if table is not None:
+            out["loss"] = np.full(len(mix), np.nan)
         return out
 
 

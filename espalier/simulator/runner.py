@@ -268,8 +268,9 @@ class Runner:
         """Write what the run has spent of its devices' privacy, if anything in it is private."""
         sim = self.simulation
         if is_private(sim.plan):
-            jobs, revealed = sim.jobs.tolist(), sim.revealed.tolist()
-            found = spending(sim.plan, sim.fleet.n_devices, jobs, revealed, self.recorder.connection)
+            numbers, devices = sim.runtime.numbers, range(sim.fleet.n_devices)
+            trained, told = ([int(counts[d]) for d in devices] for counts in (numbers.trainings, numbers.revealed))
+            found = spending(sim.plan, len(devices), trained, told, self.recorder.connection)
             self.recorder.meta("privacy", found)
 
     def _note_end(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
-"""The simulation: virtual time drives the nodes, the world says how long things take.
+"""The simulation: the runtime under virtual time.
 
-    pop the next event → the node it is for says what to do → do it: send (links say when it arrives),
-    train (the ledger writes it down, compute says when it is done), arrange, serve, record → repeat
+    pop the next event ─> its node says what to do ─> do it: send (links say when it arrives), train (the ledger
+    writes it down, compute says when it is done), arrange, serve, record ─> repeat
 
 Time never depends on this machine. All state is plain data, so a run can be saved at any event.
 """
@@ -14,59 +14,38 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from espalier.core.address import Address, host_of, level_of, role
+from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in
-from espalier.core.device import Device
-from espalier.core.errors import ProtocolError
 from espalier.core.limits import EvaluationSchedule, RunLimits
-from espalier.core.messages import (
-    Action,
-    Arrange,
-    Arrived,
-    ChildJoined,
-    ChildLeft,
-    Closed,
-    Deadline,
-    Lost,
-    Measure,
-    Measured,
-    Record,
-    Send,
-    Serve,
-    SetDeadline,
-    Started,
-    Train,
-    Trained,
-)
+from espalier.core.messages import Arrange, Deadline, Measure, Message, Started, Train
 from espalier.core.method import Node, Plan
-from espalier.core.policies import Rules
-from espalier.core.statistics import statistic
+from espalier.core.runtime import RunRounds, Runtime
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
-from espalier.simulator.attacks import Tampering
+from espalier.simulator.attacks import Attacks
+from espalier.simulator.clock import LATE, NODE, ToNode, ToWorld, VirtualClock
+from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.dataviews import Views
+from espalier.simulator.delivery import Delivery
+from espalier.simulator.device_work import SimulatedWork
 from espalier.simulator.environment import Fleet
-from espalier.simulator.jobs import Job
+from espalier.simulator.judge import Judge
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.local import SimulatedData
 from espalier.simulator.meter import Meter
-from espalier.simulator.queue import LATE, NODE, Queue, ToNode, ToWorld
-from espalier.simulator.rounds import Rounds
+from espalier.simulator.metrics import Scores
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
 from espalier.simulator.trials import SimulatedTrials
-from espalier.simulator.world_process import Weather
+from espalier.simulator.usage import Usage
+from espalier.simulator.world_process import WorldProcess
 from espalier.world.protocols import Shape
 from espalier.world.world import World
 
-#: run-time noise is drawn by the number of a job; questions have numbers of their own, from here on
-ASKED = 1 << 32
-
 
 class Simulation:
-    """One method's plan × one world × one task × one seed."""
+    """One method's plan × one world × one task × one seed: implements the ports of the runtime and of its rounds."""
 
     def __init__(
         self,
@@ -82,9 +61,8 @@ class Simulation:
         tiers: tuple[int, ...] = (),
         spans: bool = True,
     ) -> None:
-        self.plan, self.task, self.seed = plan, task, seed
-        self.limits, self.schedule = limits or RunLimits(), schedule or EvaluationSchedule()
-        self.recorder, self.spans = recorder, spans
+        self.plan, self.task, self.seed, self.recorder = plan, task, seed, recorder
+        self.limits = limits or RunLimits()
         batches = -(-partition.sizes // task.training.batch_size)
         shape = Shape(
             partition.n_devices, partition.n_edges, seed, batches.astype(np.int64), task.spec.model_bytes,
@@ -93,133 +71,128 @@ class Simulation:
         self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)
         self.views = Views(task.dataset, partition, seed)
-        self.tampering = Tampering(self)
+        self.clock, self.presence, self.usage = VirtualClock(), Presence(), Usage(shape.n_hosts)
+        self.conditions = Conditions(
+            self.world, shape, self.presence, self.fleet.location, partition.concept.astype(np.int64), self.views
+        )
+        self.runtime = Runtime(plan, self.fleet, self, PRIVATE, lambda: np.zeros(shape.n_devices, dtype=np.int64))
+        self.rounds = RunRounds(plan, self.fleet, self.limits, schedule or EvaluationSchedule(), self)
+        self._wire_computing(partition)
+        self._wire_world(spans)
+        self.finished = False
+        #: why the run ended before it had reached its limits ("": it has not)
+        self.stalled = ""
+        self._event: ToNode | ToWorld | None = None
+
+    def _wire_computing(self, partition: Partition) -> None:
+        """Make what computes models and judges them."""
+        task, seed, fleet, views = self.task, self.seed, self.fleet, self.views
+        edges = np.full(fleet.n_devices, -1) if self.plan.root.structure.flat else partition.edge.astype(np.int64)
+        self.attacks = Attacks(self.world.attackers, task, views, edges, seed)
         self.ledger = Ledger(
             task.spec,
-            self.tampering.computing(task.computer(seed, self.views)),
+            self.attacks.computing(task.computer(seed, views)),
             lambda index: task.initial(seed, index),
             self._roots,
             self._rejected,
         )
-        self.queue = Queue()
-        self.now = 0.0
-        self.finished = False
-        #: why the run ended before it had reached its limits ("": it has not)
-        self.stalled = ""
-        self.nodes: dict[Address, Node] = {}
-        #: of the nodes so far: how many levels of roles they have, and whether one wants to know who is gone
-        self.levels, self.watched = 1, False
-        self.served: dict[Address, dict[str, Ref]] = {}
-        self.jobs = np.zeros(shape.n_devices, dtype=np.int64)
-        self.asked = np.zeros(shape.n_devices, dtype=np.int64)
-        self.revealed = np.zeros(shape.n_devices, dtype=np.int64)
-        self.messages = 0
-        self._event: Any = None
-        self._held: list[ToNode] = []
-        self._restarts: list[Address] = []
-        self.rounds = Rounds(self)
-        self.transport = Transport(self)
-        self.weather = Weather(self)
-        self.meter = Meter(self)
-        trials = SimulatedTrials(
-            task, partition, self.views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.weather.look
-        )
-        self.fleet.connect(
-            self.ledger, self.meter.judge, self.weather,
-            lambda device: task.training.batches(self.fleet.samples(device), 1), trials,
+        scores = Scores(task, partition, views, self.ledger, self.conditions)
+        self.meter = Meter(
+            self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
+            self.recorder,
         )  # fmt: skip
+        trials = SimulatedTrials(
+            task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look
+        )
+        data = task.dataset
+        judge = Judge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
+        fleet.connect(
+            self.ledger, judge, self.conditions, lambda device: task.training.batches(fleet.samples(device), 1), trials
+        )
+
+    def _wire_world(self, spans: bool) -> None:
+        """Make what carries messages, does devices' work and lets the world act."""
+        fleet, presence, clock, recorder = self.fleet, self.presence, self.clock, self.recorder
+        self.delivery = Delivery(
+            self.runtime, fleet, presence, self.rounds, clock, recorder, lambda device: self.process.trained(device)
+        )
+        self.process = WorldProcess(
+            self.world, self.runtime, fleet, presence, self.conditions, self.delivery, clock, recorder, self.stall
+        )
+        self.transport = Transport(
+            self.world, self.conditions, presence, self.task.spec, self.plan.local, fleet.n_devices, clock, recorder,
+            self.usage, self.delivery.inform, spans,
+        )  # fmt: skip
+        self._work = SimulatedWork(
+            self.task, fleet, self.views, self.ledger, self.attacks, self.conditions, presence, clock, recorder,
+            self.usage, spans,
+        )  # fmt: skip
+
+    @property
+    def now(self) -> float:
+        """Seconds of virtual time since the run began."""
+        return self.clock.now
 
     @property
     def round(self) -> int:
         """Return how many rounds the run has closed."""
         return self.rounds.done
 
+    @property
+    def nodes(self) -> dict[Address, Node]:
+        """The nodes that are remembered."""
+        return self.runtime.nodes
+
+    @property
+    def served(self) -> dict[Address, dict[str, Ref]]:
+        """The models in use, by node and group."""
+        return self.runtime.served
+
     # -- running ---------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Plant the tree and let the run begin."""
-        self.weather.begin()
-        if self.plan.root.structure.plants():
-            self.fleet.plant(self.plan.root.structure.flat)
+        structure, tree = self.plan.root.structure, self.fleet.tree
+        self.process.begin()
+        if structure.plants():
+            self.fleet.plant(structure.flat)
         self.meter.describe_fleet()
-        for node in self.fleet.tree.aggregators():
-            if node != self.fleet.tree.root:
-                self.recorder.move(0.0, node, self.fleet.tree.parent(node), "")
-        if not self.plan.root.structure.flat:
+        for node in tree.aggregators():
+            if node != tree.root:
+                self.recorder.move(0.0, node, tree.parent(node), "")
+        if not structure.flat:
             # the record's fleet table has every device at its partition's edge: write who is elsewhere, or absent
             home = self.fleet.n_devices + self.fleet.partition.edge
-            for device in np.flatnonzero(self.fleet.tree.device_parent != home).tolist():
-                self.recorder.move(0.0, device, self.fleet.tree.parent(device), "")
+            for device in np.flatnonzero(tree.device_parent != home).tolist():
+                self.recorder.move(0.0, device, tree.parent(device), "")
         if self.plan.starts == "root":
-            self.queue.push(0.0, NODE, ToNode(self.fleet.tree.root, Started()))
+            self.clock.push(0.0, NODE, ToNode(tree.root, Started()))
         else:
             for device in np.flatnonzero(self.fleet.alive).tolist():
-                self.queue.push(0.0, NODE, ToNode(device, Started()))
-        self.evaluate_later()
+                self.clock.push(0.0, NODE, ToNode(device, Started()))
+        self._evaluate_later()
         self.meter.measure()
 
     def step(self) -> bool:
         """Let one event happen; return whether the run goes on."""
         if self.finished:
             return False
-        if self.limits.seconds is not None and self.queue.next_time > self.limits.seconds:
-            self.now = self.limits.seconds
-            self.finish()
+        if self.limits.seconds is not None and self.clock.next_time > self.limits.seconds:
+            self.clock.now = self.limits.seconds
+            self.end()
             return False
-        if not len(self.queue):
+        if not len(self.clock):
             self.stall("Nothing is going to happen any more.")
             return False
-        self.now, self._event = self.queue.pop()
+        self._event = self.clock.pop()
         self.ledger.young.clear()
         if isinstance(self._event, ToNode):
-            self._deliver(self._event)
+            self.process.stirred()
+            self.delivery.deliver(self._event)
         else:
-            self.weather.change(self._event)
+            self._change(self._event)
         self._event = None
         return not self.finished
-
-    def _deliver(self, what: ToNode) -> None:
-        host = host_of(what.node)
-        self.weather.stirred()
-        if not self.weather.alive(host) and host >= self.fleet.n_devices:
-            self._held.append(what)  # a server that is down: the sender tries until it is back
-        elif host >= self.fleet.n_devices:
-            # What a server set itself is gone with its memory; what others send comes all the same.
-            if isinstance(what.event, Arrived) or self.weather.remembers(host, what.life):
-                self.tell(what.node, what.event)
-        elif self.weather.alive(host) and self.weather.life(host) == what.life:
-            self.tell(what.node, what.event)
-
-    def died(self, host: int, forgets: bool) -> None:
-        """A host is gone: a device forgets its order, a server that forgets loses its state."""
-        for address in [a for level in range(self.levels) if (a := role(host, level)) in self.nodes]:
-            node = self.nodes[address]
-            if isinstance(node, Device):
-                node.state.order, node.state.waiting = None, []
-            if forgets or (host < self.fleet.n_devices and node.idle):
-                del self.nodes[address]
-                if host < self.fleet.n_devices:
-                    self.served.pop(address, None)
-                else:  # what a server has served is in use elsewhere
-                    self._restarts.append(address)
-        self.rounds.gone(host, forgets)
-
-    def returned(self, host: int, forgets: bool) -> None:
-        """A server is back, without its state if it ``forgets``: what was sent to it meanwhile arrives now."""
-        again = [a for a in self._restarts if host_of(a) == host]
-        if forgets and host == self.fleet.tree.root and host not in again:
-            again.append(host)
-        self._restarts = [a for a in self._restarts if host_of(a) != host]
-        for address in again:
-            models, progress = self.served.get(address, {}), self.rounds.closed.get(address, 0)
-            self.tell(address, Started(dict(models), progress, self.weather.life(host)))
-        mine = [what for what in self._held if host_of(what.node) == host]
-        self._held = [what for what in self._held if host_of(what.node) != host]
-        for what in mine:
-            if isinstance(what.event, Arrived):
-                self.queue.push(self.now, NODE, what)
-            else:  # what it would have known by now comes before what happens next
-                self._deliver(what)
 
     def run(self, progress: Callable[[Simulation], None] | None = None) -> None:
         """Run to the end; ``progress`` is called after every event."""
@@ -227,169 +200,112 @@ class Simulation:
             if progress is not None:
                 progress(self)
 
-    def evaluate_later(self) -> None:
-        """Plan the next evaluation, if they go by time; the end has its own, which a rounding must not double."""
-        if self.schedule.seconds is not None:
-            at, end = self.now + self.schedule.seconds, self.limits.seconds
-            if end is None or at < end * (1 - 1e-9):
-                self.queue.push(at, LATE, ToWorld("evaluate"))
+    def _change(self, event: ToWorld) -> None:
+        match event.kind:
+            case "evaluate":
+                self.meter.measure()
+                if len(self.clock):  # else nothing will ever change again
+                    self._evaluate_later()
+            case "resend":
+                message = event.data["message"]
+                if self.presence.incarnation(host_of(message.sender)) == event.data["incarnation"]:
+                    self.transport.send(message, since=event.data["since"])
+            case _:
+                self.process.change(event)
+
+    def _evaluate_later(self) -> None:
+        at = self.rounds.next_evaluation(self.now)
+        if at is not None:
+            self.clock.push(at, LATE, ToWorld("evaluate"))
 
     def stall(self, why: str) -> None:
         """End the run before it has reached its limits."""
         self.stalled = why
         self.recorder.event(self.now, "stalled", None, {"why": why})
-        self.finish()
+        self.end()
 
-    def finish(self) -> None:
+    # -- the run's steps ---------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self.finished
+
+    def present(self) -> int:
+        """Return how many devices are there."""
+        return int(np.count_nonzero(self.fleet.alive))
+
+    def reached(self, round: int) -> None:
+        """The run has closed a round: the world learns it."""
+        self.process.new_round(round)
+
+    def evaluate(self) -> None:
+        """Evaluate the models in use."""
+        self.meter.measure()
+
+    def end(self) -> None:
         """End the run with a last evaluation."""
         if not self.finished:
             self.finished = True
             self.meter.measure(last=True)
 
-    # -- nodes -------------------------------------------------------------------------------------------
+    def proceed(self, device: Address) -> None:
+        """Let a lone device that waited train on."""
+        self.delivery.tell(device, Started())
 
-    def node(self, address: Address) -> Node:
-        """Return the node at an address, making it if need be."""
-        found = self.nodes.get(address)
-        if found is None:
-            found = self._make(address)
-            self.nodes[address] = found
-            self.levels = max(self.levels, 1 + level_of(address))
-            self.watched = self.watched or hasattr(found, "watches")
-        return found
+    # -- the runtime's ports -----------------------------------------------------------------------------
 
-    def _make(self, address: Address) -> Node:
-        node: Node | None = None
-        if self.plan.node is not None:
-            node = self.plan.node(address, self.fleet)
-        if node is None:
-            if self.fleet.is_device(address):
-                node = self.plan.device(address, self.plan.local, self.plan.child, self.fleet)
-            else:
-                node = self.plan.aggregator(address, self._rules(address), self.fleet)
-        return node
+    def time(self) -> float:
+        """Return the seconds of virtual time since the run began."""
+        return self.clock.now
 
-    def _rules(self, address: Address) -> Rules:
-        if address == self.fleet.tree.root:
-            return self.plan.root
-        between = self.fleet.n_devices + self.fleet.shape.n_edges <= address < self.fleet.cloud
-        return self.plan.middle if between else self.plan.edge
+    def remind(self, node: Address, seconds: float, deadline: Deadline) -> None:
+        """Give a node its deadline after some seconds."""
+        incarnation = self.presence.incarnation(host_of(node))
+        self.clock.push(self.clock.now + seconds, LATE, ToNode(node, deadline, incarnation))
 
-    def tell(self, address: Address, event: Any) -> None:
-        """Give a node an event and do what it says."""
-        node = self.node(address)
-        device = address < self.fleet.n_devices
-        if device and isinstance(event, Trained | Measured):
-            self.fleet.working[address] = False
-            if isinstance(event, Trained):
-                self.weather.trained(address)
-        for action in node.on(event, self.now):
-            self.act(address, action)
-        if device and node.idle:
-            self.nodes.pop(address, None)
+    def send(self, message: Message) -> None:
+        """Let a message arrive when the links say; a hostile device's is not what it was told to send."""
+        self.transport.send(self.attacks.outgoing(message))
 
-    def act(self, address: Address, action: Action) -> None:
-        """Do what a node asked for."""
-        match action:
-            case Send(message=message):
-                self.transport.send(self.tampering.outgoing(message))
-            case Train():
-                if not self.rounds.waits(address):
-                    self._train(address, action)
-            case Measure():
-                self._measure(address, action)
-            case SetDeadline(seconds=seconds, key=key, number=number):
-                life = self.weather.life(host_of(address))
-                self.queue.push(self.now + seconds, LATE, ToNode(address, Deadline(key, number), life))
-            case Serve(models=models):
-                self.served[address] = models
-            case Closed(progress=progress):
-                self.rounds.close(address, progress)
-            case Arrange():
-                self._arrange(action)
-            case Record(kind=kind, data=data):
-                self.recorder.event(self.now, kind, host_of(address), data)
+    def train(self, device: Address, train: Train, number: int) -> None:
+        """Begin a training."""
+        self._work.train(device, train, number)
 
-    def _train(self, device: Address, train: Train) -> None:
-        if not self.fleet.is_device(device):
-            raise ProtocolError(f"Node {device} has no data to train on: only devices train.")
-        number = int(self.jobs[device])
-        self.jobs[device] += 1
-        look = self.tampering.look(device, self.weather.look(device))
-        ref = self.ledger.submit(Job(device, number, train, look))
-        rows = len(self.views.rows(device, look)) if look else self.fleet.samples(device)
-        batches = self.task.training.batches(rows, train.updates)
-        seconds = self.weather.compute().duration(device, batches, self.now, number)
-        self._busy(device, "train", seconds)
-        done = Trained(train.token, ref, seconds, train.updates)
-        self.queue.push(self.now + seconds, NODE, ToNode(device, done, self.weather.life(device)))
+    def measure(self, device: Address, measure: Measure, number: int) -> None:
+        """Begin a statistic."""
+        self._work.measure(device, measure, number)
 
-    def _measure(self, device: Address, measure: Measure) -> None:
-        # Counted apart: a method that asks questions trains on the same batches as one that does not.
-        number = int(self.asked[device])
-        self.asked[device] += 1
-        self.revealed[device] += measure.what in PRIVATE
-        found = statistic(measure.what)
-        look = self.tampering.look(device, self.weather.look(device))
-        rows = self.views.rows(device, look)
-        rng = self.fleet.rng("statistic", measure.what, device, number)
-        local = SimulatedData(self.task, self.views.pool(look), rows, rng, self.views.held_out(device, look))
-        vectors: list[Tensor] = list(self.ledger.vectors(measure.models)) if measure.models and found.models else []
-        values = found.compute(local, vectors, **measure.args)
-        batches = found.batches(-(-len(rows) // self.task.training.batch_size), len(vectors))
-        seconds = self.weather.compute().duration(device, batches, self.now, ASKED + number) if batches else 0.0
-        self._busy(device, "measure", seconds)
-        event = Measured(measure.token, values, seconds)
-        self.queue.push(self.now + seconds, NODE, ToNode(device, event, self.weather.life(device)))
+    def serve(self, node: Address, models: dict[str, Ref]) -> None:
+        """Models in use are evaluated when it is time to."""
 
-    def _busy(self, device: Address, kind: str, seconds: float) -> None:
-        self.fleet.working[device] = True
-        self.meter.spent(device, kind, seconds)
-        if self.spans and seconds > 0:
-            self.recorder.span(device, kind, self.now, self.now + seconds)
+    def close(self, node: Address, progress: int) -> None:
+        """A node has closed a round: its devices may move on, and perhaps the run is a round further."""
+        self.rounds.closed[node] = progress  # before anybody moves: a move may close another node's round
+        self.process.round_closed(node)
+        self.rounds.close(node, progress)
 
-    # -- the tree ----------------------------------------------------------------------------------------
+    def waits(self, device: Address) -> bool:
+        """Tell whether a lone device must not train yet."""
+        return self.rounds.waits(device)
 
-    def _arrange(self, arrange: Arrange) -> None:
-        if arrange.root is not None:
-            self.fleet.tree.root = arrange.root
-        for device, group in arrange.groups.items():
-            if self.fleet.tree.group(device) != group:
-                self.fleet.tree.set_group(device, group)
-                self.recorder.move(self.now, device, self.fleet.tree.parent(device), group)
-        for node, parent in arrange.parents.items():
-            self.reparent(node, parent)
+    def arrange(self, node: Address, arrange: Arrange) -> None:
+        """Change the tree and the groups."""
+        self.delivery.arrange(arrange)
 
-    def reparent(self, node: Address, parent: Address | None) -> None:
-        """Make a node report to another parent; both parents learn it (unless they run on a device that is gone)."""
-        tree = self.fleet.tree
-        old = tree.parent(node)
-        if old == parent:
-            return
-        tree.attach(node, parent)
-        self.recorder.move(self.now, node, parent, tree.group(node))
-        if old is not None:
-            self.inform(old, ChildLeft(node))
-        if parent is not None:
-            self.inform(parent, ChildJoined(node))
-
-    def inform(self, address: Address, event: ChildLeft | ChildJoined | Lost) -> None:
-        """Let an aggregator learn something: at once, or (a server that is down) when it is back."""
-        host = host_of(address)
-        if self.weather.alive(host):
-            self.tell(address, event)
-        elif host >= self.fleet.n_devices:
-            self._held.append(ToNode(address, event, self.weather.life(host)))
+    def record(self, node: Address, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the run's record."""
+        self.recorder.event(self.now, kind, host_of(node), data)
 
     # -- what is alive -----------------------------------------------------------------------------------
 
     def _roots(self, found: set[int]) -> None:
-        for node in self.nodes.values():
+        for node in self.runtime.nodes.values():
             refs_in(node.state, found)
-        refs_in(self._held, found)
-        for entry in self.queue.entries():
+        refs_in(self.delivery.held, found)
+        for entry in self.clock.entries():
             refs_in(entry[3], found)
-        refs_in(self.served, found)
+        refs_in(self.runtime.served, found)
         refs_in(self._event, found)
 
     def _rejected(self, ref: int) -> None:
@@ -400,53 +316,46 @@ class Simulation:
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the whole state: plain data, and vectors by name."""
         ledger, tensors = self.ledger.save()
+        fleet = self.fleet
         plain = {
-            "now": self.now,
-            "round": self.round,
             "finished": self.finished,
             "stalled": self.stalled,
-            "messages": self.messages,
-            "jobs": self.jobs.copy(),
-            "asked": self.asked.copy(),
-            "revealed": self.revealed.copy(),
-            "alive": self.fleet.alive.copy(),
-            "working": self.fleet.working.copy(),
-            "location": self.fleet.location.copy(),
-            "moved": self.fleet.moved.copy(),
-            "tree": self.fleet.tree.to_plain(),
-            "queue": self.queue.save(),
-            "nodes": {a: n.state for a, n in self.nodes.items()},
-            "served": self.served,
-            "closed": self.rounds.closed,
-            "held": self._held,
-            "restarts": self._restarts,
+            "clock": self.clock.save(),
+            "runtime": self.runtime.save(),
+            "rounds": {"done": self.rounds.done, "closed": self.rounds.closed},
+            "alive": fleet.alive.copy(),
+            "working": fleet.working.copy(),
+            "location": fleet.location.copy(),
+            "moved": fleet.moved.copy(),
+            "tree": fleet.tree.to_plain(),
             "looks": self.views.looks,
-            "weather": self.weather.save(),
+            "presence": self.presence.save(),
+            "conditions": self.conditions.save(),
+            "delivery": self.delivery.save(),
+            "process": self.process.save(),
+            "transport": self.transport.save(),
+            "usage": self.usage.save(),
             "meter": self.meter.save(),
-            "uplinks": self.transport.uplinks.save(),
             "ledger": ledger,
         }
         return plain, tensors
 
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become the simulation that :meth:`save` described."""
-        self.now, self.finished = plain["now"], plain["finished"]
-        self.stalled = plain.get("stalled", "")
-        self.messages = plain["messages"]
-        self.jobs[:], self.asked[:], self.revealed[:] = plain["jobs"], plain["asked"], plain["revealed"]
+        self.finished, self.stalled = plain["finished"], plain["stalled"]
+        self.clock.restore(plain["clock"])
         fleet = self.fleet
         fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]
         fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]
         fleet.tree.restore(plain["tree"])
-        self.queue.restore(plain["queue"])
-        self.rounds.restore(plain["round"], plain["closed"])
-        self.served = plain["served"]
-        self._held, self._restarts = plain["held"], plain["restarts"]
+        self.rounds.restore(**plain["rounds"], present=np.flatnonzero(fleet.alive).tolist())
         self.views.restore(plain["looks"])
-        self.weather.restore(plain["weather"])
+        self.presence.restore(plain["presence"])
+        self.conditions.restore(plain["conditions"])
+        self.delivery.restore(plain["delivery"])
+        self.process.restore(plain["process"])
+        self.transport.restore(plain["transport"])
+        self.usage.restore(plain["usage"])
         self.meter.restore(plain["meter"])
-        self.transport.uplinks.restore(plain["uplinks"])
         self.ledger.restore(plain["ledger"], tensors)
-        self.nodes = {}
-        for address, state in plain["nodes"].items():
-            self.node(address).state = state
+        self.runtime.restore(plain["runtime"])

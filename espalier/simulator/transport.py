@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from espalier.core.address import host_of
+from espalier.core.address import Address, host_of
 from espalier.core.messages import Arrived, ChildLeft, Message, Order, Part, Report
-from espalier.simulator.queue import NODE, WORLD, ToNode, ToWorld
-from espalier.simulator.uplinks import Uplinks
-from espalier.world.protocols import BoundLinks, Tier
-
-if TYPE_CHECKING:
-    from espalier.simulator.simulation import Simulation
+from espalier.core.params import ParamSpec
+from espalier.core.policies import Local
+from espalier.record.database import Recorder
+from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
+from espalier.simulator.conditions import Conditions, Presence
+from espalier.simulator.usage import Usage
+from espalier.world.protocols import BoundLinks, Tier, Uplink
+from espalier.world.world import BoundWorld
 
 #: seconds after which a message without acknowledgement is sent again
-RESEND = 2.0
+RESEND_SECONDS = 2.0
 
 
 def payload_bytes(value: Any) -> int:
@@ -38,23 +40,101 @@ def payload_bytes(value: Any) -> int:
     return sum(payload_bytes(v) for v in value)
 
 
-class Transport:
-    """Carries messages between hosts."""
+class Uplinks:
+    """Edges' uplinks that their devices share; edges are host numbers.
 
-    def __init__(self, simulation: Simulation) -> None:
-        self.sim = simulation
-        self.uplinks = Uplinks()
+    Where the world's links say ``time_shared``, uploads at one edge go one after another at the full rate, the earliest
+    ready first. Where they say ``equal_share``, an edge splits its uplink evenly among the devices of the round that
+    was opened there last, and each keeps its part however many of them are sending.
+    """
+
+    def __init__(self) -> None:
+        #: when an edge's uplink is free again
+        self._free: dict[int, float] = {}
+        #: the round that shares an edge's uplink: who opened it, its number, its devices through this edge
+        self._round: dict[int, tuple[Address, int, int]] = {}
+
+    def ordered(self, edge: int, sender: Address, number: int) -> None:
+        """A device behind an edge got an order of round ``number`` of ``sender``."""
+        who, which, count = self._round.get(edge, (sender, number, 0))
+        count = count + 1 if (who, which) == (sender, number) else 1
+        self._round[edge] = (sender, number, count)
+
+    def delay(self, kind: Uplink, edge: int, at: float, seconds: float) -> float:
+        """Let an upload begin that takes ``seconds`` alone; return how many seconds later it ends than alone."""
+        if kind == "time_shared":
+            start = max(at, self._free.get(edge, at))
+            self._free[edge] = start + seconds
+            return start - at
+        if kind == "equal_share":
+            return (max(1, self._round[edge][2] if edge in self._round else 1) - 1) * seconds
+        return 0.0
+
+    def save(self) -> dict[str, Any]:
+        """Return the uplinks as plain data."""
+        return {"free": dict(self._free), "round": dict(self._round)}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become the uplinks that :meth:`save` described."""
+        self._free, self._round = dict(plain["free"]), dict(plain["round"])
+
+
+class Transport:
+    """Carries messages between hosts.
+
+    Args:
+        world: Its faults, and after how long silence is noticed.
+        conditions: The links of now.
+        presence: Which hosts are there.
+        spec: The models' size.
+        local: The devices' policy: how they code the models of their reports.
+        n_devices: How many devices there are.
+        clock: Virtual time.
+        recorder: Where lost ways are written, and (``spans``) how long models travel.
+        usage: Where bytes and seconds are counted.
+        inform: Lets an aggregator know that a child cannot be reached.
+    """
+
+    def __init__(
+        self,
+        world: BoundWorld,
+        conditions: Conditions,
+        presence: Presence,
+        spec: ParamSpec,
+        local: Local,
+        n_devices: int,
+        clock: VirtualClock,
+        recorder: Recorder,
+        usage: Usage,
+        inform: Callable[[Address, ChildLeft], None],
+        spans: bool,
+    ) -> None:
+        self._world, self._conditions, self._presence = world, conditions, presence
+        self._spec, self._local, self._n_devices = spec, local, n_devices
+        self._clock, self._recorder, self._usage, self._inform = clock, recorder, usage, inform
+        self._spans = spans
+        self._messages = 0
+        self._uplinks = Uplinks()
+
+    def save(self) -> dict[str, Any]:
+        """Return its state as plain data."""
+        return {"messages": self._messages, "uplinks": self._uplinks.save()}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become what :meth:`save` described."""
+        self._messages = plain["messages"]
+        self._uplinks.restore(plain["uplinks"])
 
     def sizes(self, message: Message) -> tuple[int, int]:
         """Return a message's bytes: (models, control data)."""
         if isinstance(message, Order):
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
-            return self.sim.task.spec.model_bytes * (len(message.models) + extra), payload_bytes(message.args)
+            return self._spec.model_bytes * (len(message.models) + extra), payload_bytes(message.args)
         if isinstance(message, Report):
-            spec, coded = self.sim.task.spec, message.sender < self.sim.fleet.n_devices
+            spec, coded = self._spec, message.sender < self._n_devices
             # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
             coded = coded and message.to == message.dispatcher
-            each = self.sim.plan.local.model_bytes(spec) if coded else spec.model_bytes
+            each = self._local.model_bytes(spec) if coded else spec.model_bytes
             return each * len(message.models), payload_bytes(message.stats)
         return 0, payload_bytes(message.data)
 
@@ -65,24 +145,24 @@ class Transport:
             message: The message.
             since: When it was first tried in vain.
         """
-        sim = self.sim
+        conditions, now = self._conditions, self._clock.now
         src, dst = host_of(message.sender), host_of(message.to)
         model, control = self.sizes(message)
-        number = sim.messages
-        sim.messages += 1
+        number = self._messages
+        self._messages += 1
         if src == dst:
-            self._arrive(message, sim.now)
+            self._arrive(message, now)
             return
         device = min(src, dst)
-        via = sim.weather.via(device) if device < sim.fleet.n_devices else None
-        links, faults = sim.weather.links(), sim.world.faults
+        via = conditions.via(device) if device < self._n_devices else None
+        links, faults = conditions.links(), self._world.faults
         hops = links.hops(src, dst, via)
         at = self._way_back([(src, dst), *((a, b) for _, a, b in hops)])
         seconds = links.time(src, dst, model + control, at, via) if math.isfinite(at) else math.inf
         if seconds == math.inf:
-            self._try_again(message, sim.now if since is None else since)
+            self._try_again(message, now if since is None else since)
             return
-        if links.broadcast == "free" and isinstance(message, Order) and max(src, dst) < sim.fleet.n_devices:
+        if links.broadcast == "free" and isinstance(message, Order) and max(src, dst) < self._n_devices:
             seconds = 0.0
         copies = dict.fromkeys(range(len(hops)), 1)
         if faults is not None:
@@ -92,7 +172,7 @@ class Transport:
                 while fate.lost or fate.corrupted:
                     attempt += 1
                     copies[i] += 1
-                    at += RESEND
+                    at += RESEND_SECONDS
                     fate = faults.fate(tier, number + (attempt << 40))
                 copies[i] += int(fate.duplicated)
                 at += fate.delay_extra
@@ -100,56 +180,54 @@ class Transport:
             at += self._shared(message, links, via, model + control, at)
         for i, (tier, a, b) in enumerate(hops):
             direction = "peer" if tier == Tier.DEV_DEV else ("up" if a < b else "down")
-            sim.meter.carried(tier, direction, model * copies[i], control * copies[i])
+            self._usage.carried(tier, direction, model * copies[i], control * copies[i])
         if model:
             arrival = at + seconds
-            sim.meter.spent(src, "send", arrival - sim.now)
-            sim.meter.spent(dst, "receive", arrival - sim.now)
-            if sim.spans:
-                sim.recorder.span(src, "send", sim.now, arrival, dst)
+            self._usage.spent(src, "send", arrival - now)
+            self._usage.spent(dst, "receive", arrival - now)
+            if self._spans:
+                self._recorder.span(src, "send", now, arrival, dst)
         self._arrive(message, at + seconds)
 
     def _way_back(self, parts: list[tuple[int, int]]) -> float:
         """Return when all of these links are there: now, or when they are back (inf: nobody knows)."""
-        sim = self.sim
-        if len(parts) > 2 and any(not sim.weather.alive(b) for _, b in parts[1:-1]):
+        if len(parts) > 2 and any(not self._presence.alive(b) for _, b in parts[1:-1]):
             return math.inf  # a relay is down
-        at, before = sim.now, -math.inf
+        at, before = self._clock.now, -math.inf
         while before < at < math.inf:
             before = at
             for a, b in parts:
-                at = sim.world.faults.back(a, b, at)
+                at = self._world.faults.back(a, b, at)
         return at
 
     def _try_again(self, message: Message, since: float) -> None:
         """Try a message without a way again and again; give it up when silence would be noticed."""
-        sim = self.sim
+        now = self._clock.now
         src, dst = host_of(message.sender), host_of(message.to)
-        if since == sim.now:
-            sim.recorder.event(sim.now, "unreachable", src, {"to": dst})
-        if sim.now - since < max(sim.world.notice, RESEND):
-            what = {"message": message, "since": since, "life": sim.weather.life(src)}
-            sim.queue.push(sim.now + RESEND, WORLD, ToWorld("resend", what))
+        if since == now:
+            self._recorder.event(now, "unreachable", src, {"to": dst})
+        if now - since < max(self._world.notice, RESEND_SECONDS):
+            what = {"message": message, "since": since, "incarnation": self._presence.incarnation(src)}
+            self._clock.push(now + RESEND_SECONDS, WORLD, ToWorld("resend", what))
             return
-        sim.recorder.event(sim.now, "undelivered", src, {"to": dst})
+        self._recorder.event(now, "undelivered", src, {"to": dst})
         # Whoever waits for an answer must not wait for ever.
         if isinstance(message, Order):
-            sim.inform(message.sender, ChildLeft(message.to))
+            self._inform(message.sender, ChildLeft(message.to))
         elif isinstance(message, Report):
-            sim.inform(message.to, ChildLeft(message.sender))
+            self._inform(message.to, ChildLeft(message.sender))
 
     def _shared(self, message: Message, links: BoundLinks, via: int | None, nbytes: int, at: float) -> float:
         """Return how much longer an upload takes because others use its edge's uplink."""
         src, dst = host_of(message.sender), host_of(message.to)
-        devices = self.sim.fleet.n_devices
+        devices = self._n_devices
         if src >= devices > dst and isinstance(message, Order) and message.models:
-            self.uplinks.ordered(links.hops(src, dst, via)[-1][1], message.sender, message.round)
+            self._uplinks.ordered(links.hops(src, dst, via)[-1][1], message.sender, message.round)
         if src < devices <= dst and nbytes:
             edge = links.hops(src, dst, via)[0][2]
-            return self.uplinks.delay(links.uplink, edge, at, links.time(src, edge, nbytes, at, via))
+            return self._uplinks.delay(links.uplink, edge, at, links.time(src, edge, nbytes, at, via))
         return 0.0
 
     def _arrive(self, message: Message, at: float) -> None:
-        sim = self.sim
-        life = sim.weather.life(host_of(message.to))
-        sim.queue.push(at, NODE, ToNode(message.to, Arrived(message), life))
+        incarnation = self._presence.incarnation(host_of(message.to))
+        self._clock.push(at, NODE, ToNode(message.to, Arrived(message), incarnation))

@@ -97,8 +97,8 @@ def resume(target: Target) -> None:
             if steps % every == 0:
                 plain, tensors = runner.simulation.save()
                 fresh = _runner(target, world=world)
-                fresh.recorder = runner.recorder
-                fresh.simulation.recorder = runner.recorder
+                runner.recorder.commit()
+                runner.recorder.connection.backup(fresh.recorder.connection)
                 fresh.simulation.restore(unpack(pack(plain)), {k: v.clone() for k, v in tensors.items()})
                 runner = fresh
         found = _rows(runner)

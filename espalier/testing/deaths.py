@@ -22,7 +22,7 @@ from espalier.core.seeds import stream
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
-from espalier.simulator.queue import WORLD, ToWorld
+from espalier.simulator.clock import WORLD, ToWorld
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 
@@ -88,7 +88,7 @@ def flaws(sim: Simulation) -> list[str]:
         for child, parent in pairwise(path):
             if level_of(parent) != level_of(child) + 1:
                 found.append(f"{device}: a parent of level {level_of(parent)} for level {level_of(child)}")
-            if not sim.weather.alive(host_of(parent)):
+            if not sim.presence.alive(host_of(parent)):
                 found.append(f"{device}: its parent {host_of(parent)} is gone")
             if not sim.fleet.capable[host_of(parent)]:
                 found.append(f"{device}: its parent {host_of(parent)} may not aggregate")
@@ -122,11 +122,11 @@ def play(number: int, method: str | dict[str, Any] = "easf") -> DeathsOutcome:
 
 def _advance(sim: Simulation, until: float, closed: list[float]) -> None:
     rounds = sim.round
-    while sim.queue.next_time <= until and sim.step():
+    while sim.clock.next_time <= until and sim.step():
         if sim.round > rounds:
             rounds = sim.round
             closed.append(sim.now)
-    sim.now = max(sim.now, until)
+    sim.clock.now = max(sim.now, until)
 
 
 def _kill(sim: Simulation, now: float, rng: np.random.Generator, outcome: DeathsOutcome) -> None:
@@ -145,10 +145,10 @@ def _kill(sim: Simulation, now: float, rng: np.random.Generator, outcome: Deaths
     else:
         kind, victim = "anybody", int(rng.choice(alive))
     goes = {"host": victim, "alive": False, "silent": bool(rng.random() < 0.5), "forgets": False}
-    sim.queue.push(now, WORLD, ToWorld("churn", goes))
+    sim.clock.push(now, WORLD, ToWorld("churn", goes))
     if rng.random() < 0.3:
         comes = {"host": victim, "alive": True, "silent": False, "forgets": False}
-        sim.queue.push(now + float(rng.uniform(0.1, 8.0)), WORLD, ToWorld("churn", comes))
+        sim.clock.push(now + float(rng.uniform(0.1, 8.0)), WORLD, ToWorld("churn", comes))
     outcome.victims.append((now, victim, kind))
 
 

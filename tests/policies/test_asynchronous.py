@@ -176,7 +176,7 @@ def test_a_report_costs_no_look_at_all_the_others(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Asynchronous, "cohorts", counted)
     simulation = ran(FLAT, fleet={"devices": 40, "edges": 1}, stop={"rounds": 3})
-    assert simulation.jobs.sum() > 100
+    assert simulation.runtime.numbers.trainings.sum() > 100
     assert len(looks) <= 5
 
 

@@ -86,7 +86,7 @@ def test_devices_report_within_the_clipping_length() -> None:
 def test_the_run_says_what_it_has_spent() -> None:
     one = run({"name": "fedavg", "local": {"kind": "private", "clip": 1.0, "noise": 4.0}})
     found = one.recorder.read_meta("privacy")
-    most = int(one.simulation.jobs.max())
+    most = int(one.simulation.runtime.numbers.trainings.max())
     assert found["reports"]["releases"] == most == 3
     assert found["reports"]["epsilon"] == pytest.approx(epsilon({Release(2.0): 3}, found["delta"]))
     assert run("fedavg").recorder.read_meta("privacy") is None

@@ -93,11 +93,11 @@ def test_label_flip(honest: dict[int, torch.Tensor]) -> None:
     others_are_untouched(models, honest)
     assert not torch.equal(models[0], honest[0])
     rows = torch.from_numpy(sim.views.rows(0, 0))
-    true, false = sim.views.pool(0).gather(rows)[1], sim.views.pool(sim.tampering.look(0, 0)).gather(rows)[1]
+    true, false = sim.views.pool(0).gather(rows)[1], sim.views.pool(sim.attacks.look(0, 0)).gather(rows)[1]
     assert torch.equal(false, 9 - true)
-    assert sim.tampering.look(1, 0) == 0
+    assert sim.attacks.look(1, 0) == 0
     # What it is tested on stays true.
-    assert sim.weather.look(0) == 0
+    assert sim.conditions.look(0) == 0
 
 
 def test_label_flip_needs_labels() -> None:
@@ -127,7 +127,7 @@ def test_false_claims(honest: dict[int, torch.Tensor]) -> None:
 
 
 def message(sim: Simulation, stats: dict[str, Any]) -> Report:
-    sent = sim.tampering.outgoing(Report(0, 15, 0, 15, {}, {"": 10}, 1, 0, 0.0, stats=stats))
+    sent = sim.attacks.outgoing(Report(0, 15, 0, 15, {}, {"": 10}, 1, 0, 0.0, stats=stats))
     assert isinstance(sent, Report)
     return sent
 
@@ -159,7 +159,8 @@ def test_attacks_survive_saving(kind: str) -> None:
         if steps % 13 == 0:
             plain, tensors = one.simulation.save()
             fresh = make()
-            fresh.recorder = fresh.simulation.recorder = one.recorder
+            one.recorder.commit()
+            one.recorder.connection.backup(fresh.recorder.connection)
             fresh.simulation.restore(unpack(pack(plain)), tensors)
             one = fresh
     one.recorder.commit()

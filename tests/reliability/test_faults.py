@@ -82,7 +82,8 @@ def test_trouble_can_be_saved_and_restored() -> None:
         if steps % 11 == 0:
             plain, tensors = one.simulation.save()
             fresh = runner(None, "hierfavg", stop={"rounds": 4}, world=random_world(3))
-            fresh.recorder = fresh.simulation.recorder = one.recorder
+            one.recorder.commit()
+            one.recorder.connection.backup(fresh.recorder.connection)
             fresh.simulation.restore(unpack(pack(plain)), tensors)
             one = fresh
     one.recorder.commit()

@@ -64,7 +64,8 @@ def test_an_edge_is_judged_on_its_own_rows_without_a_second_evaluation(
     meter, tests = sim.meter, sim.fleet.partition.edge_tests
     assert tests is not None
     models = meter._edge_models(sim.ledger.initial())
-    meter.scores.prepare(meter._device_models(sim.ledger.initial()), models, None)
+    places = meter._places()
+    meter.scores.prepare(places, meter._device_models(places, sim.ledger.initial()), models, None)
     calls = watched(made, monkeypatch)
     found = meter.scores.at_edges(models)
     assert calls == []
@@ -103,7 +104,7 @@ def test_an_edges_own_sets_drift_with_its_devices(drift: dict[str, Any]) -> None
         (own,) = sim.fleet.accuracy([models[edge]], "personal", sim.fleet.edge_host(edge))
         assert own > 0.4
     assert part.edge_tests is not None
-    (look,) = set(sim.weather.looks().tolist())
+    (look,) = set(sim.conditions.looks.tolist())
     rows = {look: np.concatenate([sim.views.tested(e, part.edge_tests.evaluation[e], look) for e in range(10)])}
     again = sim.meter.scores.on_rows([models[0]], rows, "test")[0]
     assert again.main == pytest.approx(sim.meter.last["acc_edge"], abs=0.02)

@@ -36,7 +36,7 @@ def trainings(runner: Runner) -> dict[int, float]:
 
 def test_every_device_trains_as_often_and_the_slowest_decides() -> None:
     one = run()
-    assert one.simulation.jobs.tolist() == [4] * 6
+    assert one.simulation.runtime.numbers.trainings.tolist() == [4] * 6
     seconds = trainings(one).values()
     slowest = max(seconds)
     assert min(seconds) < slowest / 2  # or the test says nothing

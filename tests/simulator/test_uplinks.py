@@ -10,7 +10,7 @@ import pytest
 from espalier.core.codec import pack, unpack
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
-from espalier.simulator.uplinks import Uplinks
+from espalier.simulator.transport import Uplinks
 from espalier.testing import BASE, check
 
 #: 64 inputs, 16 hidden, 10 outputs

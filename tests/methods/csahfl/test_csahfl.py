@@ -202,7 +202,7 @@ def test_nothing_counts_twice_and_nothing_is_lost_when_devices_move_as_they_trai
     for address in range(12, 15):
         for cohort in sim.nodes[address].state.cohorts.values():
             pending |= {int(r) for a in cohort.arrived for r in a.report.models.values()}
-    flying = {int(m) for e in sim.queue.entries() for m in _models(e[3])}
+    flying = {int(m) for e in sim.clock.entries() for m in _models(e[3])}
     assert set(run.jobs) - set(uses) <= pending | flying
 
 

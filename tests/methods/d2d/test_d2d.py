@@ -93,7 +93,7 @@ def test_devices_report_to_heads_that_are_devices() -> None:
     for event in run_of(found).events("arranged"):
         for members, rounds in zip(event["clusters"], event["rounds"], strict=True):
             trained[members] += rounds + 1
-    assert found.simulation.jobs.tolist() == trained.tolist()
+    assert found.simulation.runtime.numbers.trainings.tolist() == trained.tolist()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_devices_that_lie_about_their_links_are_found_recorded_and_left_out() ->
     naive = runner({"name": "d2d", **PAPER}, world=world)
     ordered = [sum(r * len(c) for c, r in zip(e["clusters"], e["rounds"], strict=True)) + 15
                for e in run_of(naive).events("arranged")]  # fmt: skip
-    assert naive.simulation.jobs.sum() < sum(ordered)
+    assert naive.simulation.runtime.numbers.trainings.sum() < sum(ordered)
 
 
 def test_devices_that_take_longer_than_they_say_are_found_recorded_and_left_out() -> None:

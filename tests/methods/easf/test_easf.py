@@ -102,8 +102,8 @@ class TestTheSameMethod:
         )  # fmt: skip
         one.run()
         sim = one.simulation
-        rows = sim.views.rows(0, sim.weather.look(0))
-        pool = sim.views.pool(sim.weather.look(0))
+        rows = sim.views.rows(0, sim.conditions.look(0))
+        pool = sim.views.pool(sim.conditions.look(0))
         start_at = sim.task.initial(sim.seed, 0).double().requires_grad_()
         weights = sim.task.spec.views(start_at)
         x, y = pool.x[rows].double().flatten(1), pool.y[rows]
@@ -238,7 +238,7 @@ class TestControl:
         sim = start("kma_raf", links=graph(tmp_path, *STARS, (1, 3), (2, 3), (5, 6), (5, 7)), world=ALIKE, until=8.0,
                     accuracies=dict.fromkeys(range(8), 0.5))  # fmt: skip
         first, done = root(sim), sim.round
-        sim.weather._goes(first, False, False)
+        sim.process._goes(first, False, False)
         run(sim, 9.0)
         assert root(sim) != first and not wrong(sim)
         run(sim, 15.0)

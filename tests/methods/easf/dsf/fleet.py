@@ -70,7 +70,7 @@ def start(
 
 def run(sim: Simulation, until: float) -> None:
     """Run until a virtual time, without measuring anything at the end."""
-    while sim.queue.next_time <= until and sim.step():
+    while sim.clock.next_time <= until and sim.step():
         pass
 
 

@@ -1,4 +1,4 @@
-"""The event queue of virtual time: a heap keyed (time, priority, sequence), so ties are deterministic."""
+"""Virtual time: a heap of what is going to happen, keyed (time, priority, sequence), so ties are deterministic."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WORLD, NODE, LATE = 0, 1, 2
 @register
 @dataclass(frozen=True, slots=True)
 class ToNode:
-    """An event for a node. ``life`` is the host's life it belongs to: a host that died misses it."""
+    """An event for a node. ``incarnation`` is the host's that it belongs to: a host that died misses it."""
 
     node: Address
     event: Event
-    life: int = 0
+    incarnation: int = 0
 
 
 @register
@@ -37,10 +37,15 @@ class ToWorld:
 Entry = tuple[float, int, int, ToNode | ToWorld]
 
 
-class Queue:
-    """What is going to happen."""
+class VirtualClock:
+    """The time, and what is going to happen.
+
+    Attributes:
+        now: Seconds since the run began.
+    """
 
     def __init__(self) -> None:
+        self.now = 0.0
         self._heap: list[Entry] = []
         self._sequence = 0
 
@@ -54,10 +59,10 @@ class Queue:
         heapq.heappush(self._heap, (time, priority, self._sequence, what))
         self._sequence += 1
 
-    def pop(self) -> tuple[float, ToNode | ToWorld]:
-        """Take out what happens next."""
-        time, _, _, what = heapq.heappop(self._heap)
-        return time, what
+    def pop(self) -> ToNode | ToWorld:
+        """Take out what happens next; it is that time then."""
+        self.now, _, _, what = heapq.heappop(self._heap)
+        return what
 
     @property
     def next_time(self) -> float:
@@ -69,10 +74,10 @@ class Queue:
         return self._heap
 
     def save(self) -> dict[str, Any]:
-        """Return the queue as plain data."""
-        return {"sequence": self._sequence, "heap": list(self._heap)}
+        """Return the clock as plain data."""
+        return {"now": self.now, "sequence": self._sequence, "heap": list(self._heap)}
 
     def restore(self, plain: dict[str, Any]) -> None:
-        """Become the queue that :meth:`save` described."""
-        self._sequence = plain["sequence"]
+        """Become the clock that :meth:`save` described."""
+        self.now, self._sequence = plain["now"], plain["sequence"]
         self._heap = list(plain["heap"])

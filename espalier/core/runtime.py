@@ -1,0 +1,392 @@
+"""The runtime: nodes, what happens to them and what they ask for, under a virtual or a real clock.
+
+    event ─> node.on(event, now) ─> actions ─> ports: send, train, measure, remind, serve, close, arrange, record
+
+A :class:`Runtime` drives the nodes of a simulation, or those of one host of a fleet. :class:`RunRounds` stands where
+the run is conducted (in the simulation, at a fleet's cloud): which round the run is in, when models are evaluated, when
+it ends. What differs between a simulation and a fleet are the ports: a simulation's are a heap, the world's links and
+the lazy ledger, a host's are a journal, sockets and a worker's thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol
+
+from espalier.core.address import Address, level_of, role
+from espalier.core.environment import Environment
+from espalier.core.errors import ProtocolError
+from espalier.core.limits import EvaluationSchedule, RunLimits
+from espalier.core.messages import (
+    Action,
+    Arrange,
+    Closed,
+    Deadline,
+    Event,
+    Measure,
+    Message,
+    Record,
+    Send,
+    Serve,
+    SetDeadline,
+    Train,
+)
+from espalier.core.method import Node, Plan, Watcher
+from espalier.core.policies import Rules
+from espalier.core.store import Ref
+from espalier.core.tree import Tree
+
+# -- ports ---------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Tells the time and reminds nodes."""
+
+    def time(self) -> float:
+        """Return the seconds since the run began."""
+        ...
+
+    def remind(self, node: Address, seconds: float, deadline: Deadline) -> None:
+        """Give a node its deadline after some seconds."""
+        ...
+
+
+class Network(Protocol):
+    """Carries messages between nodes."""
+
+    def send(self, message: Message) -> None:
+        """Let a message arrive."""
+        ...
+
+
+class DeviceWork(Protocol):
+    """Computes what devices ask for; ``number`` is the job's place in the device's random streams."""
+
+    def train(self, device: Address, train: Train, number: int) -> None:
+        """Begin a training; the node is given :class:`~espalier.core.messages.Trained` when it is done."""
+        ...
+
+    def measure(self, device: Address, measure: Measure, number: int) -> None:
+        """Begin a statistic; the node is given :class:`~espalier.core.messages.Measured` when it is done."""
+        ...
+
+
+class Conduct(Protocol):
+    """Passes on to the run as a whole what its nodes have done."""
+
+    def serve(self, node: Address, models: dict[str, Ref]) -> None:
+        """A node has other models in use."""
+        ...
+
+    def close(self, node: Address, progress: int) -> None:
+        """A node has closed a round."""
+        ...
+
+    def waits(self, device: Address) -> bool:
+        """Tell whether a lone device must not train yet; then it is told to start again when it may."""
+        ...
+
+    def arrange(self, node: Address, arrange: Arrange) -> None:
+        """A node wants the tree or the groups changed."""
+        ...
+
+    def record(self, node: Address, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the run's record."""
+        ...
+
+
+class Ports(Clock, Network, DeviceWork, Conduct, Protocol):
+    """All that a runtime needs of the world outside."""
+
+
+class Surroundings(Environment, Protocol):
+    """The environment of nodes, and the tree and the ranges of addresses behind it."""
+
+    tree: Tree
+    n_devices: int
+    n_edges: int
+    cloud: Address
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------
+
+
+class Counts(Protocol):
+    """A number per device, 0 where none was set."""
+
+    def __getitem__(self, device: Address, /) -> Any: ...
+
+    def __setitem__(self, device: Address, count: int, /) -> None: ...
+
+
+class JobNumbers:
+    """How many trainings and statistics each device was asked for: they number its random streams.
+
+    Statistics are counted apart: a method that asks questions trains on the same batches as one that does not.
+    ``revealed`` counts those statistics that cost privacy.
+    """
+
+    def __init__(self, private: Collection[str], counts: Callable[[], Counts]) -> None:
+        self._private = private
+        self.trainings, self.statistics, self.revealed = counts(), counts(), counts()
+
+    def training(self, device: Address) -> int:
+        """Return the number of a device's next training."""
+        number = int(self.trainings[device])
+        self.trainings[device] = number + 1
+        return number
+
+    def statistic(self, device: Address, what: str) -> int:
+        """Return the number of a device's next statistic."""
+        number = int(self.statistics[device])
+        self.statistics[device] = number + 1
+        if what in self._private:
+            self.revealed[device] = int(self.revealed[device]) + 1
+        return number
+
+    def save(self) -> dict[str, Any]:
+        """Return the counts as plain data."""
+        return {"trainings": self.trainings, "statistics": self.statistics, "revealed": self.revealed}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become what :meth:`save` described."""
+        self.trainings, self.statistics = plain["trainings"], plain["statistics"]
+        self.revealed = plain["revealed"]
+
+
+class Runtime:
+    """Makes nodes, gives them events and does what they ask for.
+
+    Attributes:
+        nodes: The nodes that are remembered, by address.
+        served: The models in use, by node and group.
+        numbers: The numbers of devices' jobs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        env: Surroundings,
+        ports: Ports,
+        private: Collection[str] = (),
+        counts: Callable[[], Counts] = Counter,
+    ) -> None:
+        """Drive a plan's nodes; ``private`` names the statistics that cost privacy."""
+        self.plan, self._env, self._ports = plan, env, ports
+        self.nodes: dict[Address, Node] = {}
+        self.served: dict[Address, dict[str, Ref]] = {}
+        self.numbers = JobNumbers(private, counts)
+        #: of the nodes so far: how many levels of roles they have, and whether one wants to know who is gone
+        self._levels, self._watched = 1, False
+        self._alone = plan.clock == "device"
+
+    def node(self, address: Address) -> Node:
+        """Return the node at an address, making it if need be."""
+        found = self.nodes.get(address)
+        if found is None:
+            found = self.nodes[address] = self._make(address)
+            self._levels = max(self._levels, 1 + level_of(address))
+            # a protocol's isinstance is slow
+            self._watched = self._watched or hasattr(found, "watches")
+        return found
+
+    def _make(self, address: Address) -> Node:
+        plan, env = self.plan, self._env
+        node = plan.node(address, env) if plan.node is not None else None
+        if node is not None:
+            return node
+        if env.is_device(address):
+            return plan.device(address, plan.local, plan.child, env)
+        return plan.aggregator(address, self.rules(address), env)
+
+    def rules(self, address: Address) -> Rules:
+        """Return the policies of an aggregator."""
+        if address == self._env.tree.root:
+            return self.plan.root
+        between = self._env.n_devices + self._env.n_edges <= address < self._env.cloud
+        return self.plan.middle if between else self.plan.edge
+
+    def roles(self, host: int) -> list[Address]:
+        """Return the addresses of a host's nodes."""
+        return [a for level in range(self._levels) if (a := role(host, level)) in self.nodes]
+
+    def watchers(self, host: int) -> list[Address]:
+        """Return the nodes to which it matters that a host is gone, ascending."""
+        if not self._watched:
+            return []
+        several = [(a, n) for a, n in self.nodes.items() if hasattr(n, "watches")]
+        return sorted(a for a, n in several if isinstance(n, Watcher) and n.watches(host))
+
+    def tell(self, address: Address, event: Event) -> None:
+        """Give a node an event and do what it says."""
+        for action in self.node(address).on(event, self._ports.time()):
+            self.act(address, action)
+
+    def act(self, address: Address, action: Action) -> None:
+        """Do what a node asked for."""
+        ports = self._ports
+        match action:
+            case Send(message=message):
+                ports.send(message)
+            case Train():
+                if not (self._alone and ports.waits(address)):
+                    self._require_device(address)
+                    ports.train(address, action, self.numbers.training(address))
+            case Measure(what=what):
+                self._require_device(address)
+                ports.measure(address, action, self.numbers.statistic(address, what))
+            case SetDeadline(seconds=seconds, key=key, number=number):
+                ports.remind(address, seconds, Deadline(key, number))
+            case Serve(models=models):
+                self.served[address] = models
+                ports.serve(address, models)
+            case Closed(progress=progress):
+                ports.close(address, progress)
+            case Arrange():
+                ports.arrange(address, action)
+            case Record(kind=kind, data=data):
+                ports.record(address, kind, data)
+
+    def _require_device(self, address: Address) -> None:
+        if not self._env.is_device(address):
+            raise ProtocolError(f"Node {address} has no data to train on: only devices train.")
+
+    def save(self) -> dict[str, Any]:
+        """Return nodes, models in use and numbers as plain data."""
+        nodes = {address: node.state for address, node in self.nodes.items()}
+        return {"nodes": nodes, "served": self.served, "numbers": self.numbers.save()}
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become what :meth:`save` described."""
+        self.served = plain["served"]
+        self.numbers.restore(plain["numbers"])
+        self.nodes = {}
+        for address, state in plain["nodes"].items():
+            self.node(address).state = state
+
+
+# -- the run ---------------------------------------------------------------------------------------------------
+
+
+class RunSteps(Protocol):
+    """What follows when the rounds of a run go on."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        ...
+
+    def present(self) -> int:
+        """Return how many devices are there."""
+        ...
+
+    def reached(self, round: int) -> None:
+        """The run has closed so many rounds."""
+        ...
+
+    def evaluate(self) -> None:
+        """Evaluate the models in use."""
+        ...
+
+    def end(self) -> None:
+        """End the run."""
+        ...
+
+    def proceed(self, device: Address) -> None:
+        """Let a lone device that waited train on."""
+        ...
+
+
+class RunRounds:
+    """Which round a run is in: the root's, the slowest edge's, or that of devices which train alone.
+
+    Devices that train alone train in step: whoever is done with a round waits until all that are there have done it. So
+    a round means the same training for all of them, the slowest decides how long it takes, and whatever the world does
+    at a round (drift) finds all of them there. One that was away goes on without waiting until it has caught up.
+
+    Attributes:
+        closed: Rounds closed so far, by node.
+        done: Rounds of the whole run.
+    """
+
+    def __init__(
+        self, plan: Plan, env: Surroundings, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
+    ) -> None:
+        self._clock, self._env, self._steps = plan.clock, env, steps
+        self._limits, self._schedule = limits, schedule
+        self.closed: dict[Address, int] = {}
+        self.done = 0
+        self._waiting: set[Address] = set()
+
+    def restore(self, done: int, closed: dict[Address, int], present: Iterable[int]) -> None:
+        """Become what was saved; these devices are there."""
+        self.done, self.closed = done, closed
+        if self._clock == "device":
+            self._waiting = {d for d in present if closed.get(d, 0) > done}
+
+    def close(self, node: Address, progress: int) -> None:
+        """A node has closed a round."""
+        self.closed[node] = progress
+        tree = self._env.tree
+        if self._clock == "root" and node == tree.root:
+            self._reach(progress)
+        elif self._clock == "edge" and self._is_edge(node):
+            # servers between edges and cloud may have nothing to do
+            active = [a for a in tree.aggregators() if self._is_edge(a) and tree.has_children(a)]
+            self._reach(min((self.closed.get(a, 0) for a in active), default=0))
+
+    def _is_edge(self, node: Address) -> bool:
+        return self._env.n_devices <= node < self._env.n_devices + self._env.n_edges
+
+    def waits(self, device: Address) -> bool:
+        """Tell whether a device that would train now has to wait; it proceeds when it may."""
+        if self._clock != "device" or self.closed.get(device, 0) <= self.done:
+            return False
+        self._waiting.add(device)
+        self._together(device)
+        return self._steps.over or self.closed[device] > self.done
+
+    def gone(self, device: Address) -> None:
+        """A device is no longer there: perhaps it was the one that all waited for."""
+        if self._clock == "device":
+            self._waiting.discard(device)
+            self._together()
+
+    def forget(self, device: Address) -> None:
+        """A device has lost its state: it begins anew."""
+        if self._clock == "device":
+            self.closed.pop(device, None)
+
+    def _together(self, last: Address | None = None) -> None:
+        """Begin the next round if all devices wait; ``last`` goes on by itself."""
+        if not self._waiting or len(self._waiting) < self._steps.present():
+            return
+        self._reach(min(self.closed[d] for d in self._waiting))
+        ready = sorted(d for d in self._waiting if self.closed[d] <= self.done)
+        self._waiting.difference_update(ready)
+        for device in ready:
+            if device != last and not self._steps.over:
+                self._steps.proceed(device)
+
+    def _reach(self, done: int) -> None:
+        """The run has closed so many rounds: models are evaluated or the run ends."""
+        if done <= self.done:
+            return
+        self.done = done
+        self._steps.reached(done)
+        if self._limits.rounds is not None and done >= self._limits.rounds:
+            self._steps.end()
+        elif self._schedule.seconds is None and done % self._schedule.every == 0:
+            self._steps.evaluate()
+
+    def next_evaluation(self, now: float) -> float | None:
+        """Return when models are evaluated next, if that goes by time: the end has its own, which is not doubled."""
+        if self._schedule.seconds is None:
+            return None
+        at, end = now + self._schedule.seconds, self._limits.seconds
+        return at if end is None or at < end * (1 - 1e-9) else None
+
+    def out_of_time(self, now: float) -> bool:
+        """Tell whether the run's time has run out."""
+        return self._limits.seconds is not None and now >= self._limits.seconds

@@ -1,0 +1,60 @@
+"""Figures of a model: counts per cell, weighted by a test distribution.
+
+The main figure of a classification is ``acc``, of a segmentation ``miou``, of a regression the first of its metrics (or
+``mse``); ``loss`` comes with each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.training.evaluate import Evaluation
+
+Floats = NDArray[np.float64]
+
+
+def figure_names(kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the figures of a task, the main one first, besides ``loss``; ``metrics`` are a regression's own."""
+    return {"classification": ("acc",), "segmentation": ("miou",)}.get(kind, tuple(metrics) or ("mse",))
+
+
+def figures(
+    evaluation: Evaluation,
+    mix: NDArray[np.float32] | NDArray[np.int64],
+    kind: str,
+    metrics: Sequence[str] = (),
+    truth: NDArray[np.int64] | None = None,
+) -> dict[str, Floats]:
+    """Return a model's figures under test distributions.
+
+    Args:
+        evaluation: Its counts.
+        mix: The distributions ``[n, n_cells]``; they need not be normalised.
+        kind: What its outputs are.
+        metrics: The names of a regression's metrics.
+        truth: Classification: the answer that is right in each cell ``[n_cells]`` (None: what the labels said).
+    """
+    count = np.maximum(evaluation.count, 1)
+    weights = mix.astype(np.float64) * (evaluation.count > 0).astype(np.float64)
+    weights /= np.maximum(weights.sum(1, keepdims=True), 1e-300)
+    out = {"loss": weights @ (evaluation.loss_sum / count)}
+    if kind == "classification":
+        right = evaluation.correct if truth is None else evaluation.confusion[np.arange(len(count)), truth]
+        assert right is not None
+        out["acc"] = weights @ (right / count)
+    elif kind == "segmentation":
+        confusion = np.einsum("nc,cij->nij", weights, evaluation.confusion / count[:, None, None])
+        hit = np.einsum("nii->ni", confusion)
+        union = confusion.sum(1) + confusion.sum(2) - hit
+        iou = np.where(union > 0, hit / np.maximum(union, 1e-300), np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of no class at all: NaN is right
+            out["miou"] = np.nanmean(iou, axis=1)
+    else:
+        for i, name in enumerate(figure_names(kind, metrics)):
+            out[name] = weights @ (evaluation.sums[:, i] / count)
+    return out
