@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from typing import Any, Protocol
 
 from espalier.core.address import Address, level_of, role
@@ -52,7 +53,7 @@ class Clock(Protocol):
         ...
 
 
-class Network(Protocol):
+class Messenger(Protocol):
     """Carries messages between nodes."""
 
     def send(self, message: Message) -> None:
@@ -96,7 +97,7 @@ class Conduct(Protocol):
         ...
 
 
-class Ports(Clock, Network, DeviceWork, Conduct, Protocol):
+class Ports(Clock, Messenger, DeviceWork, Conduct, Protocol):
     """All that a runtime needs of the world outside."""
 
 
@@ -147,12 +148,12 @@ class JobNumbers:
 
     def save(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        return {"trainings": self.trainings, "statistics": self.statistics, "revealed": self.revealed}
+        return {"trainings": copy(self.trainings), "statistics": copy(self.statistics), "revealed": copy(self.revealed)}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Become what :meth:`save` described."""
-        self.trainings, self.statistics = plain["trainings"], plain["statistics"]
-        self.revealed = plain["revealed"]
+        for name, counts in plain.items():
+            setattr(self, name, Counter(counts) if isinstance(counts, dict) else counts)
 
 
 class Runtime:
@@ -220,8 +221,12 @@ class Runtime:
 
     def tell(self, address: Address, event: Event) -> None:
         """Give a node an event and do what it says."""
-        for action in self.node(address).on(event, self._ports.time()):
+        for action in self.ask(address, event):
             self.act(address, action)
+
+    def ask(self, address: Address, event: Event) -> list[Action]:
+        """Give a node an event; return what it says."""
+        return self.node(address).on(event, self._ports.time())
 
     def act(self, address: Address, action: Action) -> None:
         """Do what a node asked for."""
@@ -356,6 +361,7 @@ class RunRounds:
     def forget(self, device: Address) -> None:
         """A device has lost its state: it begins anew."""
         if self._clock == "device":
+            self._waiting.discard(device)
             self.closed.pop(device, None)
 
     def _together(self, last: Address | None = None) -> None:

@@ -1,7 +1,7 @@
 """Standalone, OnlyEdge and EdgeCloud: how far one gets without a cloud, or without personal models.
 
-Standalone (as CFLHKD's comparison uses it): every device trains a model of its own and never sends it. In a simulation
-all devices train equally often: round t ends when the slowest has trained t times.
+Standalone (as CFLHKD's comparison uses it): every device trains a model of its own and never sends it. All
+devices train equally often: round t ends when the slowest has trained t times.
 OnlyEdge and EdgeCloud (as PHE-FL's comparison defines them, its section IV-A3): OnlyEdge is federated
 averaging inside every edge, the cloud only hands out the first model; EdgeCloud is HierFAVG with one edge
 round per cloud round and everybody taking part.

@@ -60,9 +60,10 @@ class SimulatedWork:
         rows, pool = self._views.rows(device, look), self._views.pool(look)
         rng = self._fleet.rng("statistic", measure.what, device, number)
         data, batch_size = self._task.dataset, self._task.training.batch_size
+        cells = None if data.kind == "classification" else data.cell_train[rows]
         local = PooledData(
             data.kind, data.n_cells, batch_size, self._task.evaluator, pool, rows,
-            held=self._views.held_out(device, look), cells=lambda: data.cell_train[rows], rng=rng,
+            held=self._views.held_out(device, look), cells=cells, rng=rng,
         )  # fmt: skip
         vectors: list[Tensor] = list(self._ledger.vectors(measure.models)) if measure.models and found.models else []
         values = found.compute(local, vectors, **measure.args)

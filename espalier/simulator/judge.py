@@ -24,7 +24,7 @@ PROXY_SAMPLES = 500
 Rows = dict[int | None, NDArray[np.int64]]
 
 
-class Judge:
+class SimulatedJudge:
     """Evaluates models on the sets of a simulation's nodes.
 
     Args:

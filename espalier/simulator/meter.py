@@ -23,7 +23,7 @@ from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.metrics import Places, Scores, alike
+from espalier.simulator.metrics import DevicePlaces, Scores, alike
 from espalier.simulator.usage import Usage
 
 #: a partition of more devices is not described in the record
@@ -103,7 +103,7 @@ class Meter:
         self.last = row
         self.evaluations += 1
 
-    def _agreement(self, places: Places, devices: dict[tuple[int, int], Ref]) -> dict[str, float]:
+    def _agreement(self, places: DevicePlaces, devices: dict[tuple[int, int], Ref]) -> dict[str, float]:
         """Return how well the devices that share a model are those that share a labelling, if there are several."""
         looks = self._conditions.looks
         tables = [(look.planted, look.concept.permutation) for look in self._views.looks]
@@ -117,7 +117,7 @@ class Meter:
 
     # -- which models are in use -----------------------------------------------------------------------------
 
-    def _places(self) -> Places:
+    def _places(self) -> DevicePlaces:
         """Return, for each device, the node that serves it and the number of its group."""
         fleet = self._fleet
         groups = fleet.tree.device_group.astype(np.int64)
@@ -128,7 +128,7 @@ class Meter:
         home: NDArray[np.int64] = fleet.n_devices + fleet.location
         return np.where(fleet.tree.device_parent == NOBODY, home, fleet.tree.device_parent), groups
 
-    def _device_models(self, places: Places, initial: Ref) -> dict[tuple[int, int], Ref]:
+    def _device_models(self, places: DevicePlaces, initial: Ref) -> dict[tuple[int, int], Ref]:
         """Return which model each kind of device (by its place and group) uses."""
         tree, all_served = self._fleet.tree, self._runtime.served
         found: dict[tuple[int, int], Ref] = {}

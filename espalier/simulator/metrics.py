@@ -25,7 +25,7 @@ from espalier.training.figures import figure_names, figures
 from espalier.training.work import Pool
 
 #: for each device, the node that serves it and the number of its group, [N] each
-Places = tuple[NDArray[np.int64], NDArray[np.int64]]
+DevicePlaces = tuple[NDArray[np.int64], NDArray[np.int64]]
 Floats = NDArray[np.float64]
 Cells = NDArray[np.bool_]
 
@@ -60,7 +60,7 @@ class Scores:
         self.names = figure_names(self.kind, task.metric_names)
 
     def prepare(
-        self, places: Places, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+        self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
     ) -> None:
         """Evaluate the models that devices (by place and group), edges and all together use."""
         first: dict[tuple[float, float, float], int] = {}
@@ -86,7 +86,7 @@ class Scores:
             self._found |= {(r, look): _Found(e, cells, rows) for r, e in zip(refs, found, strict=True)}
 
     def _needs(
-        self, places: Places, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+        self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
     ) -> dict[tuple[int, int], Cells]:
         """Return the cells that each model is to be evaluated on, by model and look."""
         part = self._partition
@@ -141,7 +141,7 @@ class Scores:
         mix = self._views.mix(look, evaluation.count[None].astype(np.float32))
         return {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
 
-    def at_devices(self, places: Places, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
+    def at_devices(self, places: DevicePlaces, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
         """Return every device's figures on its own test distribution, [N] each."""
         looks = self._conditions.looks
         out: dict[str, Floats] = {}

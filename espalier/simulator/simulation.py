@@ -31,7 +31,7 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.device_work import SimulatedWork
 from espalier.simulator.environment import Fleet
-from espalier.simulator.judge import Judge
+from espalier.simulator.judge import SimulatedJudge
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.meter import Meter
 from espalier.simulator.metrics import Scores
@@ -105,7 +105,7 @@ class Simulation:
             task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look
         )
         data = task.dataset
-        judge = Judge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
+        judge = SimulatedJudge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
         fleet.connect(
             self.ledger, judge, self.conditions, lambda device: task.training.batches(fleet.samples(device), 1), trials
         )

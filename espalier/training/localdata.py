@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ class PooledData:
         pool: Samples.
         rows: The device's own.
         held: Rows that it holds out.
-        cells: Returns the cell of each row, where labels are none.
+        cells: The cell of each row, in a task that is no classification (None: its label).
         rng: For statistics that draw.
     """
 
@@ -38,7 +38,7 @@ class PooledData:
         rows: NDArray[np.int64],
         *,
         held: NDArray[np.int64],
-        cells: Callable[[], NDArray[np.int64]],
+        cells: NDArray[np.int64] | None,
         rng: np.random.Generator,
     ) -> None:
         self._kind, self._evaluator, self._pool, self._rows, self._held = kind, evaluator, pool, rows, held
@@ -51,10 +51,10 @@ class PooledData:
 
     def cells(self) -> NDArray[np.int64]:
         """Return the cell of each sample as the device sees it (its labels, in a classification)."""
-        if self._kind == "classification":
+        if self._kind == "classification" or self._cells is None:
             labels: NDArray[np.int64] = self.arrays()[1].numpy()
             return labels
-        return self._cells()
+        return self._cells
 
     def losses(self, vectors: Sequence[Tensor]) -> list[float]:
         """Return each model's mean loss on the samples."""

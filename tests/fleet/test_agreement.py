@@ -88,3 +88,17 @@ def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_p
     # equal links: one cluster, whose head is the root
     top = [(e["node"], e["members"]) for e in run.events("leads") if not e["level"]]
     assert top == [(e["node"], e["members"]) for e in simulated.events("leads") if not e["level"]]
+
+
+def test_lone_devices_train_in_step_as_simulated(tmp_path: Path) -> None:
+    """Nobody sends a model: their accuracies show what devices know at the end."""
+    base = {**BASE, "fleet": {"devices": 6, "edges": 2}, "training": {**BASE["training"], "momentum": 0.9}}
+    run = real("standalone", tmp_path, base, script=SCRIPT)
+    simulated = espalier.simulate("standalone", base, directory=tmp_path / "simulated")
+    assert run.status == {"state": "finished"}
+    # scores of a round come after it was counted; at the end everybody is waited for
+    assert list(run.frame()["round"])[-1] == 3
+    for name in ("acc_device", "acc_device_std", "acc_device_worst", "loss_device_worst"):
+        assert run.frame()[name].iloc[-1] == pytest.approx(simulated.frame()[name].iloc[-1], abs=2e-3), name
+    count = "SELECT node, count(*) FROM spans WHERE kind = 'train' GROUP BY node ORDER BY node"
+    assert run.query(count) == simulated.query(count) == [(d, 3) for d in range(6)]

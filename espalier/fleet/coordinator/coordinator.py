@@ -16,6 +16,7 @@ import numpy as np
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
+from espalier.core.runtime import RunRounds
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.topology import Arranger
@@ -24,6 +25,7 @@ from espalier.fleet.node.engine import Engine, save_models
 from espalier.fleet.node.events import Score, Work
 from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
+from espalier.record.summary import spread
 
 #: seconds that the cloud waits at the end for what others still have to tell
 ACCOUNT = 30.0
@@ -48,11 +50,15 @@ class Conductor:
         )  # fmt: skip
         self._start_with = start_with
         plain = engine.journal.get("conductor") or {}
-        self.round: int = plain.get("round", 0)
         self.started: bool = plain.get("started", False)
         self.ending: bool = plain.get("ending", False)
         self.finished: bool = plain.get("finished", False)
-        self._closed: dict[Address, int] = plain.get("closed", {})
+        self.rounds = RunRounds(engine.plan, engine.directory, experiment.stop, experiment.evaluate, self)
+        self.rounds.restore(plain.get("round", 0), plain.get("closed", {}), self._devices())
+        #: the incarnations in which devices have closed rounds
+        self._incarnations: dict[int, int] = plain.get("incarnations", {})
+        #: when models are evaluated next, if that goes by time
+        self._evaluate_at: float | None = plain.get("evaluate_at")
         self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
         self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
@@ -76,19 +82,34 @@ class Conductor:
             self.recorder.meta("status", {"state": "running"})
         engine.frozen = self.ending
 
+    @property
+    def round(self) -> int:
+        """How many rounds the run has closed."""
+        return self.rounds.done
+
+    def _devices(self) -> list[int]:
+        """Return the devices that are there."""
+        return sorted(m.address for m in self.engine.directory.members.values() if m.role == "device")
+
     # -- the fleet -------------------------------------------------------------------------------------------
 
     def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
         """Hosts came or went: note it, begin the run when enough are there."""
-        engine, directory = self.engine, self.engine.directory
+        engine = self.engine
         self.tree.changed(joined, gone, self.started)
-        for member in joined:
-            if member.role == "device" and self.started and engine.plan.starts == "device":
-                engine.say(member.address, "start")
         for host in gone:
             self.recorder.event(engine.now(), "gone", host, {})
-        present = sum(m.role == "device" for m in directory.members.values())
-        if not self.started and present >= self._start_with:
+            self.rounds.gone(host)
+        for member in joined:
+            if member.role != "device":
+                continue
+            if self._incarnations.setdefault(member.address, member.life) != member.life:
+                self._incarnations[member.address] = member.life
+                self.rounds.forget(member.address)
+            if self.started and engine.plan.starts == "device":
+                engine.say(member.address, "start")
+                self._pace(member.address)
+        if not self.started and self.present() >= self._start_with:
             self._start()
 
     def _start(self) -> None:
@@ -99,7 +120,8 @@ class Conductor:
                 "start some with --head and --listen."
             )
         self.started = True
-        devices = sorted(m.address for m in engine.directory.members.values() if m.role == "device")
+        self._evaluate_at = self.rounds.next_evaluation(engine.now())
+        devices = self._devices()
         self.recorder.event(engine.now(), "started", None, {"devices": len(devices)})
         self.tree.introduce((), (), True)
         self.measure()
@@ -117,25 +139,38 @@ class Conductor:
 
     def closed(self, node: Address, progress: int) -> None:
         """A node has closed a round: does the run's round go on, or the run end?"""
-        engine, directory = self.engine, self.engine.directory
-        self._closed[node] = progress
-        clock, tree = engine.plan.clock, directory.tree
-        if clock == "root":
-            done = progress if node == tree.root else self.round
-        elif clock == "edge":
-            first, last = directory.n_devices, directory.n_devices + directory.n_edges
-            active = [a for a in tree.aggregators() if first <= a < last and tree.has_children(a)]
-            done = min((self._closed.get(a, 0) for a in active), default=0)
-        else:
-            done = min((self._closed.get(a, 0) for a in directory.devices()), default=0)
-        if done <= self.round:
-            return
-        self.round = done
-        limits, schedule = engine.charter.experiment.stop, engine.charter.experiment.evaluate
-        if limits.rounds is not None and done >= limits.rounds:
-            self.end()
-        elif schedule.seconds is None and done % schedule.every == 0:
-            self.measure()
+        self.rounds.close(node, progress)
+        self._pace(node)
+
+    def _pace(self, device: Address) -> None:
+        """Let a lone device that has closed a round go on, unless it is ahead of the others."""
+        lone = self.engine.plan.clock == "device" and self.rounds.closed.get(device, 0) > 0
+        if lone and device in self.engine.directory.members and not self.rounds.waits(device):
+            self.proceed(device)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self.ending
+
+    def present(self) -> int:
+        """Return how many devices are there."""
+        return len(self._devices())
+
+    def reached(self, round: int) -> None:
+        """Nothing on a fleet is redrawn with a round."""
+
+    def evaluate(self) -> None:
+        """Evaluate the models in use."""
+        self.measure()
+
+    def proceed(self, device: Address) -> None:
+        """Tell a lone device which round the run is in: it may have waited for it."""
+        self.engine.say(device, "round", round=self.rounds.done)
+
+    def waits(self, device: Address) -> bool:
+        """No device lives here."""
+        return False
 
     def end(self) -> None:
         """The run is over: nothing more happens to nodes; when everybody has given account, evaluate once more."""
@@ -158,9 +193,12 @@ class Conductor:
         """Take the bytes that this host has sent so far, and look at the clock: has the run's time run out?"""
         self.traffic, self.wants_count = traffic, False
         self._accounted()
-        experiment = self.engine.charter.experiment
-        if experiment.stop.seconds is not None and self.started and self.engine.now() >= experiment.stop.seconds:
+        now = self.engine.now()
+        if self.started and self.rounds.out_of_time(now):
             self.end()
+        if self._evaluate_at is not None and not self.ending and now >= self._evaluate_at:
+            self.measure()
+            self._evaluate_at = self.rounds.next_evaluation(self._evaluate_at)
 
     def served(self, node: Address, models: dict[str, Ref]) -> None:
         """The root's models are evaluated when its round is counted."""
@@ -274,17 +312,9 @@ class Conductor:
             values = np.full(size, np.nan)
             for place, scores in known.items():
                 values[place] = scores.get(name, np.nan)
-            found = np.sort(values[~np.isnan(values)])
-            if len(found) == 0:
-                continue
-            self.recorder.array(time, round, f"{name}_{scope}", values)
-            tenth = max(1, len(found) // 10)
-            worst = found[:tenth] if name in ("acc", "miou") else found[-tenth:]
-            row |= {
-                f"{name}_{scope}": float(found.mean()),
-                f"{name}_{scope}_std": float(found.std()),
-                f"{name}_{scope}_worst": float(worst.mean()),
-            }
+            if summary := spread(f"{name}_{scope}", values):
+                self.recorder.array(time, round, f"{name}_{scope}", values)
+                row |= summary
         return row
 
     def _finish(self) -> None:
@@ -313,7 +343,8 @@ class Conductor:
             "conductor",
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
-                "closed": self._closed, "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
+                "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
+                "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
                 "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
                 "rows": self.recorder.watermarks(),
             },

@@ -8,7 +8,7 @@ from typing import Any
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Arrange, Measure, Order, Started, Word
+from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine, save_models
@@ -41,6 +41,11 @@ class Follower:
         self._events: list[tuple[float, str, int | None, dict[str, Any]]] = kept["events"]
         self._spans: list[tuple[int, str, float, float]] = kept["spans"]
         self._scores: dict[str, Any] = kept["scores"]
+        pace = engine.journal.get("pace") or {"round": 0, "closed": {}, "waiting": set()}
+        #: the run's round, as far as the cloud has told; the rounds that lone devices have closed, and who waits
+        self._round: int = pace["round"]
+        self._closed: dict[Address, int] = pace["closed"]
+        self._waiting: set[Address] = pace["waiting"]
         self._at = 0.0
         self._asked = False
         #: whether the bytes must be counted anew before account can be given
@@ -58,7 +63,29 @@ class Follower:
             engine.final[node] = dict(engine.served.get(node, {}))
             self._served(node, engine.final[node])
         if clock == level or node == directory.tree.root:
+            self._closed[node] = progress
             engine.say(directory.cloud, "closed", node=node, progress=progress)
+
+    def waits(self, device: Address) -> bool:
+        """Tell whether a lone device is a round ahead of the run; it starts again when the cloud says so."""
+        ahead = self._closed.get(device, 0) > self._round
+        if ahead:
+            self._waiting.add(device)
+        return ahead
+
+    def _start(self) -> None:
+        """Let the device of this host begin; a lone one that trains, or waits to, has begun already."""
+        engine = self.engine
+        at_work = any(isinstance(w.action, Train) for w in engine.works.waiting.values())
+        if engine.plan.clock != "device" or not (at_work or self._waiting):
+            engine.begin(engine.me, Started())
+
+    def _reached(self, round: int) -> None:
+        """The run has closed so many rounds: lone devices that have waited for it go on."""
+        self._round = max(self._round, round)
+        for device in [d for d in sorted(self._waiting) if self._closed.get(d, 0) <= self._round]:
+            self._waiting.discard(device)
+            self.engine.begin(device, Started())
 
     def served(self, node: Address, models: dict[str, Ref]) -> None:
         """Score the models in use here, if this host has something to score them on."""
@@ -157,7 +184,9 @@ class Follower:
             case "root":
                 engine.directory.tree.root = int(data["root"])
             case "start":
-                engine.begin(engine.me, Started())
+                self._start()
+            case "round":
+                self._reached(int(data["round"]))
             case "account":
                 # the run is over: nothing more happens here, and the cloud wants to know all that is known
                 engine.frozen = self._asked = self.wants_count = True
@@ -237,6 +266,7 @@ class Follower:
             self._told |= traffic
             self._events, self._spans, self._scores = self._events[200:], self._spans[1000:], {}
         engine.journal.put("notes", {"events": self._events, "spans": self._spans, "scores": self._scores})
+        engine.journal.put("pace", {"round": self._round, "closed": self._closed, "waiting": self._waiting})
 
     def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
         """Take the bytes that this host has sent so far."""

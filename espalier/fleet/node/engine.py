@@ -28,19 +28,16 @@ from espalier.core.messages import (
     Arrived,
     ChildJoined,
     ChildLeft,
-    Closed,
     Deadline,
     Event,
     Lost,
     Measure,
-    Record,
-    Send,
-    Serve,
-    SetDeadline,
+    Message,
     Train,
 )
-from espalier.core.method import Node, Watcher
+from espalier.core.method import Node
 from espalier.core.policies import Rules
+from espalier.core.runtime import Runtime
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.links.framing import Arrival
@@ -67,6 +64,7 @@ from espalier.fleet.node.store import EagerStore
 from espalier.fleet.node.trainer import Learner
 from espalier.fleet.secure.aggregator import SILENT, Awaited, Sums
 from espalier.fleet.secure.child import Hiding
+from espalier.policies.privacy import PRIVATE
 from espalier.simulator.checkpoint import atomic_write
 
 #: what a node's code raises when a message does not hold what it should
@@ -74,7 +72,7 @@ _SENSELESS = (
     KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, AssertionError, ProtocolError,
 )  # fmt: skip
 #: seconds after which a round opens although not everybody has confirmed the new arrangement
-SETTLE = 10.0
+SETTLE_SECONDS = 10.0
 
 
 class Engine:
@@ -97,12 +95,12 @@ class Engine:
             update_batches=lambda samples: charter.experiment.training.batches(samples, 1),
             pretrained=lambda device, epochs: self.works.pretrained(device, epochs),
         )  # fmt: skip
+        self.runtime = Runtime(self.plan, self.directory, self, PRIVATE)
         self.works = Works(self)
         self.desk = Desk(self)
         self.sums, self.hiding = Sums(self), Hiding(self)
         self.store.sums = self.sums.total
         self.steward: Steward
-        self.nodes: dict[Address, Node] = {}
         self._queue: deque[tuple[Address, Event]] = deque()
         plain = journal.get("engine") or {}
         self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
@@ -110,7 +108,9 @@ class Engine:
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
         #: nodes that wait for a secure sum: the event that wants it, and those after it
         self._held: dict[Address, list[Event]] = plain.get("held", {})
-        self.served: dict[Address, dict[str, Ref]] = plain.get("served", {})
+        self.runtime.served = plain.get("served", {})
+        if "numbers" in plain:
+            self.runtime.numbers.restore(plain["numbers"])
         #: what nodes served when the last of the run's rounds that count was over for them
         self.final: dict[Address, dict[str, Ref]] = plain.get("final", {})
         #: the run is over: nothing more happens to nodes
@@ -120,7 +120,7 @@ class Engine:
         if saved is not None:
             self.directory.restore(saved)
         for key in journal.keys("node "):
-            self.node(int(key.removeprefix("node "))).state = journal.get(key)
+            self.runtime.node(int(key.removeprefix("node "))).state = journal.get(key)
         self._touched: set[Address] = set()
         self.directory.joined(me)
 
@@ -128,6 +128,20 @@ class Engine:
     def me(self) -> int:
         """This host's address."""
         return self.directory.me
+
+    @property
+    def nodes(self) -> dict[Address, Node]:
+        """The nodes of this host."""
+        return self.runtime.nodes
+
+    @property
+    def served(self) -> dict[Address, dict[str, Ref]]:
+        """The models in use at this host's nodes (and, at the cloud, at a root on a device)."""
+        return self.runtime.served
+
+    def rules(self, address: Address) -> Rules:
+        """Return the policies of an aggregator."""
+        return self.runtime.rules(address)
 
     # -- items ---------------------------------------------------------------------------------------------
 
@@ -192,10 +206,10 @@ class Engine:
             if held is not None:
                 continue
             self._touched.add(address)
-            actions = self._asked_of(self.node(address), event)
+            actions = self._asked_of(self.runtime.node(address), event)
             self.sums.opened(address, actions)
             for action in actions:
-                self.act(address, action)
+                self.runtime.act(address, action)
 
     def _asked_of(self, node: Node, event: Event) -> list[Action]:
         """Give a node an event; a message that makes no sense to it is refused, and the node is as it was.
@@ -203,10 +217,10 @@ class Engine:
         So it is when a merge must wait for a secure sum: the event comes again with the sum.
         """
         if not isinstance(event, Arrived) and not self.sums.concerns(node.me):
-            return node.on(event, self.now())
+            return self.runtime.ask(node.me, event)
         before = pack(node.state)
         try:
-            return node.on(event, self.now())
+            return self.runtime.ask(node.me, event)
         except Awaited:
             node.state = unpack(before)
             self._held[node.me] = [event]
@@ -230,9 +244,7 @@ class Engine:
 
     def lost(self, host: int) -> None:
         """Tell nodes of this host that watch another host that it is gone."""
-        for address, node in self.nodes.items():
-            if isinstance(node, Watcher) and node.watches(host):
-                self._queue.append((address, Lost(host)))
+        self._queue.extend((address, Lost(host)) for address in self.runtime.watchers(host))
 
     def begin(self, node: Address, event: Event) -> None:
         """Give a node an event."""
@@ -263,58 +275,59 @@ class Engine:
         """Say something to another host's runtime; return the letter's number."""
         return self.desk.say(dest, kind, **data)
 
-    # -- nodes ---------------------------------------------------------------------------------------------
+    # -- the runtime's ports -------------------------------------------------------------------------------
 
-    def node(self, address: Address) -> Node:
-        """Return the node at an address, making it if need be."""
-        if address not in self.nodes:
-            plan, directory = self.plan, self.directory
-            made = plan.node(address, directory) if plan.node is not None else None
-            if made is None and directory.is_device(address):
-                made = plan.device(address, plan.local, plan.child, directory)
-            elif made is None:
-                made = plan.aggregator(address, self.rules(address), directory)
-            self.nodes[address] = made
-        return self.nodes[address]
+    def time(self) -> float:
+        """Return the seconds since the run began."""
+        return self.now()
 
-    def rules(self, address: Address) -> Rules:
-        """Return the policies of an aggregator."""
-        if address == self.directory.tree.root:
-            return self.plan.root
-        between = self.directory.n_devices + self.directory.n_edges <= address < self.directory.cloud
-        return self.plan.middle if between else self.plan.edge
-
-    def act(self, address: Address, action: Action) -> None:
-        """Do what a node asked for."""
-        match action:
-            case Send(message=message):
-                self.desk.send(message)
-            case Train() | Measure():
-                self.works.ask(address, action)
-            case SetDeadline(seconds=seconds, key=key, number=number):
-                self._set(address, seconds, Deadline(key, number))
-            case Serve(models=models):
-                self.served[address] = models
-                self.steward.served(address, models)
-            case Closed(progress=progress):
-                self.steward.closed(address, progress)
-            case Arrange():
-                self.steward.arranged(address, action)
-            case Record(kind=kind, data=data):
-                self.steward.recorded(address, kind, data)
-
-    def _set(self, address: Address, seconds: float, event: Deadline) -> None:
+    def remind(self, node: Address, seconds: float, deadline: Deadline) -> None:
+        """Give a node its deadline: what is due at once waits until an arrangement has been confirmed."""
         waits = seconds <= 0 and bool(self._settling)
         if seconds <= 0 and not waits:
-            self._queue.append((address, event))
+            self._queue.append((node, deadline))
             return
         late = 0.0 if self.charter.script is None else self.charter.script.slack
-        self.remind(address, SETTLE if waits else seconds + late, event, waits)
+        self.set_timer(node, SETTLE_SECONDS if waits else seconds + late, deadline, waits)
 
-    def remind(self, address: Address, seconds: float, event: Deadline, waits: bool = False) -> None:
-        """Set a timer."""
+    def send(self, message: Message) -> None:
+        """Send a message to a node, of this host or another."""
+        self.desk.send(message)
+
+    def train(self, device: Address, train: Train, number: int) -> None:
+        """Begin a training."""
+        self.works.ask(device, train, number)
+
+    def measure(self, device: Address, measure: Measure, number: int) -> None:
+        """Begin a statistic."""
+        self.works.ask(device, measure, number)
+
+    def serve(self, node: Address, models: dict[str, Ref]) -> None:
+        """A node has other models in use."""
+        self.steward.served(node, models)
+
+    def close(self, node: Address, progress: int) -> None:
+        """A node has closed a round."""
+        self.steward.closed(node, progress)
+
+    def waits(self, device: Address) -> bool:
+        """Tell whether a lone device must not train yet."""
+        return self.steward.waits(device)
+
+    def arrange(self, node: Address, arrange: Arrange) -> None:
+        """A node wants the tree or the groups changed."""
+        self.steward.arranged(node, arrange)
+
+    def record(self, node: Address, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the run's record."""
+        self.steward.recorded(node, kind, data)
+
+    # -- timers, arrangements, children --------------------------------------------------------------------
+
+    def set_timer(self, node: Address, seconds: float, deadline: Deadline, waits: bool = False) -> None:
+        """Set a timer; one that ``waits`` runs out earlier, when an arrangement has been confirmed."""
         self._count += 1
-        timer = Timer(self._count, address, event, self.now() + seconds, waits)
+        timer = Timer(self._count, node, deadline, self.now() + seconds, waits)
         self.timers[timer.id] = timer
         self.effects.timers.append(timer)
 
@@ -385,7 +398,7 @@ class Engine:
             {
                 "timers": [t.to_plain() for t in self.timers.values()], "count": self._count,
                 "settling": self._settling, "held": self._held, "served": self.served,
-                "final": self.final,
+                "final": self.final, "numbers": self.runtime.numbers.save(),
             },
         )  # fmt: skip
 

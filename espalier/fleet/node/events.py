@@ -155,6 +155,10 @@ class Steward(Protocol):
         """A node of this host has other models in use."""
         ...
 
+    def waits(self, device: Address) -> bool:
+        """Tell whether a lone device of this host must not train yet; then it is told to start when it may."""
+        ...
+
     def ordered(self, order: Order) -> None:
         """A device of this host was handed a model."""
         ...

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in
 from espalier.core.device import Device
-from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.errors import ConfigError
 from espalier.core.messages import Measure, Measured, Train, Trained
 from espalier.core.store import Ref
 from espalier.fleet.node.events import Score, Work
 from espalier.fleet.node.trainer import Learnt, Lesson, private, system_rng
-from espalier.policies.privacy import PRIVATE
 from espalier.privacy.budget import is_private
 
 if TYPE_CHECKING:
@@ -33,30 +32,19 @@ class Works:
         plain = engine.journal.get("works") or {}
         self.waiting: dict[int, Work] = {w[0]: Work.of_plain(w) for w in plain.get("waiting", ())}
         self._count: int = plain.get("count", 0)
-        #: how many trainings, and how many statistics, each device was asked for: they number its random streams
-        self._jobs: dict[Address, int] = plain.get("jobs", {})
-        self._asked: dict[Address, int] = plain.get("asked", {})
-        #: how many statistics that cost privacy each was asked for
-        self._revealed: dict[Address, int] = plain.get("revealed", {})
         self._private = is_private(engine.plan)
 
     # -- to do ---------------------------------------------------------------------------------------------
 
-    def ask(self, address: Address, action: Train | Measure) -> None:
+    def ask(self, address: Address, action: Train | Measure, number: int) -> None:
         """A device wants to train, or to know a statistic of its data."""
         engine = self._engine
-        if not engine.directory.is_device(address):
-            raise ProtocolError(f"Node {address} has no data to train on: only devices train.")
-        counts = self._jobs if isinstance(action, Train) else self._asked
-        number = counts.get(address, 0)
-        counts[address] = number + 1
-        if isinstance(action, Measure):
-            self._revealed[address] = self._revealed.get(address, 0) + (action.what in PRIVATE)
         if self._private:
             # before anything of it can leave this host
-            life, jobs = engine.directory.members[engine.me].life, self._jobs.get(address, 0)
-            engine.say(engine.directory.cloud, "spent", life=life, jobs=jobs, revealed=self._revealed.get(address, 0))
-        if isinstance(engine.node(address), Device):
+            life, numbers = engine.directory.members[engine.me].life, engine.runtime.numbers
+            jobs, revealed = int(numbers.trainings[address]), int(numbers.revealed[address])
+            engine.say(engine.directory.cloud, "spent", life=life, jobs=jobs, revealed=revealed)
+        if isinstance(engine.runtime.node(address), Device):
             # a device minds only its newest order
             for old in [w.id for w in self.waiting.values() if w.node == address and not isinstance(w.action, Score)]:
                 del self.waiting[old]
@@ -130,7 +118,7 @@ class Works:
         if isinstance(work.action, Score):
             return
         parent = engine.directory.parent(work.node)
-        node = engine.node(work.node)
+        node = engine.runtime.node(work.node)
         order = node.state.order if isinstance(node, Device) else None
         waiting = {host_of(a) for a in (parent, None if order is None else order.sender) if a is not None}
         if isinstance(node, Device):
@@ -174,6 +162,4 @@ class Works:
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
         plain = {"waiting": [w.to_plain() for w in self.waiting.values()], "count": self._count}
-        self._engine.journal.put(
-            "works", {**plain, "jobs": self._jobs, "asked": self._asked, "revealed": self._revealed}
-        )
+        self._engine.journal.put("works", plain)

@@ -24,7 +24,9 @@ from espalier.core.statistics import statistic
 from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.node.data import Holdings, Test
 from espalier.policies.privacy import privatise
-from espalier.training.evaluate import Evaluator
+from espalier.training.evaluate import Evaluation, Evaluator
+from espalier.training.figures import figures
+from espalier.training.localdata import PooledData
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 
@@ -181,8 +183,13 @@ class OwnLearner:
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a registered statistic."""
-        found = statistic(what)
-        local = _Local(self._charter, self._held, self._evaluator, rng)
+        found, held, card = statistic(what), self._held, self._charter.card
+        if held.pool is None:
+            raise DataError("This node has no samples to measure.")
+        local = PooledData(
+            card.kind, card.n_cells, self._training.batch_size, self._evaluator, held.pool, held.rows,
+            held=held.held, cells=held.cells, rng=rng,
+        )  # fmt: skip
         return found.compute(local, list(vectors) if found.models else [], **args)
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
@@ -193,7 +200,15 @@ class OwnLearner:
         if test is None or len(test.rows) == 0:
             return []
         found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
-        return [figures(one, test.mix, self._charter.card.kind, self._held.metric_names) for one in found]
+        return [self._figures(one, test.mix) for one in found]
+
+    def _figures(self, found: Evaluation, mix: NDArray[np.float32] | None) -> dict[str, float]:
+        """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
+        # cells are labels where there is a distribution over them
+        truth = None if mix is None else np.arange(len(found.count))
+        weights = found.count if mix is None else mix
+        row = figures(found, weights[None], self._charter.card.kind, self._held.metric_names, truth)
+        return {name: float(values[0]) for name, values in row.items()}
 
 
 class Blind:
@@ -226,73 +241,5 @@ class Blind:
         raise DataError("This node cannot build the model; the cloud hands it out.")
 
 
-def figures(found: Any, mix: NDArray[np.float32] | None, kind: str, names: Sequence[str] = ()) -> dict[str, float]:
-    """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
-    count = np.maximum(found.count, 1)
-    weights = (found.count if mix is None else mix).astype(np.float64) * (found.count > 0)
-    weights /= max(float(weights.sum()), 1e-300)
-    out = {"loss": float(weights @ (found.loss_sum / count))}
-    if kind == "classification":
-        right = found.correct if mix is None else found.confusion[np.arange(len(count)), np.arange(len(count))]
-        out["acc"] = float(weights @ (right / count))
-    elif kind == "segmentation":
-        confusion = np.einsum("c,cij->ij", weights, found.confusion / count[:, None, None])
-        hit = np.diag(confusion)
-        union = confusion.sum(0) + confusion.sum(1) - hit
-        out["miou"] = float(np.mean(hit[union > 0] / union[union > 0])) if (union > 0).any() else float("nan")
-    else:
-        for i, name in enumerate(names or ("mse",)):
-            out[name] = float(weights @ (found.sums[:, i] / count))
-    return out
-
-
 def _zeros(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.zeros(len(rows), dtype=np.int64)
-
-
-class _Local:
-    """Implements :class:`espalier.core.statistics.LocalData` over a node's holdings."""
-
-    def __init__(self, charter: Charter, held: Holdings, evaluator: Evaluator, rng: np.random.Generator) -> None:
-        self._kind, self._held, self._evaluator = charter.card.kind, held, evaluator
-        self.rng = rng
-        self.n_cells = charter.card.n_cells
-        self.batch_size = charter.experiment.training.batch_size
-
-    def arrays(self) -> tuple[Tensor, Tensor]:
-        """Return the samples."""
-        assert self._held.pool is not None
-        return self._held.pool.gather(torch.from_numpy(np.ascontiguousarray(self._held.rows)))
-
-    def cells(self) -> NDArray[np.int64]:
-        """Return the cell of each sample."""
-        if self._kind == "classification" or self._held.cells is None:
-            labels: NDArray[np.int64] = self.arrays()[1].numpy()
-            return labels
-        return self._held.cells
-
-    def losses(self, vectors: Sequence[Tensor]) -> list[float]:
-        """Return each model's mean loss on the samples."""
-        assert self._held.pool is not None
-        return list(self._evaluator.mean_loss(vectors, self._held.pool, self._held.rows))
-
-    def logits(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Return each model's outputs on the samples."""
-        assert self._held.pool is not None
-        return self._evaluator.logits(vectors, self._held.pool, self._held.rows)
-
-    def held_out(self, vectors: Sequence[Tensor]) -> list[float]:
-        """Return each model's share of right answers on the held-out samples."""
-        held = self._held
-        if len(held.held) == 0 or held.pool is None or self._kind == "regression":
-            return []
-        cells = np.zeros(len(held.held), dtype=np.int64)
-        shares = []
-        for found in self._evaluator.run(vectors, held.pool, held.held, cells):
-            assert found.confusion is not None
-            if found.correct is not None:
-                shares.append(float(found.correct.sum() / found.count.sum()))
-            else:
-                pixels = found.confusion.sum(0)
-                shares.append(float(np.trace(pixels) / max(1, pixels.sum())))
-        return shares

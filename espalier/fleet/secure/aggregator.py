@@ -293,7 +293,7 @@ class Sums:
         found.stage = stage
         if stage in ("keys", "shares", "help"):
             seconds = max(SILENCE, self._engine.charter.patience)
-            self._engine.remind(found.node, seconds, Deadline(SILENT + stage, found.id))
+            self._engine.set_timer(found.node, seconds, Deadline(SILENT + stage, found.id))
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""

@@ -1,0 +1,72 @@
+"""Devices that train alone on a fleet train in step, as they do in a simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from espalier.core.messages import Train
+from tests.fleet.net import Net, charter
+
+ROUNDS, DEVICES = 4, 5
+
+
+def trained(net: Net) -> list[int]:
+    """Return how often each device has trained: each training adds one to its own number."""
+    return [int(net.engines[d].store.vector(net.engines[d].served[d][""])[d]) for d in range(DEVICES)]
+
+
+def fast_first(net: Net, slow: int) -> list[int]:
+    """Run a net in which one device works only when nobody else can; return the lead that others ever had over it."""
+    leads = []
+    for _ in range(20_000):
+        if net.conductor.finished:
+            return leads
+        mine = [(h, w) for h, w in net.works if h == slow and isinstance(w.action, Train)]
+        rest = [(h, w) for h, w in net.works if (h, w) not in mine]
+        if mine and (rest or net.wire):
+            net.works = rest
+            net.step()
+            net.works += mine
+        elif not net.step():
+            net.idle()
+        closed = net.conductor.rounds.closed
+        leads.append(max(closed.values(), default=0) - closed.get(slow, 0))
+    raise AssertionError(f"not over: round {net.conductor.round}")
+
+
+def test_every_device_trains_as_often_as_the_slowest(quick: Path) -> None:
+    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    assert max(fast_first(net, slow=3)) == 1
+    assert net.conductor.round == ROUNDS
+    assert trained(net) == [ROUNDS] * DEVICES
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_in_step_whatever_happens_to_the_fleet(quick: Path, seed: int) -> None:
+    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick, seed, trouble=0.2)
+    net.run()
+    assert trained(net) == [ROUNDS] * DEVICES
+
+
+def test_nobody_waits_for_a_device_that_is_gone(quick: Path) -> None:
+    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    while len(net.conductor.rounds.closed) < 2:
+        net.step()
+    slow = next(d for d in range(DEVICES) if d not in net.conductor.rounds.closed)
+    net.leave(slow)
+    net.run()
+    assert net.conductor.round == ROUNDS
+
+
+def test_a_device_that_comes_later_catches_up(quick: Path) -> None:
+    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    net.leave(1)
+    while net.conductor.round < 2:
+        net.step()
+    net.lives[1] += 1
+    net.kill(1, forget=True)
+    net.join(1, net.edge_of(1), stamp=2)
+    net.run()
+    assert trained(net) == [ROUNDS] * DEVICES
