@@ -52,7 +52,7 @@ def write(folder: Path, number: int, plain: dict[str, Any], tensors: dict[str, T
     path = folder / f"state-{number:08d}.safetensors"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, to_bytes({k: t.contiguous() for k, t in everything.items()}, metadata=header))
+        atomic_write(path, to_bytes(_apart(everything), metadata=header))
     except OSError as error:
         raise RunError(
             f"The checkpoint {path} cannot be written: {error.strerror or error}. The earlier one stays usable: "
@@ -62,6 +62,20 @@ def write(folder: Path, number: int, plain: dict[str, Any], tensors: dict[str, T
         with contextlib.suppress(OSError):
             old.unlink()
     return path
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors of which no two share memory, as the format wants.
+
+    A merge whose updates were all rejected is the very model it began with.
+    """
+    seen: set[int] = set()
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        at = tensor.untyped_storage().data_ptr()
+        found[name] = tensor.clone() if at in seen else tensor.contiguous()
+        seen.add(at)
+    return found
 
 
 def atomic_write(path: Path, data: bytes) -> None:

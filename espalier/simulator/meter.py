@@ -68,7 +68,7 @@ class Meter:
         if part.n_devices <= MOST_DESCRIBED_DEVICES:
             recorder.meta("partition", part.describe())
 
-    def measure(self, last: bool = False) -> None:
+    def measure(self) -> None:
         """Evaluate everything in use and write it down."""
         recorder, now, round = self._recorder, self._clock.now, self._rounds.done
         row: dict[str, float] = {}
@@ -96,12 +96,15 @@ class Meter:
             recorder.metric(now, round, name, value)
         for (tier, direction, kind), nbytes in sorted(self._usage.bytes.items()):
             recorder.traffic(now, round, tier, direction, kind, nbytes)
-        if last:
-            for kind, seconds in self._usage.seconds.items():
-                recorder.array(now, round, f"seconds_{kind}", seconds)
         recorder.commit()
         self.last = row
         self.evaluations += 1
+
+    def account_for_time(self) -> None:
+        """Write the seconds that each host has spent."""
+        for kind, seconds in self._usage.seconds.items():
+            self._recorder.array(self._clock.now, self._rounds.done, f"seconds_{kind}", seconds)
+        self._recorder.commit()
 
     def _agreement(self, places: DevicePlaces, devices: dict[tuple[int, int], Ref]) -> dict[str, float]:
         """Return how well the devices that share a model are those that share a labelling, if there are several."""

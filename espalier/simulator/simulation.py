@@ -30,6 +30,7 @@ from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.dataviews import Views
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.device_work import SimulatedWork
+from espalier.simulator.divergence import Divergence
 from espalier.simulator.environment import Fleet
 from espalier.simulator.judge import SimulatedJudge
 from espalier.simulator.ledger import Ledger
@@ -79,6 +80,7 @@ class Simulation:
         self.rounds = RunRounds(plan, self.fleet, self.limits, schedule or EvaluationSchedule(), self)
         self._wire_computing(partition)
         self._wire_world(spans)
+        self._divergence = Divergence()
         self.finished = False
         #: why the run ended before it had reached its limits ("": it has not)
         self.stalled = ""
@@ -203,8 +205,8 @@ class Simulation:
     def _change(self, event: ToWorld) -> None:
         match event.kind:
             case "evaluate":
-                self.meter.measure()
-                if len(self.clock):  # else nothing will ever change again
+                self.evaluate()
+                if len(self.clock) and not self.finished:  # else nothing will ever change again
                     self._evaluate_later()
             case "resend":
                 message = event.data["message"]
@@ -220,9 +222,12 @@ class Simulation:
 
     def stall(self, why: str) -> None:
         """End the run before it has reached its limits."""
+        self._note_stall(why)
+        self.end()
+
+    def _note_stall(self, why: str) -> None:
         self.stalled = why
         self.recorder.event(self.now, "stalled", None, {"why": why})
-        self.end()
 
     # -- the run's steps ---------------------------------------------------------------------------------
 
@@ -240,14 +245,23 @@ class Simulation:
         self.process.new_round(round)
 
     def evaluate(self) -> None:
-        """Evaluate the models in use."""
+        """Evaluate the models in use; a run of which no update can be used any more ends."""
         self.meter.measure()
+        why = self._divergence.noticed(self.ledger.computed, self.present(), self.round)
+        if why and not self.stalled:
+            self._note_stall(f"{why} Try a lower training.lr (it is {self.task.training.lr:g}).")
+            self._finish()
 
     def end(self) -> None:
         """End the run with a last evaluation."""
         if not self.finished:
+            self.evaluate()
+            self._finish()
+
+    def _finish(self) -> None:
+        if not self.finished:
             self.finished = True
-            self.meter.measure(last=True)
+            self.meter.account_for_time()
 
     def proceed(self, device: Address) -> None:
         """Let a lone device that waited train on."""
@@ -309,6 +323,7 @@ class Simulation:
         refs_in(self._event, found)
 
     def _rejected(self, ref: int) -> None:
+        self._divergence.rejected(ref)
         self.recorder.event(self.now, "rejected", None, {"model": ref, "why": "it has numbers that are not finite"})
 
     # -- saving ------------------------------------------------------------------------------------------
@@ -336,6 +351,7 @@ class Simulation:
             "transport": self.transport.save(),
             "usage": self.usage.save(),
             "meter": self.meter.save(),
+            "divergence": self._divergence.save(),
             "ledger": ledger,
         }
         return plain, tensors
@@ -357,5 +373,6 @@ class Simulation:
         self.transport.restore(plain["transport"])
         self.usage.restore(plain["usage"])
         self.meter.restore(plain["meter"])
+        self._divergence.restore(plain["divergence"])
         self.ledger.restore(plain["ledger"], tensors)
         self.runtime.restore(plain["runtime"])
