@@ -90,11 +90,6 @@ class ParamSpec:
         state = {name: views[first] for name, first in first_names(module).items()}
         module.load_state_dict(state)
 
-    def slice_of(self, *names: str) -> list[slice]:
-        """Slices of the named tensors in the flat vector."""
-        by_name = {e.name: e for e in self.entries}
-        return [slice(by_name[n].start, by_name[n].stop) for n in names]
-
     def to_plain(self) -> dict[str, Any]:
         """Describe the spec as plain data (for a run directory or a handshake)."""
         return {

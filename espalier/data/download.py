@@ -14,8 +14,8 @@ from espalier.core.errors import DataError
 from espalier.data.loaders.base import Source
 
 Progress = Callable[[str, int, int | None], None]
-BLOCK = 1 << 18
-TIMEOUT = 30.0
+BLOCK_BYTES = 1 << 18
+TIMEOUT_SECONDS = 30.0
 
 
 def download(source: Source, folder: Path, progress: Progress | None = None) -> Path:
@@ -69,7 +69,7 @@ def _stream(source: Source, part: Path, progress: Progress | None) -> None:
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         # 416: nothing is left to send, the part is already whole (or wrong, which the digest will tell).
         if have and error.code == 416:
@@ -82,7 +82,7 @@ def _stream(source: Source, part: Path, progress: Progress | None) -> None:
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
         with part.open("ab" if resumed else "wb") as file:
-            while block := response.read(BLOCK):
+            while block := response.read(BLOCK_BYTES):
                 file.write(block)
                 have += len(block)
                 if progress:

@@ -7,7 +7,6 @@ alone or among others, now or after a resume.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 from espalier.core.errors import ConfigError, DataError
 from espalier.core.pool import Pool
 from espalier.core.seeds import key
-from espalier.data.dataset import VOID, IntArray
+from espalier.data.dataset import VOID
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +27,6 @@ class ChangedPool:
 
     Attributes:
         base: The other pool.
-        rows: Row ``r`` shows the base's row ``rows[r]``, or None.
         labels: Class ``c`` reads ``labels[c]``, or None.
         brightness: Added to the features.
         noise: Standard deviation of the Gaussian noise added to the features.
@@ -37,7 +35,6 @@ class ChangedPool:
     """
 
     base: Pool
-    rows: Tensor | None
     labels: Tensor | None
     brightness: float
     noise: float
@@ -46,7 +43,7 @@ class ChangedPool:
 
     @property
     def changes_features(self) -> bool:
-        """Whether samples look different, not only their choice or their labels."""
+        """Whether samples look different, not only their labels."""
         return bool(self.brightness or self.noise or self.rotation)
 
     def check(self) -> None:
@@ -61,7 +58,7 @@ class ChangedPool:
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return the changed samples at ``rows``; images stay in 0…1."""
-        x, y = self.base.gather(rows if self.rows is None else self.rows[rows])
+        x, y = self.base.gather(rows)
         if self.labels is not None:
             y = self.labels[y]
         if self.rotation:
@@ -80,7 +77,6 @@ class ChangedPool:
 def look_through(
     pool: Pool,
     *,
-    rows: NDArray[np.int64] | None = None,
     labels: NDArray[np.int64] | None = None,
     brightness: float = 0.0,
     noise: float = 0.0,
@@ -92,7 +88,6 @@ def look_through(
 
     Args:
         pool: The pool.
-        rows: Row ``r`` shows the pool's row ``rows[r]`` (see `switched_rows`): other classes, another prior.
         labels: Class ``c`` reads ``labels[c]``, int64 ``[n_classes]``.
         brightness: Added to the features (images are then kept in 0…1).
         noise: Standard deviation of Gaussian noise added to the features, drawn per row.
@@ -109,58 +104,16 @@ def look_through(
             raise ConfigError(f"{name} is {value}; accepted is a finite number{' from 0' if name == 'noise' else ''}.")
     changed = ChangedPool(
         base=pool,
-        rows=None if rows is None else torch.from_numpy(np.ascontiguousarray(rows, np.int64)),
         labels=None if labels is None else _table(labels),
         brightness=float(brightness),
         noise=float(noise),
         rotation=float(rotation),
         noise_key=key(seed, "data", "noise", part),
     )
-    if rows is None and labels is None and not changed.changes_features:
+    if labels is None and not changed.changes_features:
         return pool
     changed.check()
     return changed
-
-
-def only(labels: Sequence[int], n_cells: int) -> IntArray:
-    """A cell mapping that leaves ``labels`` and turns every other cell into one of them, in turn.
-
-    With five labels of ten, the first other cell becomes the first label, the second the second, and so on: a
-    device that held 0…4 holds 5…9 after the switch, as many of each as before.
-    """
-    mapping = np.arange(n_cells)
-    others = [c for c in range(n_cells) if c not in set(labels)]
-    mapping[others] = [labels[i % len(labels)] for i in range(len(others))]
-    return mapping
-
-
-def turned(shift: int, n_cells: int) -> IntArray:
-    """A cell mapping that turns the prior: what a device had of cell c it has of cell (c + shift) mod n."""
-    return np.asarray((np.arange(n_cells) + shift) % n_cells)
-
-
-def switched_rows(cells: IntArray, mapping: IntArray) -> IntArray:
-    """Rows that show other cells: a row of cell c shows a row of cell ``mapping[c]``.
-
-    The i-th row of c shows the i-th row of ``mapping[c]`` (counting round where that cell has fewer rows), so
-    rows of one cell show different rows as long as there are enough.
-
-    Args:
-        cells: The cell of each row, int64 ``[n]``.
-        mapping: The new cell of each cell, int64 ``[n_cells]``.
-
-    Raises:
-        DataError: A cell maps to one that has no rows.
-    """
-    members = [np.flatnonzero(cells == c) for c in range(len(mapping))]
-    rows = np.arange(len(cells))
-    for cell, target in enumerate(mapping):
-        if target == cell or not len(members[cell]):
-            continue
-        if not len(members[target]):
-            raise DataError(f"Cell {cell} shall be switched to cell {target}, which has no samples.")
-        rows[members[cell]] = members[target][np.arange(len(members[cell])) % len(members[target])]
-    return rows
 
 
 def row_noise(noise_key: int, rows: Tensor, shape: tuple[int, ...]) -> Tensor:

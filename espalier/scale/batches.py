@@ -18,11 +18,11 @@ from espalier.simulator.jobs import Sum
 from espalier.simulator.reduction import FAN, nodes
 from espalier.training.chunks import size_for as chunk_size
 
-_CHUNKS = 4
+_CHUNKS_PER_BATCH = 4
 """Chunks of the trainer in a batch, and batches per worker: few enough to come back soon, enough to be worth a task."""
 
-_MOST = FAN**3
-_WORTH = 3
+_MOST_JOBS = FAN**3
+_FEWEST_TERMS = 3
 """Terms from which a partial sum (float64) is fewer bytes than its models (float32)."""
 
 _SLACK = 1 / 16
@@ -59,9 +59,9 @@ class Batch:
 
 def size_for(spec: ParamSpec, jobs: int, workers: int) -> int:
     """Jobs of a batch, about: what keeps a trainer busy, or a larger node if every worker gets several such batches."""
-    usual = min(_MOST // 2, max(FAN, _CHUNKS * chunk_size(spec)))
+    usual = min(_MOST_JOBS // 2, max(FAN, _CHUNKS_PER_BATCH * chunk_size(spec)))
     node = FAN
-    while node * FAN <= min(_MOST, jobs // (_CHUNKS * workers)):
+    while node * FAN <= min(_MOST_JOBS, jobs // (_CHUNKS_PER_BATCH * workers)):
         node *= FAN
     return max(usual, node)
 
@@ -79,7 +79,7 @@ def cut(
         size: Jobs of a batch, about; where there are few jobs, smaller batches keep every worker busy.
     """
     count = len(weights) // size
-    if count < _CHUNKS * workers:  # with more, whoever is free first evens them out
+    if count < _CHUNKS_PER_BATCH * workers:  # with more, whoever is free first evens them out
         count = min(len(weights), max(1, count // workers) * workers)
     batches = [b for b in _dealt(_groups(list(weights), sums), weights, count) if b]
     home = {name: number for number, batch in enumerate(batches) for name in batch}
@@ -111,7 +111,7 @@ def _dealt(groups: list[list[tuple[int, int]]], weights: Mapping[int, float], co
     room = (1 + _SLACK) * sum(weights.values()) / count
     found: list[list[int]] = [[] for _ in range(count)]
     loads = [0.0] * count
-    span = _MOST
+    span = _MOST_JOBS
     while span > 1:
         at, left = 0, []
         for node in (node for group in groups for node in _split(group, span)):
@@ -151,7 +151,7 @@ def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet
                 uses[int(ref)] = uses.get(int(ref), 0) + 1
             for first, stop in _runs(batches):
                 for a, b in nodes(first, stop, len(batches)):
-                    if b - a < min(_WORTH, len(batches)) or b - a < 2:
+                    if b - a < min(_FEWEST_TERMS, len(batches)) or b - a < 2:
                         continue
                     terms = tuple((c, int(r)) for c, r in recipe.terms[a:b])
                     found.setdefault(batches[a], []).append(SumNode(key, b, len(batches), terms))

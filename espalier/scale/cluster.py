@@ -24,7 +24,7 @@ from espalier.core.errors import ClusterError, ConfigError
 _LOG = logging.getLogger("espalier.scale")
 
 LOCALHOST = "127.0.0.1"
-PATIENCE = 15.0
+PATIENCE_SECONDS = 15.0
 """Seconds within which a cluster must answer."""
 
 _ENVIRONMENT = {
@@ -86,14 +86,14 @@ def connect(address: str | None, cpus: int | None) -> None:
 
 
 def _probe(address: str, host: str, port: int) -> None:
-    """Find out within :data:`PATIENCE` seconds whether a cluster answers and this machine is a node of it.
+    """Find out within :data:`PATIENCE_SECONDS` seconds whether a cluster answers and this machine is a node of it.
 
     Raises:
         ClusterError: It does not, or is not.
     """
     began = time.monotonic()
     try:
-        socket.create_connection((host, port), timeout=PATIENCE / 3).close()
+        socket.create_connection((host, port), timeout=PATIENCE_SECONDS / 3).close()
     except OSError as error:
         raise ClusterError(
             f"--address {address}: nobody answers there ({error.strerror or error}). Start a cluster "
@@ -102,11 +102,11 @@ def _probe(address: str, host: str, port: int) -> None:
     # In a process of its own: Ray waits much longer than anybody likes, and then ends the process it is in.
     command = [sys.executable, "-c", _TRIAL, f"{host}:{port}"]
     try:
-        left = PATIENCE - (time.monotonic() - began)
+        left = PATIENCE_SECONDS - (time.monotonic() - began)
         done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
         why = "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
     except subprocess.TimeoutExpired:
-        why = f"no answer within {PATIENCE:.0f} s"
+        why = f"no answer within {PATIENCE_SECONDS:.0f} s"
     if why:
         raise ClusterError(
             f"--address {address}: no Ray cluster answers there, or this machine is no node of it ({why.rstrip('.')}). "

@@ -15,10 +15,10 @@ from espalier.scale.cluster import ray
 from espalier.scale.pool import LOG, TRIES, ActorPool, Hand, last_line, result
 from espalier.scale.worker import Answer
 
-_AHEAD = 4
+_ANSWERS_AHEAD = 4
 """Answers per worker that may wait for their turn."""
 
-_PATIENCE = 300.0
+_PATIENCE_SECONDS = 300.0
 """Seconds without any worker after which a run gives up."""
 
 
@@ -45,10 +45,10 @@ class Errands:
             self._give(number)
             if self._hear() or self._pool.present:
                 seen = time.monotonic()
-            elif time.monotonic() - seen > _PATIENCE:
+            elif time.monotonic() - seen > _PATIENCE_SECONDS:
                 raise ClusterError(
-                    f"No worker could be had for {_PATIENCE:.0f} s: the cluster has {_resources()}. Add a node or free "
-                    "some CPUs; what was done until the last checkpoint is saved (espalier resume)."
+                    f"No worker could be had for {_PATIENCE_SECONDS:.0f} s: the cluster has {_resources()}. Add a node "
+                    "or free some CPUs; what was done until the last checkpoint is saved (espalier resume)."
                 )
         self._give(number)
         return self._answers.pop(number)
@@ -62,7 +62,7 @@ class Errands:
 
     def _give(self, wanted: int) -> None:
         """Give orders to free workers, not too far ahead of what is taken, and never fewer than is waited for."""
-        window = _AHEAD * max(1, self._pool.present)
+        window = _ANSWERS_AHEAD * max(1, self._pool.present)
         while self._todo:
             number = self._todo[0]
             ahead = len(self._under_way) + len(self._answers)

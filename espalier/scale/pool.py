@@ -19,16 +19,16 @@ from espalier.scale.worker import arithmetic
 
 LOG = logging.getLogger("espalier.scale")
 
-TICK = 1.0
+TICK_SECONDS = 1.0
 """Seconds between looks at what the cluster has."""
 
 TRIES = 5
 """Failures to start a worker in a row after which something must be wrong, and workers that one batch may cost."""
 
-_DEPTH = 2
+_ORDERS_PER_WORKER = 2
 """Orders in a worker's hand: one to compute, and one to go on with at once."""
 
-_PAUSE = 60.0
+_PAUSE_SECONDS = 60.0
 """Seconds until another worker is tried after several could not be started."""
 
 
@@ -74,14 +74,14 @@ class ActorPool:
         now = time.monotonic()
         if now < self._look_at:
             return
-        self._look_at = now + TICK
+        self._look_at = now + TICK_SECONDS
         for _ in range(self.size() - len(self._hands)):
             actor = self._make()
             self._hands.append(Hand(actor, actor.sit.remote(self._holding)))
 
     def free(self) -> Hand | None:
         """Return the worker that is there and has the fewest orders, if it can take one more."""
-        there = [h for h in self._hands if h.there and len(h.orders) < _DEPTH]
+        there = [h for h in self._hands if h.there and len(h.orders) < _ORDERS_PER_WORKER]
         return min(there, key=lambda h: len(h.orders), default=None)
 
     @property
@@ -102,9 +102,9 @@ class ActorPool:
         """
         coming = {hand.waiting: hand for hand in self._hands if not hand.there}
         if not coming and not references:
-            time.sleep(TICK / 10)
+            time.sleep(TICK_SECONDS / 10)
             return []
-        done, _ = ray().wait([*references, *coming], num_returns=1, timeout=TICK)
+        done, _ = ray().wait([*references, *coming], num_returns=1, timeout=TICK_SECONDS)
         for hand in [coming[reference] for reference in done if reference in coming]:
             try:
                 found = result(hand.waiting)
@@ -141,7 +141,7 @@ class ActorPool:
                 "the same version?"
             ) from error
         LOG.warning("no further worker can be started for now: %s", last_line(error))
-        self._look_at = time.monotonic() + _PAUSE
+        self._look_at = time.monotonic() + _PAUSE_SECONDS
 
     def dismiss(self, hand: Hand) -> None:
         """A worker is lost: look for another at once."""

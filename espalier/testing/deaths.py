@@ -26,10 +26,16 @@ from espalier.simulator.clock import WORLD, ToWorld
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 
-#: seconds until a silent death is noticed; in which a tree heals thereafter; of the kills; of the training after them
-NOTICE, HEALS, SPAN, AFTER = 2.0, 4.0, 20.0, 20.0
+#: until a silent death is noticed
+NOTICE_SECONDS = 2.0
+#: in which a tree heals thereafter
+HEALING_SECONDS = 4.0
+#: in which devices are killed
+KILLING_SECONDS = 20.0
+#: of training after the last kill
+TRAINING_SECONDS = 20.0
 #: an accuracy from which on it need not rise any more
-HIGH = 0.9
+HIGH_ACCURACY = 0.9
 
 
 @dataclass
@@ -67,7 +73,7 @@ def _simulation(method: str | dict[str, Any], devices: int, seed: int) -> Simula
         "world": {
             "compute": {"kind": "uniform", "low": 0.05, "high": 0.2},
             "links": {"kind": "graph", "degree": 5.0, "bandwidth": [2e4, 2e5]},
-            "notice": NOTICE,
+            "notice": NOTICE_SECONDS,
         },
         "stop": {"seconds": 1e6},
         "evaluate": {"every": 10**9},
@@ -103,10 +109,13 @@ def play(number: int, method: str | dict[str, Any] = "easf") -> DeathsOutcome:
     sim.start()
     outcome.accuracies.append(_accuracy(sim))
     closed = [0.0]
-    for moment in np.sort(rng.uniform(0.0, SPAN, int(rng.integers(1, devices // 2 + 1)))).tolist():
+    for moment in np.sort(rng.uniform(0.0, KILLING_SECONDS, int(rng.integers(1, devices // 2 + 1)))).tolist():
         _advance(sim, moment, closed)
         _kill(sim, moment, rng, outcome)
-    for seconds in (SPAN + 8.0 + NOTICE + HEALS - sim.now, AFTER):  # whoever comes back does so within 8 s
+    for seconds in (
+        KILLING_SECONDS + 8.0 + NOTICE_SECONDS + HEALING_SECONDS - sim.now,
+        TRAINING_SECONDS,
+    ):  # whoever comes back does so within 8 s
         _advance(sim, sim.now + seconds, closed)
         outcome.wrong += flaws(sim)
         outcome.rounds.append(sim.round)
@@ -115,7 +124,7 @@ def play(number: int, method: str | dict[str, Any] = "easf") -> DeathsOutcome:
     _first, healed, last = outcome.accuracies
     if outcome.rounds[1] <= outcome.rounds[0]:
         outcome.wrong.append(f"no round has closed after {outcome.rounds[0]}")
-    if last <= healed and last < HIGH:
+    if last <= healed and last < HIGH_ACCURACY:
         outcome.wrong.append(f"the accuracy does not rise: {healed:.3f}, then {last:.3f}")
     return outcome
 

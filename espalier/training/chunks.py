@@ -15,19 +15,19 @@ from espalier.training.work import TrainerJob
 _STACK_BYTES = 8 << 20
 """Parameters of a chunk: about what stays in the last-level cache from one step to the next."""
 
-_MOST, _LEAST = 64, 2
-_AHEAD = 4
+_MOST_CLIENTS, _LEAST_CLIENTS = 64, 2
+_CHUNKS_AHEAD = 4
 """Chunks per worker that are arranged together: more gives evener chunks, and holds more results."""
 
 
 def size_for(spec: ParamSpec) -> int:
     """Clients per chunk: as many as the cache holds, at least two to share the cost of every call."""
-    return min(_MOST, max(_LEAST, _STACK_BYTES // max(1, 4 * spec.n_params)))
+    return min(_MOST_CLIENTS, max(_LEAST_CLIENTS, _STACK_BYTES // max(1, 4 * spec.n_params)))
 
 
 def arranged(jobs: Sequence[TrainerJob], size: int, workers: int) -> Iterator[list[int]]:
     """Yield chunks of job indices: alike in shape, near in length, never far from the jobs' own order."""
-    window = size * workers * _AHEAD
+    window = size * workers * _CHUNKS_AHEAD
     for first in range(0, len(jobs), window):
         groups: dict[Hashable, list[int]] = {}
         for index in range(first, min(first + window, len(jobs))):

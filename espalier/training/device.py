@@ -18,13 +18,13 @@ from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.training.work import Pool, Result, TrainerJob
 
-_COPIES = 5
+_VECTORS_PER_CLIENT = 5
 """Vectors of a client at work: parameters, gradients, two of an optimizer's, an anchor."""
 
-_SHARE = 0.25
+_MEMORY_SHARE = 0.25
 """Part of the free memory that a chunk may take: the rest is for unfolded convolutions and other temporaries."""
 
-_MOST = 1024
+_MOST_CLIENTS = 1024
 
 CPU = torch.device("cpu")
 
@@ -100,8 +100,8 @@ def _to(vector: Tensor | None, device: torch.device) -> Tensor | None:
 
 def clients(module: nn.Module, spec: ParamSpec, x: Tensor, free: int) -> int:
     """Clients that train at once in so many free bytes, for mini-batches like ``x [B, …]``; 2 at least."""
-    need = 4 * _COPIES * spec.size + activations(module, x)
-    return int(min(_MOST, max(2, _SHARE * free // need)))
+    need = 4 * _VECTORS_PER_CLIENT * spec.size + activations(module, x)
+    return int(min(_MOST_CLIENTS, max(2, _MEMORY_SHARE * free // need)))
 
 
 def activations(module: nn.Module, x: Tensor) -> int:

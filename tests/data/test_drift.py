@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from espalier.core.errors import ConfigError, DataError
 from espalier.data import ArrayPool, load
 from espalier.data.dataset import VOID
-from espalier.data.drift import look_through, only, rotated, rotated_labels, switched_rows, turned
+from espalier.data.drift import look_through, rotated, rotated_labels
 
 DIGITS = load("digits")
 
@@ -86,30 +86,6 @@ def test_label_images_turn_with_their_scenes_and_void_stays_void() -> None:
     y[0, 0, 0] = VOID
     pool = look_through(ArrayPool(torch.rand(1, 3, 3, 3), y), rotation=90.0, labels=np.array([0, 1, 5]))
     assert pool.gather(rows(0))[1][0].tolist() == [[5, 5, 5], [5, 5, 5], [VOID, 5, 5]]
-
-
-def test_a_label_switch_shows_the_other_half_of_the_classes() -> None:
-    mapping = only([5, 6, 7, 8, 9], 10)
-    assert mapping.tolist() == [5, 6, 7, 8, 9, 5, 6, 7, 8, 9]
-    pool = look_through(DIGITS.train_pool, rows=switched_rows(DIGITS.cell_train, mapping))
-    before = DIGITS.y_train.numpy()
-    after = pool.gather(torch.arange(len(before)))[1].numpy()
-    assert (after == mapping[before]).all()
-
-
-def test_the_prior_turns_by_whole_classes() -> None:
-    assert turned(3, 4).tolist() == [3, 0, 1, 2]
-    cells = np.array([0, 1, 1, 2, 0, 2, 2])
-    # Class 0 (rows 0, 4) shows class 1 (rows 1, 2); class 1 shows the first two of class 2 (rows 3, 5); class 2
-    # has three rows and shows class 0, counting round: rows 0, 4, 0.
-    assert switched_rows(cells, turned(1, 3)).tolist() == [1, 3, 5, 0, 2, 4, 0]
-
-
-def test_fewer_labels_than_others_are_used_in_turn() -> None:
-    assert only([1], 3).tolist() == [1, 1, 1]
-    assert only([0, 1], 5).tolist() == [0, 1, 0, 1, 0]
-    with pytest.raises(DataError, match="cell 2, which has no samples"):
-        switched_rows(np.array([0, 1]), np.array([2, 1, 2]))
 
 
 @pytest.mark.parametrize(

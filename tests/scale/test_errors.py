@@ -59,7 +59,7 @@ def stranger() -> Iterator[str]:
 
 
 def test_somebody_else_answers_at_the_address(stranger: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "PATIENCE", 2.0)
+    monkeypatch.setattr(cluster, "PATIENCE_SECONDS", 2.0)
     began = time.monotonic()
     with pytest.raises(cluster.ClusterError, match="no Ray cluster answers there"):
         cluster.connect(stranger, None)

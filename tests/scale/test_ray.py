@@ -59,7 +59,7 @@ def nodes() -> Iterator[Any]:
         added(found, include_dashboard=False, _system_config=QUICK)
         added(found)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(reaching, "PATIENCE", 60.0)
+            patch.setattr(reaching, "PATIENCE_SECONDS", 60.0)
             reaching.connect(found.address, None)
         yield found
     finally:

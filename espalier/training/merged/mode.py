@@ -58,7 +58,7 @@ _TO_PYTHON: frozenset[Any] = frozenset(
 )
 """Functions whose answer, or its shape, depends on values: what a client sees would depend on the others."""
 
-_MANY = 64
+_MOST_RESULTS = 64
 """More results than any torch function has."""
 
 
@@ -206,7 +206,7 @@ class MergedForward(TorchFunctionMode):
         rule = _RULES.get(func) if merged and not isinstance(args[0], Stacked) else None
         result = NotImplemented if rule is None else rule(self, *args, **kwargs)
         if result is NotImplemented:
-            whole = PlannedCall(_name(func), (None,) * len(marks), (0 if merged else None,) * _MANY)
+            whole = PlannedCall(_name(func), (None,) * len(marks), (0 if merged else None,) * _MOST_RESULTS)
             result = self._one_by_one(func, args, kwargs, whole)
         self.seen.append(SeenCall(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
         return result

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_BOUNDARY = 16
+_BOUNDARY_BYTES = 16
 
 
 def product(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
@@ -44,17 +44,17 @@ def aligned(stack: Tensor) -> Tensor:
     if stack.stride(2) != 1 and stack.stride(1) == 1:
         return aligned(stack.transpose(1, 2)).transpose(1, 2)
     k, a, b = stack.shape
-    per = _BOUNDARY // stack.element_size()
+    per = _BOUNDARY_BYTES // stack.element_size()
     return stack.new_empty(k, -(-a * b // per) * per)[:, : a * b].view(k, a, b).copy_(stack)
 
 
 def _fits(stack: Tensor) -> bool:
     pitch = stack.stride(0) * stack.element_size() if stack.shape[0] > 1 else 0
-    return stack.data_ptr() % _BOUNDARY == 0 and pitch % _BOUNDARY == 0
+    return stack.data_ptr() % _BOUNDARY_BYTES == 0 and pitch % _BOUNDARY_BYTES == 0
 
 
 def _even(left: Tensor, right: Tensor) -> bool:
-    return right.shape[2] > 1 and left.shape[1] * right.shape[2] * left.element_size() % _BOUNDARY == 0
+    return right.shape[2] > 1 and left.shape[1] * right.shape[2] * left.element_size() % _BOUNDARY_BYTES == 0
 
 
 class Function(torch.autograd.Function):

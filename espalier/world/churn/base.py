@@ -69,7 +69,7 @@ class Still:
         return nothing()
 
 
-_KEPT = 4
+_KEPT_SPANS = 4
 
 
 class Followed(ABC):
@@ -106,6 +106,6 @@ class Followed(ABC):
             begin, end = self._reached * self._span, (self._reached + 1) * self._span
             self._kept[self._reached] = self.advance(begin, end)
             self._reached += 1
-            while len(self._kept) > _KEPT:
+            while len(self._kept) > _KEPT_SPANS:
                 self._kept.popitem(last=False)
         return self._kept[number]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from espalier.world.churn.base import Churn, Followed, gather
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 
-_SPAN = 64.0
+_SPAN_SECONDS = 64.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Combined(Churn, kind="combined"):
 
 class _Combined(Followed):
     def __init__(self, shape: Shape, parts: list[BoundChurn]) -> None:
-        super().__init__(_SPAN)
+        super().__init__(_SPAN_SECONDS)
         self.still = all(part.still for part in parts)
         self._shape, self._parts = shape, parts
 

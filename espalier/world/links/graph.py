@@ -29,7 +29,7 @@ from espalier.world.protocols import BoundLinks, Hop, Shape, Tier
 from espalier.world.traces import index, number, read
 
 #: Up to so many points every pair is a candidate for the spanning tree; beyond, Delaunay's triangles.
-_FEW = 32
+_FEW_POINTS = 32
 
 Points = NDArray[np.float64]
 Ends = NDArray[np.int64]
@@ -65,7 +65,7 @@ def spanning(points: Points) -> NDArray[np.int64]:
 
 def _candidates(points: Points) -> tuple[Ends, Ends]:
     """Return pairs that contain the minimum spanning tree (Delaunay's triangulation does)."""
-    if len(points) <= _FEW:
+    if len(points) <= _FEW_POINTS:
         a, b = np.triu_indices(len(points), k=1)
         return a.astype(np.int64), b.astype(np.int64)
     corners = Delaunay(points).simplices
