@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from espalier.core.messages import Train
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
 from espalier.core.store import Ref
@@ -40,8 +41,8 @@ from espalier.experiment import Experiment
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
 from espalier.scale.computer import Ray
+from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
-from espalier.simulator.jobs import TrainerJob as Ordered
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.reduction import FAN, Addition, Running
 from espalier.simulator.runner import Runner
@@ -195,7 +196,7 @@ def bookkeeping(spec: ParamSpec) -> None:
     )  # fmt: skip
     start = ledger.initial()
     tracemalloc.start()
-    refs = [ledger.submit(Ordered(device, 0, start, 1, 0)) for device in range(count)]
+    refs = [ledger.submit(Ordered(device, 0, Train(start=start))) for device in range(count)]
     print(f"{'a job that is written down':62} {tracemalloc.get_traced_memory()[0] / count:9.0f} bytes")
     tracemalloc.stop()
     roots += [ledger.combine([(0.001, r) for r in refs[k : k + 1000]]) for k in range(0, count, 1000)]

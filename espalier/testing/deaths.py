@@ -112,10 +112,9 @@ def play(number: int, method: str | dict[str, Any] = "easf") -> DeathsOutcome:
     for moment in np.sort(rng.uniform(0.0, KILLING_SECONDS, int(rng.integers(1, devices // 2 + 1)))).tolist():
         _advance(sim, moment, closed)
         _kill(sim, moment, rng, outcome)
-    for seconds in (
-        KILLING_SECONDS + 8.0 + NOTICE_SECONDS + HEALING_SECONDS - sim.now,
-        TRAINING_SECONDS,
-    ):  # whoever comes back does so within 8 s
+    # Whoever comes back does so within 8 s.
+    healing = KILLING_SECONDS + 8.0 + NOTICE_SECONDS + HEALING_SECONDS - sim.now
+    for seconds in (healing, TRAINING_SECONDS):
         _advance(sim, sim.now + seconds, closed)
         outcome.wrong += flaws(sim)
         outcome.rounds.append(sim.round)

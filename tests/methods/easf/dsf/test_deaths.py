@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.testing.deaths import Outcome, play
+from espalier.testing.deaths import DeathsOutcome, play
 
 
 @pytest.mark.parametrize("number", range(1000, 1020))
@@ -21,5 +21,5 @@ def test_so_do_the_others(method: str, number: int) -> None:
 
 def test_a_script_is_played_the_same_way_twice() -> None:
     first, second = play(3, "easf"), play(3, "easf")
-    assert isinstance(first, Outcome) and first == second
+    assert isinstance(first, DeathsOutcome) and first == second
     assert first.victims
