@@ -42,10 +42,10 @@ def measures(comparison: Comparison) -> dict[str, str]:
     return {k: order[k] for k in sorted(order, key=lambda k: k != preferred)} if preferred in order else order
 
 
-def unit_of(measure: str) -> tuple[str, str]:
-    """Return a metric's name for an axis, and its unit."""
+def unit_of(measure: str) -> tuple[str, str | None]:
+    """Return a metric's name for an axis, and its unit (None: only the task knows it)."""
     name = measure.split("_")[0]
-    return _NAMES.get(name, name), _UNITS.get(name, "task's unit")
+    return _NAMES.get(name, name), _UNITS.get(name)
 
 
 def curves(comparison: Comparison, x: str = "round", measure: str | None = None) -> Figure:
@@ -64,13 +64,13 @@ def curves(comparison: Comparison, x: str = "round", measure: str | None = None)
     return figure(data, axis(title, unit, rangemode="tozero"), axis(name, of))
 
 
-def _horizontal(x: str, bands: Sequence[Band]) -> tuple[str, str, float]:
+def _horizontal(x: str, bands: Sequence[Band]) -> tuple[str, str | None, float]:
     largest = max((float(b.x[-1]) for b in bands), default=0.0)
     if x == "time":
         return ("virtual time", *time_unit(largest))
     if x == "bytes":
         return ("bytes sent over all links", *byte_unit(largest))
-    return "global rounds", "count", 1.0
+    return "global rounds", None, 1.0
 
 
 def _has(reading: Reading, measure: str) -> bool:
@@ -84,7 +84,7 @@ def _curve(reading: Reading, x: str, measure: str) -> tuple[Floats, Floats]:
     return (frame[column].to_numpy(float) if column in frame else np.zeros(len(y))), y
 
 
-def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: str) -> list[dict[str, object]]:
+def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: str | None) -> list[dict[str, object]]:
     tone, label, key = colour(group.number), escape(group.label), f"g{group.number}"
     x = numbers(found.x / size, 6)
     out: list[dict[str, object]] = []
@@ -105,7 +105,7 @@ def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: 
     out.append({
         "type": "scatter", "x": x, "y": numbers(found.mean), "name": label, "legendgroup": key,
         "mode": "lines+markers" if len(x) < 2 else "lines", "line": line,
-        "text": texts, "hovertemplate": f"<b>{label}</b><br>at %{{x}} {'' if unit == 'count' else unit}: "
+        "text": texts, "hovertemplate": f"<b>{label}</b><br>at %{{x}} {unit or ''}: "
         "%{y:.4f} %{text}<extra></extra>",
     })  # fmt: skip
     return out

@@ -41,9 +41,10 @@ def _unit(largest: float, units: Sequence[tuple[str, float]], at_least: float) -
     return found
 
 
-def axis(title: str, unit: str, **more: Any) -> dict[str, Any]:
-    """Return an axis; its title ends with its unit."""
-    return {"title": {"text": f"{escape(title)} ({escape(unit)})"}, "automargin": True, "zeroline": False, **more}
+def axis(title: str, unit: str | None, **more: Any) -> dict[str, Any]:
+    """Return an axis; its title ends with its unit (None: numbers without a unit, or names)."""
+    text = escape(title) if unit is None else f"{escape(title)} ({escape(unit)})"
+    return {"title": {"text": text}, "automargin": True, "zeroline": False, **more}
 
 
 def figure(

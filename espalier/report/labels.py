@@ -18,7 +18,7 @@ def labels_per_edge(run: Run) -> Figure | None:
     if table.shape[1] < 2:
         return None
     sums = np.stack([table[edges == e].sum(0) for e in range(int(edges.max()) + 1)])
-    return _heatmap(sums, [f"edge {e}" for e in range(len(sums))], "edge (number)", 16)
+    return _heatmap(sums, [f"edge {e}" for e in range(len(sums))], "edge", 16)
 
 
 def labels_per_device(run: Run) -> Figure | None:
@@ -29,7 +29,7 @@ def labels_per_device(run: Run) -> Figure | None:
     order = np.lexsort((np.arange(len(edges)), edges))
     order = order[thin(len(order), MOST_DEVICES)]
     rows = [f"device {d} (edge {edges[d]})" for d in order.tolist()]
-    return _heatmap(table[order], rows, "device (number), by edge", 3)
+    return _heatmap(table[order], rows, "device, by edge", 3)
 
 
 def samples_per_device(run: Run) -> Figure:
@@ -42,7 +42,10 @@ def samples_per_device(run: Run) -> Figure:
         "line": {"color": LIGHT[0], "shape": "hv"}, "hovertemplate": "%{x}. largest: %{y} samples<extra></extra>",
     }]  # fmt: skip
     return figure(
-        data, axis("devices, largest first", "rank"), axis("training data", "samples", rangemode="tozero"), height=300
+        data,
+        axis("rank of the device, largest first", None),
+        axis("training data", "samples", rangemode="tozero"),
+        height=300,
     )
 
 
@@ -64,5 +67,5 @@ def _heatmap(counts: np.ndarray, rows: list[str], title: str, thickness: int) ->
         "showticklabels": thickness > 8,
     }  # fmt: skip
     few = counts.shape[1] <= 30
-    horizontal = axis("label", "class number", **({"dtick": 1} if few else {}))
+    horizontal = axis("label", None, **({"dtick": 1} if few else {}))
     return figure(data, horizontal, vertical, height=int(min(900, max(260, 130 + thickness * len(rows)))))

@@ -90,7 +90,7 @@ def _figure(title: str, series: Series) -> Figure:
     whole = [at for points in series.values() for _, at, _ in points]
     unit, size = time_unit(max(time for points in series.values() for time, *_ in points))
     if all(isinstance(at, int | float) for at in whole):
-        horizontal, word = axis("round, as the node counts", "count"), "round %{x}"
+        horizontal, word = axis("round, as the node counts", None), "round %{x}"
         lines = {k: [(float(at or 0), value) for _, at, value in points] for k, points in series.items()}
     else:
         horizontal, word = axis("virtual time", unit), f"%{{x}} {unit}"
@@ -106,7 +106,7 @@ def _figure(title: str, series: Series) -> Figure:
             "line": {"color": colour(number), "dash": dash(number)}, "marker": {"color": colour(number)},
             "hovertemplate": f"{escape(label)}<br>{word}: %{{y}}<extra></extra>", "showlegend": True,
         })  # fmt: skip
-    return figure(data, horizontal, axis(title, "s" if "seconds" in title else "method's unit"), height=380)
+    return figure(data, horizontal, axis(title, "s" if "seconds" in title else None), height=380)
 
 
 def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[str, Any], word: str) -> Figure:
@@ -120,7 +120,7 @@ def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[st
     picture = {
         "type": "heatmap", "x": numbers(grid, 6), "y": [escape(label) for label in labels], "colorscale": SCALE,
         "z": [numbers(row, 4) for row in table], "hovertemplate": f"%{{y}}<br>{word}: %{{z}}<extra></extra>",
-        "colorbar": {"title": {"text": f"{escape(title)}<br>(method's unit)"}, "thickness": 12},
+        "colorbar": {"title": {"text": escape(title)}, "thickness": 12},
     }  # fmt: skip
-    vertical = axis("series", "node · key", type="category", autorange="reversed")
+    vertical = axis("node · key", None, type="category", autorange="reversed")
     return figure([picture], x, vertical, height=min(900, 140 + 14 * len(labels)))

@@ -28,7 +28,7 @@ def similarity(run: Run) -> Figure | None:
     homes = dict(run.query("SELECT node, edge FROM devices"))
     groups = moments(run, 2)[-1].groups
     frames: list[dict[str, Any]] = []
-    what = "similarity<br>(method's unit)"
+    what = "similarity"
     for time, facts in [rows[i] for i in thin(len(rows), MOST_MATRICES).tolist()]:
         matrix = np.array(facts["matrix"], dtype=float)
         devices, what = facts.get("devices") or list(range(len(matrix))), facts.get("what", what)
@@ -52,7 +52,7 @@ def similarity(run: Run) -> Figure | None:
         "showgrid": False,
         "ticks": "",
         "constrain": "domain",
-        "title": {"text": "device (number), by cluster"},
+        "title": {"text": "device, by cluster"},
     }
     data = [{**first, **frames[-1]["data"][0]}]
     return figure(

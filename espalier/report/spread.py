@@ -52,7 +52,7 @@ def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "
         })  # fmt: skip
     name, unit = unit_of(f"{comparison.score}_{scope}")
     return figure(
-        data, axis(f"{name} per {scope}", unit), axis("method", "label", type="category"),
+        data, axis(f"{name} per {scope}", unit), axis("method", None, type="category"),
         height=110 + 40 * max(1, len(data)),
     )  # fmt: skip
 
@@ -100,10 +100,10 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
     rows = [f"edge {e}" for e in range(len(table))]
     data = [{
         "type": "heatmap", "x": x, "y": rows, "z": [numbers(row, 4) for row in table], "colorscale": SCALE,
-        "colorbar": {"title": {"text": f"{name}<br>({of})"}, "thickness": 12},
+        "colorbar": {"title": {"text": name if of is None else f"{name}<br>({of})"}, "thickness": 12},
         "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
     }]  # fmt: skip
-    vertical = axis("edge", "number", type="category", autorange="reversed")
+    vertical = axis("edge", None, type="category", autorange="reversed")
     return figure(data, axis(title, unit), vertical, height=min(900, 140 + 22 * len(rows)))
 
 
@@ -111,13 +111,13 @@ def _thinned(series: Series, most: int = 150) -> Series:
     return [series[i] for i in thin(len(series), most).tolist()]
 
 
-def _steps(series: Series) -> tuple[Series, list[float | None], str, str]:
+def _steps(series: Series) -> tuple[Series, list[float | None], str, str | None]:
     """Return what is drawn against what: rounds (of several evaluations in one, the last), else virtual time."""
     rounds = np.array([r for _, r, _ in series])
     last = np.append(np.diff(rounds) > 0, True)
     if 2 * int(last.sum()) > len(series):
         kept = [s for s, keep in zip(series, last.tolist(), strict=True) if keep]
-        return kept, numbers(rounds[last].astype(float), 9), "global rounds", "count"
+        return kept, numbers(rounds[last].astype(float), 9), "global rounds", None
     times = np.array([t for t, _, _ in series])
     unit, size = time_unit(float(times[-1]))
     return series, numbers(times / size, 6), "virtual time", unit

@@ -73,7 +73,7 @@ def timeline(run: Run, start: float = 0.0, stop: float | None = None, bins: int 
                 "y": [rows[found["row"][i]] for i in here], "text": [found["text"][i] for i in here],
                 "marker": {"symbol": shape, "size": 8, "color": LIGHT[3]}, "hovertemplate": "%{text}<extra></extra>",
             })  # fmt: skip
-    vertical = axis("node", "name", type="category", autorange="reversed")
+    vertical = axis("node", None, type="category", autorange="reversed")
     return figure(data, axis("virtual time", unit), vertical, height=height(len(rows)))
 
 

@@ -114,7 +114,7 @@ def test_the_switch_changes_the_axis(wide: Any) -> None:
     wide.select_option("#curves-measure", "acc_device")
     for switch, wanted in (
         ("virtual time", "virtual time (min)"), ("bytes", "bytes sent over all links (MB)"),
-        ("rounds", "global rounds (count)"),
+        ("rounds", "global rounds"),
     ):  # fmt: skip
         wide.click(f"#curves-axis >> text={switch}")
         until(lambda wanted=wanted: title(wide, "plot-curves") == wanted, wide)  # type: ignore[misc]

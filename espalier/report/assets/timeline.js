@@ -122,7 +122,7 @@ const Timeline = (() => {
       legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 },
       xaxis: { title: { text: `virtual time (${unit})` }, range: [view[0] / size, view[1] / size], zeroline: false, showgrid: false },
       yaxis: {
-        title: { text: "node (name)" }, range: [rows - 0.5, -0.5], fixedrange: true, tickvals: ticks.map((t) => t.row), ticktext: ticks.map((t) => t.name),
+        title: { text: "node" }, range: [rows - 0.5, -0.5], fixedrange: true, tickvals: ticks.map((t) => t.row), ticktext: ticks.map((t) => t.name),
         zeroline: false, showgrid: false, automargin: true,
       },
     };
