@@ -1,1 +1,5 @@
-"""The command line."""
+"""The command ``espalier``: a face of everything else; nothing imports it.
+
+Begin at `main`; `reproduce`, `report` and `node` have commands of their own, `plan` says what is left to do in a
+directory, `pool` runs it, `show` makes tables.
+"""

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from espalier._version import __version__
 from espalier.cli import node, show
 from espalier.cli.plan import prepare, tidy, unfinished
-from espalier.cli.pool import Errand, News, on_terminal, run_all
+from espalier.cli.pool import RunRequest, RunStatus, on_terminal, run_all
 from espalier.cli.report import report, shown_live, watch
 from espalier.cli.reproduce import reproduce
 from espalier.core.errors import ConfigError, EspalierError, nearest
@@ -147,7 +147,7 @@ def run(
     remote = choose(backend, address, workers, jobs)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
-    todo = [replace(errand, backend=remote, device=device) for errand in todo]
+    todo = [replace(request, backend=remote, device=device) for request in todo]
     with shown_live(where) if live else nullcontext():
         _carry_out(todo, where, jobs, quiet, as_json, tidy)
     if report_path is not None:
@@ -179,14 +179,14 @@ def resume(
     """Go on with every unfinished run at or below DIRECTORY."""
     remote = choose(backend, address, workers, jobs)
     left = unfinished(directory, data_dir, workers or 1)
-    todo = [replace(errand, backend=remote, device=device) for errand in left]
+    todo = [replace(request, backend=remote, device=device) for request in left]
     if not todo and not quiet and not as_json:
         click.echo(f"Every run below {directory} is finished.", err=True)
     _carry_out(todo, directory, jobs, quiet, as_json)
 
 
 def _carry_out(
-    todo: list[Errand],
+    todo: list[RunRequest],
     where: Path,
     jobs: int,
     quiet: bool,
@@ -201,12 +201,12 @@ def _carry_out(
     else:
         ends = _with_lines(todo, jobs) if todo else []
     worst = 0
-    for errand, end in zip(todo, ends, strict=True):
+    for request, end in zip(todo, ends, strict=True):
         if end.state.startswith("error"):
-            click.echo(f"espalier: {errand.title}: {end.text}", err=True)
+            click.echo(f"espalier: {request.title}: {end.text}", err=True)
             worst = max(worst, int(end.state.split()[1]))
         elif end.state == "crash":
-            click.echo(f"espalier: {errand.title}: {end.text}", err=True)
+            click.echo(f"espalier: {request.title}: {end.text}", err=True)
             worst = max(worst, 70)
     if worst:
         failed(where)
@@ -223,7 +223,7 @@ def _carry_out(
             click.echo(f"runs: {where}")
 
 
-def _with_bars(todo: list[Errand], jobs: int) -> list[News]:
+def _with_bars(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"),
         TimeElapsedColumn(),
@@ -231,7 +231,7 @@ def _with_bars(todo: list[Errand], jobs: int) -> list[News]:
     with Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[int, Any] = {}
 
-        def tell(news: News) -> None:
+        def tell(news: RunStatus) -> None:
             if news.state == "note":
                 bars.console.print(f"{todo[news.number].title}: {news.text}", markup=False)
                 return
@@ -242,10 +242,10 @@ def _with_bars(todo: list[Errand], jobs: int) -> list[News]:
         return run_all(todo, jobs, tell)
 
 
-def _with_lines(todo: list[Errand], jobs: int) -> list[News]:
+def _with_lines(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
     shown: dict[int, int] = {}
 
-    def tell(news: News) -> None:
+    def tell(news: RunStatus) -> None:
         if news.state == "note":
             click.echo(f"{todo[news.number].title}: {news.text}", err=True)
         tenth = int(news.done * 10)

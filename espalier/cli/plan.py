@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from espalier.cli.pool import Errand, errands
+from espalier.cli.pool import RunRequest, run_requests
 from espalier.core.errors import RunError
 from espalier.experiment import Experiment
 from espalier.record.run import Run
@@ -21,13 +21,13 @@ PLAN = "experiment.toml"
 
 def prepare(
     experiment: Experiment, out: Path, data_dir: Path | None, workers: int, *, go_on: bool = False
-) -> list[Errand]:
+) -> list[RunRequest]:
     """Write an experiment's plan into a directory and return its runs; ``go_on`` accepts begun ones.
 
     Raises:
         RunError: The directory holds something else, or begun runs without ``go_on``.
     """
-    todo = errands(experiment, out, data_dir, workers)
+    todo = run_requests(experiment, out, data_dir, workers)
     if not _begun(out):
         describe(out / PLAN, experiment, data_dir)
         return todo
@@ -40,7 +40,7 @@ def prepare(
             f"{out} holds another experiment: it differs in {', '.join(unlike[:5])}. Choose another directory with "
             f"--out, or go on with the one that is there: espalier resume {out}."
         )
-    left = [errand for errand in todo if not finished(errand.directory)]
+    left = [request for request in todo if not finished(request.directory)]
     if not go_on:
         raise RunError(
             f"{out} holds this experiment already ({len(todo) - len(left)} of {len(todo)} runs are finished). Go on "
@@ -69,28 +69,28 @@ def tidy(out: Path) -> None:
             out.rmdir()
 
 
-def unfinished(directory: Path, data_dir: Path | None, workers: int) -> list[Errand]:
+def unfinished(directory: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:
     """Return every run at or below a directory that is not finished, planned ones included.
 
     Raises:
         RunError: There is no run and no plan.
     """
-    found: dict[Path, Errand] = {}
-    for errand in _planned(directory, data_dir, workers):
-        found.setdefault(errand.directory.resolve(), errand)
+    found: dict[Path, RunRequest] = {}
+    for request in _planned(directory, data_dir, workers):
+        found.setdefault(request.directory.resolve(), request)
     if not found:
         raise RunError(f"There is no run at or below {directory}.")
-    return [errand for errand in found.values() if not finished(errand.directory)]
+    return [request for request in found.values() if not finished(request.directory)]
 
 
-def _planned(directory: Path, data_dir: Path | None, workers: int) -> Iterator[Errand]:
+def _planned(directory: Path, data_dir: Path | None, workers: int) -> Iterator[RunRequest]:
     for path in sorted(directory.rglob(PLAN)):
         experiment, about = read_description(path)
-        yield from errands(experiment, path.parent, data_dir or _remembered(about), workers)
+        yield from run_requests(experiment, path.parent, data_dir or _remembered(about), workers)
     for path in sorted(directory.rglob("run.toml")):
         experiment, about = read_description(path)
         title = f"{experiment.methods[0].label} · seed {experiment.seeds[0]}"
-        yield Errand(experiment.to_plain(), path.parent, data_dir or _remembered(about), workers, title)
+        yield RunRequest(experiment.to_plain(), path.parent, data_dir or _remembered(about), workers, title)
 
 
 def _remembered(about: dict[str, object]) -> Path | None:

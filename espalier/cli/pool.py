@@ -29,7 +29,7 @@ from espalier.simulator.task import Backend
 
 
 @dataclass(frozen=True)
-class Errand:
+class RunRequest:
     """One run to do: a plain experiment of one method and one seed, and its directory."""
 
     experiment: dict[str, Any]
@@ -42,7 +42,7 @@ class Errand:
 
 
 @dataclass(frozen=True)
-class News:
+class RunStatus:
     """What a run has to say: how far it is (0…1), its round and time, a note, or how it ended.
 
     ``state`` is ``running``, ``note``, ``finished``, ``stopped``, ``crash``, or ``error`` and an exit code.
@@ -66,24 +66,24 @@ class Stop:
     asked: bool = False
 
 
-def errands(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[Errand]:
+def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:
     """Return the runs of an experiment, methods outermost."""
     found = []
     for entry in experiment.methods:
         for seed in experiment.seeds:
             plain = experiment.only(entry, seed).to_plain()
             where = out / slug(entry.label) / f"seed-{seed}"
-            found.append(Errand(plain, where, data_dir, workers, f"{entry.label} · seed {seed}"))
+            found.append(RunRequest(plain, where, data_dir, workers, f"{entry.label} · seed {seed}"))
     return found
 
 
-def do(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) -> None:
+def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> None:
     """Do one run, or go on with it, telling how far it is."""
-    experiment = Experiment.build(errand.experiment)
+    experiment = Experiment.build(request.experiment)
     runner = Runner(
-        experiment, errand.directory, data_dir=errand.data_dir, workers=errand.workers,
-        backend=errand.backend, device=errand.device,
-        tell=lambda text: tell(News(number, 0.0, text, "note")),
+        experiment, request.directory, data_dir=request.data_dir, workers=request.workers,
+        backend=request.backend, device=request.device,
+        tell=lambda text: tell(RunStatus(number, 0.0, text, "note")),
     )  # fmt: skip
     limits, last = experiment.stop, [0.0]
     parent = multiprocessing.parent_process()
@@ -103,34 +103,34 @@ def do(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) ->
             parts.append(sim.now / limits.seconds)
         score = sim.meter.last.get(experiment.task.score, sim.meter.last.get("acc_global"))
         shown = "" if score is None else f"  {experiment.task.score} {score:.3f}"
-        tell(News(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
+        tell(RunStatus(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
 
     runner.run(progress)
     if runner.simulation.stalled:
-        tell(News(number, 1.0, f"it ended early. {runner.simulation.stalled}", "note"))
-    tell(News(number, 1.0, f"round {runner.simulation.round}  {runner.simulation.now:,.0f} s", "finished"))
+        tell(RunStatus(number, 1.0, f"it ended early. {runner.simulation.stalled}", "note"))
+    tell(RunStatus(number, 1.0, f"round {runner.simulation.round}  {runner.simulation.now:,.0f} s", "finished"))
 
 
-def attempt(number: int, errand: Errand, tell: Callable[[News], None], stop: Stop) -> News:
+def attempt(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> RunStatus:
     """Do one run; return how it ended, whatever happened."""
     try:
-        do(number, errand, tell, stop)
-        return News(number, 1.0, "", "finished")
+        do(number, request, tell, stop)
+        return RunStatus(number, 1.0, "", "finished")
     except (Stopped, KeyboardInterrupt):
-        return News(number, 0.0, "stopped", "stopped")
+        return RunStatus(number, 0.0, "stopped", "stopped")
     except EspalierError as error:
-        return News(number, 0.0, str(error), f"error {error.exit_code}")
+        return RunStatus(number, 0.0, str(error), f"error {error.exit_code}")
     except Exception:
-        return News(number, 0.0, traceback.format_exc(), "crash")
+        return RunStatus(number, 0.0, traceback.format_exc(), "crash")
 
 
-def _work(number: int, errand: Errand, channel: Any) -> None:
+def _work(number: int, request: RunRequest, channel: Any) -> None:
     """Entry point of a worker process."""
     # The terminal sends Ctrl-C to every process of the group; the parent passes it on as SIGTERM, once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = Stop()
     signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
-    end = attempt(number, errand, channel.put, stop)
+    end = attempt(number, request, channel.put, stop)
     if end.state != "finished":
         channel.put(end)
 
@@ -156,26 +156,26 @@ def listening(first: Callable[[], None], second: Callable[[], None]) -> Iterator
             signal.signal(s, handler)
 
 
-def run_all(todo: Sequence[Errand], jobs: int, tell: Callable[[News], None]) -> list[News]:
+def run_all(todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], None]) -> list[RunStatus]:
     """Do all runs, ``jobs`` at a time; return how each ended. Stops cleanly on Ctrl-C and SIGTERM."""
     if jobs <= 1 or len(todo) == 1:
         return _one_by_one(todo, tell)
     return _Side(todo, jobs, tell).by_side()
 
 
-def _one_by_one(todo: Sequence[Errand], tell: Callable[[News], None]) -> list[News]:
-    ends: list[News] = []
+def _one_by_one(todo: Sequence[RunRequest], tell: Callable[[RunStatus], None]) -> list[RunStatus]:
+    ends: list[RunStatus] = []
     stop = Stop()
 
     def at_once() -> None:
         raise KeyboardInterrupt
 
     with listening(lambda: setattr(stop, "asked", True), at_once):
-        for number, errand in enumerate(todo):
+        for number, request in enumerate(todo):
             if stop.asked:
-                ends.append(News(number, 0.0, "not begun", "stopped"))
+                ends.append(RunStatus(number, 0.0, "not begun", "stopped"))
                 continue
-            ends.append(attempt(number, errand, tell, stop))
+            ends.append(attempt(number, request, tell, stop))
             if ends[-1].state != "finished":
                 tell(ends[-1])
     return ends
@@ -184,16 +184,16 @@ def _one_by_one(todo: Sequence[Errand], tell: Callable[[News], None]) -> list[Ne
 class _Side:
     """Runs side by side, each in a process of its own."""
 
-    def __init__(self, todo: Sequence[Errand], jobs: int, tell: Callable[[News], None]) -> None:
+    def __init__(self, todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], None]) -> None:
         self.todo, self.jobs, self.tell = todo, jobs, tell
         self.context = multiprocessing.get_context("spawn")
         self.channel: Any = self.context.Queue()
         self.waiting = list(enumerate(todo))
         self.running: dict[int, Any] = {}
-        self.ends: dict[int, News] = {}
+        self.ends: dict[int, RunStatus] = {}
         self.stopping = False
 
-    def by_side(self) -> list[News]:
+    def by_side(self) -> list[RunStatus]:
         """Do all runs; return how each ended."""
         with listening(self._stop, lambda: self._signal(signal.SIGKILL)):
             while self.running or (self.waiting and not self.stopping):
@@ -204,11 +204,11 @@ class _Side:
                 except queue.Empty:
                     self._bury()
         for number, _ in self.waiting:
-            self.ends[number] = News(number, 0.0, "not begun", "stopped")
+            self.ends[number] = RunStatus(number, 0.0, "not begun", "stopped")
         return [self.ends[i] for i in range(len(self.todo))]
 
-    def _start(self, number: int, errand: Errand) -> None:
-        process = self.context.Process(target=_work, args=(number, errand, self.channel), daemon=False)
+    def _start(self, number: int, request: RunRequest) -> None:
+        process = self.context.Process(target=_work, args=(number, request, self.channel), daemon=False)
         process.start()
         self.running[number] = process
         if self.stopping:  # asked between the check and the start
@@ -224,7 +224,7 @@ class _Side:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
 
-    def _hear(self, news: News) -> None:
+    def _hear(self, news: RunStatus) -> None:
         self.tell(news)
         if news.final:
             self.ends[news.number] = news
@@ -245,7 +245,7 @@ class _Side:
             if process is None:
                 continue
             text = f"the process died (exit code {process.exitcode}); its last checkpoint is whole"
-            self.ends[number] = News(number, 0.0, text, "stopped" if self.stopping else "crash")
+            self.ends[number] = RunStatus(number, 0.0, text, "stopped" if self.stopping else "crash")
             self.tell(self.ends[number])
 
 

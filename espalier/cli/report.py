@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from espalier.core.errors import RunError
-from espalier.report.beside import Beside
+from espalier.report.live_process import LivePageProcess
 
 FORMATS = ("html", "md", "latex", "csv")
 
@@ -62,22 +62,22 @@ def report(directories: tuple[Path, ...], out: Path | None, kind: str, png: Path
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve at this port [default: 8642, or any free one].")
 def watch(directory: Path, host: str, port: int | None) -> None:
     """Show the runs at or below DIRECTORY in a browser, live, until interrupted."""
-    from espalier.report.place import listen
+    from espalier.report.endpoint import listen
     from espalier.report.server import LivePage
 
     if not directory.is_dir():
         raise RunError(f"{directory} is not a directory. Runs are kept where `espalier run --out` says.")
-    place = listen(host, port)
-    page = LivePage([directory], place)
-    click.echo(f"watching {directory} at {place.url} (Ctrl-C ends)")
+    endpoint = listen(host, port)
+    page = LivePage([directory], endpoint)
+    click.echo(f"watching {directory} at {endpoint.url} (Ctrl-C ends)")
     try:
         page.wait()
     except KeyboardInterrupt:
         page.close()
 
 
-def shown_live(where: Path) -> Beside:
+def shown_live(where: Path) -> LivePageProcess:
     """Start a live page of the runs that are going to be made in a directory, and say where it is."""
-    page = Beside(where)
+    page = LivePageProcess(where)
     click.echo(f"live page: {page.url}", err=True)
     return page

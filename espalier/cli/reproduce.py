@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from espalier.cli.pool import Errand, News, run_all
+from espalier.cli.pool import RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run
@@ -132,7 +132,7 @@ def run_study(
 def _run_cells(
     cells: list[tuple[Cell, Experiment]], where: Path, jobs: int, data_dir: Path | None, quiet: bool
 ) -> None:
-    todo: list[Errand] = []
+    todo: list[RunRequest] = []
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
@@ -146,13 +146,13 @@ def _run_cells(
                     )
                 continue
             title = f"{cell.row} · {cell.column} · seed {seed}"
-            todo.append(Errand(single.to_plain(), directory, data_dir, 1, title))
+            todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title))
     if not todo:
         return
 
     begun, ended = time.monotonic(), 0
 
-    def tell(news: News) -> None:
+    def tell(news: RunStatus) -> None:
         nonlocal ended
         if news.state == "running":
             return
@@ -166,6 +166,6 @@ def _run_cells(
     ends = run_all(todo, jobs, tell)
     if any(e.state == "stopped" for e in ends):
         raise SystemExit(130)
-    for errand, end in zip(todo, ends, strict=True):
+    for request, end in zip(todo, ends, strict=True):
         if end.state not in ("finished", "stopped"):
-            raise RunError(f"{errand.title}: {end.text}")
+            raise RunError(f"{request.title}: {end.text}")

@@ -25,7 +25,7 @@ from espalier.report.tree import dressed, tree
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 #: pixels of a figure's width, and how many of the picture's pixels make one of them
-WIDTH, DENSITY = 900, 2
+WIDTH_PIXELS, DENSITY = 900, 2
 
 
 def browser() -> str:
@@ -90,7 +90,7 @@ def draw(figures: Mapping[str, Figure]) -> dict[str, bytes]:
     from plotly.offline import get_plotlyjs
 
     plain = {n: {"data": f["data"], "layout": f["layout"]} for n, f in figures.items()}
-    facts = dumps({"figures": plain, "width": WIDTH, "density": DENSITY}).decode().replace("<", "\\u003c")
+    facts = dumps({"figures": plain, "width": WIDTH_PIXELS, "density": DENSITY}).decode().replace("<", "\\u003c")
     page = asset("pictures.html").replace("/*FIGURES*/", facts)
     page = page.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"))
     program = browser()

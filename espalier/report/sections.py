@@ -9,7 +9,7 @@ from typing import Any
 
 from espalier.record.run import Run
 from espalier.record.table import human_seconds
-from espalier.report import formats, settings
+from espalier.report import formats, rerun
 from espalier.report.curves import AXES, curves, measures
 from espalier.report.groups import Comparison
 from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
@@ -46,7 +46,7 @@ def overview(comparison: Comparison) -> dict[str, Any]:
         "verdict": formats.to_html(verdict(comparison)) if evaluated else "<p>No run has been evaluated yet.</p>",
         "runs": runs_html(comparison.readings),
         "going": any(r.state == "running" for r in comparison.readings),
-        "settings": settings.to_html(comparison),
+        "settings": rerun.to_html(comparison),
         "details": [
             {"key": g.face.key, "title": f"{g.label}, seed {g.face.seed}", "colour": g.number}
             for g in comparison.groups

@@ -21,16 +21,16 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from espalier.report.board import Board
+from espalier.report.endpoint import Endpoint, is_loopback
+from espalier.report.live_parts import LiveParts
 from espalier.report.page import html
-from espalier.report.place import Place, is_loopback
 
 #: seconds between two looks at the databases, and between two signs of life to a viewer
-LOOK, ALIVE = 1.0, 10.0
+POLL_SECONDS, KEEPALIVE_SECONDS = 1.0, 10.0
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 
 
-class Doorkeeper:
+class AccessControl:
     """Lets in who may look: everybody on this machine, elsewhere whoever has the token.
 
     On loopback the address asked for must be this machine's too; otherwise a web page that the user visits could
@@ -58,7 +58,7 @@ class Doorkeeper:
 class Viewers:
     """Everybody who looks at the page; the databases are read only while there is someone."""
 
-    def __init__(self, board: Board, ended: Callable[[], bool]) -> None:
+    def __init__(self, board: LiveParts, ended: Callable[[], bool]) -> None:
         self.board, self.ended = board, ended
         self.count = 0
         self._news = ""
@@ -77,7 +77,7 @@ class Viewers:
         while not self.ended():
             if self.count:
                 await self.look()
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield server-sent events for one viewer: all news at once, then whatever changes."""
@@ -93,14 +93,14 @@ class Viewers:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 0.5)
                 quiet += 0.5
-                if quiet >= ALIVE:
+                if quiet >= KEEPALIVE_SECONDS:
                     quiet = 0.0
                     yield ": still here\n\n"
         finally:
             self.count -= 1
 
 
-def application(board: Board, token: str | None = None, ended: Callable[[], bool] = lambda: False) -> Starlette:
+def application(board: LiveParts, token: str | None = None, ended: Callable[[], bool] = lambda: False) -> Starlette:
     """Return the live page as an ASGI application; ``ended`` says that it is time to let the viewers go."""
     viewers = Viewers(board, ended)
     page = html({}, "espalier", live=True)
@@ -135,7 +135,7 @@ def application(board: Board, token: str | None = None, ended: Callable[[], bool
         Route("/section/timeline/{key}", window),
         Route("/section/{name:path}", section),
     ]
-    guards = [Middleware(Doorkeeper, token=token), Middleware(GZipMiddleware)]
+    guards = [Middleware(AccessControl, token=token), Middleware(GZipMiddleware)]
     app = Starlette(routes=routes, lifespan=life, middleware=guards)
     app.state.viewers = viewers
     return app
@@ -150,16 +150,16 @@ def _answer(text: bytes | None) -> Response:
 class LivePage:
     """A live page that is being served, from a thread of its own."""
 
-    def __init__(self, roots: list[Path], place: Place) -> None:
+    def __init__(self, roots: list[Path], endpoint: Endpoint) -> None:
         """Start to serve the runs at or below ``roots``."""
-        self._place = place
-        app = application(Board(roots), place.token, lambda: self._server.should_exit)
+        self._endpoint = endpoint
+        app = application(LiveParts(roots), endpoint.token, lambda: self._server.should_exit)
         self._viewers: Viewers = app.state.viewers
         self._server = uvicorn.Server(
             uvicorn.Config(app, log_level="error", access_log=False, timeout_graceful_shutdown=3)
         )
         # in a thread uvicorn leaves signals alone: they belong to the command
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [place.socket]}, daemon=True)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [endpoint.socket]}, daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
@@ -170,7 +170,7 @@ class LivePage:
     def close(self, *, show_the_end: bool = False) -> None:
         """Let the viewers go and stop; ``show_the_end`` gives them time to see what the runs wrote last."""
         if show_the_end and self._viewers.count:
-            time.sleep(3 * LOOK)
+            time.sleep(3 * POLL_SECONDS)
         self._server.should_exit = True
         self._thread.join(10.0)
-        self._place.socket.close()
+        self._endpoint.socket.close()

@@ -12,8 +12,8 @@ import numpy as np
 
 from espalier.record.run import Run
 from espalier.report.figures import Figure, figure, numbers, thin
-from espalier.report.growth import moments
 from espalier.report.palette import SCALE
+from espalier.report.tree_history import moments
 
 #: matrices shown (the slider's steps), and devices in one of them
 MOST_MATRICES, MOST_DEVICES = 6, 250

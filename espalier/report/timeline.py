@@ -15,10 +15,10 @@ from espalier.core.address import host_of
 from espalier.core.errors import ConfigError
 from espalier.record.run import Run
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
-from espalier.report.growth import absences
 from espalier.report.names import Names
 from espalier.report.palette import AWAY, LIGHT, WAITING
 from espalier.report.spans import STATES, Spans, hosts_shown, raster, read_spans
+from espalier.report.tree_history import absences
 
 #: colours of the states, in their order
 COLOURS = (WAITING[0], LIGHT[0], LIGHT[4], LIGHT[1], LIGHT[5], AWAY[0])
@@ -33,7 +33,7 @@ MARKS = {
 #: marks of one kind that are drawn; of more, evenly chosen ones
 MOST_MARKS = 1500
 #: parts into which the whole run is divided in a report
-OVERVIEW = 1000
+OVERVIEW_BINS = 1000
 
 
 def end_of(run: Run) -> float:
@@ -123,8 +123,8 @@ def _rows(away: list[tuple[int, float, float]], hosts: list[int]) -> list[tuple[
 def material(run: Run, most: int, window: tuple[float, float] | None = None) -> dict[str, Any] | None:
     """Return what the page draws its timeline from; None if the run recorded no spans.
 
-    The whole run is there in :data:`OVERVIEW` parts; span by span there is a window of at most ``most`` spans, from
-    the start of the run (or of ``window``) on. Times are whole ticks, a millionth of the run or less.
+    The whole run is there in :data:`OVERVIEW_BINS` parts; span by span there is a window of at most ``most`` spans,
+    from the start of the run (or of ``window``) on. Times are whole ticks, a millionth of the run or less.
     """
     if not run.query("SELECT 1 FROM spans WHERE stop > start LIMIT 1"):
         return None
@@ -145,7 +145,7 @@ def material(run: Run, most: int, window: tuple[float, float] | None = None) -> 
         "end": end,
         "height": height(len(hosts)),
         "states": [{"name": n, "colour": c} for n, c in zip(STATES, COLOURS, strict=True)],
-        "overview": {"bins": OVERVIEW, "data": _packed(raster(spans, away, len(hosts), 0.0, end, OVERVIEW))},
+        "overview": {"bins": OVERVIEW_BINS, "data": _packed(raster(spans, away, len(hosts), 0.0, end, OVERVIEW_BINS))},
         "window": [start, stop],
         "spans": _ticks(detail, tick),
         "tick": tick,

@@ -14,9 +14,9 @@ from espalier.core.errors import ConfigError, nearest
 from espalier.record.run import Run
 from espalier.record.table import human_seconds
 from espalier.report.figures import Figure, figure
-from espalier.report.growth import Moment, moments
 from espalier.report.names import Names
 from espalier.report.palette import LIGHT, MUTED, colour, symbol
+from espalier.report.tree_history import Moment, moments
 
 Point = tuple[float, float]
 #: fleets beyond this are drawn as aggregators only, their size showing how many devices they have

@@ -17,7 +17,7 @@ from espalier.report.reading import Reading
 Kind = Literal["score", "seconds", "bytes"]
 
 #: differences that chance makes more often than this are no differences
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 _SIZES = {"s": 1.0, "min": 60.0, "h": 3600.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
@@ -85,7 +85,7 @@ class Standing:
     @property
     def mark(self) -> str:
         """``≈`` if it cannot be told from the best, ``°`` if that could not be tested."""
-        return "≈" if self.p is not None and self.p >= LEVEL else "°" if self.untested else ""
+        return "≈" if self.p is not None and self.p >= SIGNIFICANCE else "°" if self.untested else ""
 
     def text(self, measure: Column) -> str:
         """Write mean ± std, and how many of the seeds have a value where not all do."""
@@ -199,7 +199,7 @@ def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
         lines.append(
             "Mean ± standard deviation over seeds at the end of the runs. Bold: best of its column. "
             f"≈: cannot be told from the best (paired t-test over the seeds both ran, Holm-adjusted, "
-            f"{LEVEL:.0%} level); °: fewer than two seeds in common, not tested."
+            f"{SIGNIFICANCE:.0%} level); °: fewer than two seeds in common, not tested."
         )
     else:
         lines.append("Figures at the end of the runs. Bold: best of its column; one seed allows no test.")

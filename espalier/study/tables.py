@@ -13,7 +13,7 @@ from rich.table import Table
 
 from espalier.study.base import Results
 
-BROAD = 8
+MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
 
 
@@ -101,7 +101,7 @@ def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, s
     agreement = [results.agreement(c, m) for c, m in heads]
     if any(a == a for a in agreement):
         grid.append(["*order, Kendall τ*", *("–" if a != a else f"{a:+.2f}" for a in agreement)])
-    if len(titles) > BROAD:
+    if len(titles) > MOST_COLUMNS:
         grid = [list(line) for line in zip(*grid, strict=True)]
     lines = ["| " + " | ".join(line) + " |" for line in grid]
     return [lines[0], "| --- |" + " ---: |" * (len(grid[0]) - 1), *lines[1:]]

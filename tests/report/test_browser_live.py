@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 
 from espalier.record.database import Recorder
-from espalier.report.place import listen
+from espalier.report.endpoint import listen
 from espalier.report.server import LivePage
 from tests.report.made import Made, describe, evaluate, play_round
 

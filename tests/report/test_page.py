@@ -17,7 +17,7 @@ from espalier.record.database import Recorder
 from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
 from espalier.report.reading import read_all
-from espalier.report.settings import experiment_text, to_html
+from espalier.report.rerun import experiment_text, to_html
 from espalier.study.base import Metric, Results, Study
 from tests.report.made import write_run
 

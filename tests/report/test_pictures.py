@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from espalier.core.errors import RunError
-from espalier.report.pictures import DENSITY, WIDTH, browser, write_pictures
+from espalier.report.pictures import DENSITY, WIDTH_PIXELS, browser, write_pictures
 from espalier.report.reading import read_all
 from tests.report.made import write_run
 
@@ -23,7 +23,7 @@ def test_every_figure_becomes_a_png(tmp_path: Path, chromium: Any) -> None:
         data = path.read_bytes()
         assert data[:8] == b"\x89PNG\r\n\x1a\n"
         width, height = struct.unpack(">II", data[16:24])
-        assert width == WIDTH * DENSITY and height > 200 and len(data) > 4000
+        assert width == WIDTH_PIXELS * DENSITY and height > 200 and len(data) > 4000
 
 
 def test_without_a_browser_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,15 +15,15 @@ import pytest
 
 from espalier.core.errors import RunError
 from espalier.record.database import Recorder
-from espalier.report.beside import Beside
-from espalier.report.board import SHARE, Board
-from espalier.report.place import Place, is_loopback, listen
+from espalier.report.endpoint import Endpoint, is_loopback, listen
+from espalier.report.live_parts import BUSY_SHARE, LiveParts
+from espalier.report.live_process import LivePageProcess
 from espalier.report.server import LivePage
 from tests.report.made import Made, play_round, write_run
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Place]:
+def page(tmp_path: Path) -> Iterator[Endpoint]:
     write_run(tmp_path / "a", rounds=3)
     place = listen(port=0)
     found = LivePage([tmp_path], place)
@@ -51,7 +51,7 @@ def first_news(url: str) -> dict[str, Any]:
     return found
 
 
-def test_page_news_and_parts(page: Place) -> None:
+def test_page_news_and_parts(page: Endpoint) -> None:
     status, text = ask(page.url)
     assert status == 200 and b'"live": true' in text and b"data-part" not in text.split(b"<script>")[0]
     news = first_news(page.url)
@@ -66,7 +66,7 @@ def test_page_news_and_parts(page: Place) -> None:
     assert status == 200 and json.loads(text)["window"] == [10.0, 20.0]
 
 
-def test_wrong_questions(page: Place) -> None:
+def test_wrong_questions(page: Endpoint) -> None:
     first_news(page.url)
     assert ask(page.url, "section/nothing")[0] == 404
     assert ask(page.url, "section/detail/../../etc/passwd")[0] == 404
@@ -75,7 +75,7 @@ def test_wrong_questions(page: Place) -> None:
     assert ask(page.url, method="POST")[0] == 405
 
 
-def test_loopback_answers_only_to_its_own_name(page: Place) -> None:
+def test_loopback_answers_only_to_its_own_name(page: Endpoint) -> None:
     assert page.token is None and page.url.startswith("http://127.0.0.1:")
     assert ask(page.url, host="localhost")[0] == 200
     assert ask(page.url, host="evil.example")[0] == 403
@@ -114,7 +114,7 @@ def test_a_taken_port_is_said_and_the_usual_one_is_not_insisted_on() -> None:
 
 
 def test_the_board_follows_what_is_written(tmp_path: Path) -> None:
-    board = Board([tmp_path])
+    board = LiveParts([tmp_path])
     empty = board.news()
     assert empty["waiting"] and board.part("curves") is None
     overview = json.loads(board.part("overview") or b"")
@@ -139,10 +139,10 @@ def test_the_board_follows_what_is_written(tmp_path: Path) -> None:
 def test_watching_takes_a_share_of_the_time_only(tmp_path: Path) -> None:
     made = Made(rounds=2)
     write_run(tmp_path / "a", made)
-    board = Board([tmp_path])
+    board = LiveParts([tmp_path])
     one = board.news()
     board.part("curves")
-    board._parts["curves"].cost = 3600.0 * SHARE  # as if making it had taken long: it stays for an hour
+    board._parts["curves"].cost = 3600.0 * BUSY_SHARE  # as if making it had taken long: it stays for an hour
     recorder = Recorder(tmp_path / "a" / "run.sqlite")
     play_round(recorder, made, 3, 500.0)
     recorder.close()
@@ -154,14 +154,14 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rounds=1)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "run.sqlite").write_bytes(b"no database at all" * 100)
-    board = Board([tmp_path])
+    board = LiveParts([tmp_path])
     board.news()
     text = json.loads(board.part("overview") or b"")["verdict"]
     assert "HierFAVG" in text and "/b is not shown: " in text
 
 
 def test_beside_a_command(tmp_path: Path) -> None:
-    with Beside(tmp_path / "later", port=0) as page:
+    with LivePageProcess(tmp_path / "later", port=0) as page:
         assert first_news(page.url)["waiting"]
         write_run(tmp_path / "later" / "a", rounds=1)
         assert first_news(page.url)["waiting"] == ""
@@ -176,4 +176,4 @@ def test_beside_a_command(tmp_path: Path) -> None:
 
 def test_beside_says_why_it_cannot(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="Choose another --port, or a --host"):
-        Beside(tmp_path, host="203.0.113.7")
+        LivePageProcess(tmp_path, host="203.0.113.7")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from espalier.core.errors import ConfigError
 from espalier.report.reading import opened
 from espalier.report.spans import AWAY, RECEIVES, SENDS, TRAINS, WAITS, Spans, raster
-from espalier.report.timeline import MARKS, OVERVIEW, end_of, material, timeline
+from espalier.report.timeline import MARKS, OVERVIEW_BINS, end_of, material, timeline
 from tests.report.made import write_run
 
 
@@ -83,7 +83,7 @@ def test_material_holds_every_span_to_a_millionth(tmp_path: Path) -> None:
     assert np.abs(stop - [w[2] for w in wanted]).max() <= 2 * end / 1e6
     names = {f"device {d}": d for d in range(20)} | {f"edge {e}": 20 + e for e in range(4)}
     assert [names[found["rows"][r]] for r in rows] == [w[0] for w in wanted]
-    assert unpacked(found["overview"]["data"], "u1").shape == (len(found["rows"]) * OVERVIEW,)
+    assert unpacked(found["overview"]["data"], "u1").shape == (len(found["rows"]) * OVERVIEW_BINS,)
     assert found["hidden"] == 0 and set(found["marks"]) <= set(MARKS)
     assert len(found["marks"]["dropped"]["time"]) == 10
 

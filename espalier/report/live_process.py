@@ -9,25 +9,25 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 
-from espalier.report.place import Place, listen
+from espalier.report.endpoint import Endpoint, listen
 
 
-class Beside:
+class LivePageProcess:
     """Serves a live page while the ``with`` block lasts; at its end viewers still get what was written last."""
 
     def __init__(self, root: Path, host: str = "127.0.0.1", port: int | None = None) -> None:
         """Start to serve the runs at or below ``root``, which need not be there yet."""
-        place = listen(host, port)
-        self.url = place.url
+        endpoint = listen(host, port)
+        self.url = endpoint.url
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        arguments = (root, place.socket, place.url, place.token, theirs)
+        arguments = (root, endpoint.socket, endpoint.url, endpoint.token, theirs)
         self._process = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
-        place.socket.close()
+        endpoint.socket.close()
 
-    def __enter__(self) -> Beside:
+    def __enter__(self) -> LivePageProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -46,7 +46,7 @@ def _serve(root: Path, listening: socket.socket, url: str, token: str | None, pi
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from espalier.report.server import LivePage
 
-    page = LivePage([root], Place(listening, url, token))
+    page = LivePage([root], Endpoint(listening, url, token))
     try:
         pipe.recv()
     except EOFError:

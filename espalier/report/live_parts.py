@@ -19,7 +19,7 @@ from espalier.report.sections import Room, curve_section, detail, overview, spre
 from espalier.report.timeline import material
 
 #: a part is made again at most for this share of the time, so that watching does not slow the runs down
-SHARE = 0.1
+BUSY_SHARE = 0.1
 
 
 @dataclass
@@ -33,7 +33,7 @@ class _Part:
     text: bytes = b""
 
 
-class Board:
+class LiveParts:
     """The parts of a live page over some directories. Safe to use from several threads."""
 
     def __init__(self, roots: Sequence[Path], room: Room | None = None) -> None:
@@ -55,7 +55,7 @@ class Board:
                 part = self._parts.get(name)
                 if part is None:
                     self._parts[name] = _Part(version, now)
-                elif part.version != version and now - part.since >= part.cost / SHARE:
+                elif part.version != version and now - part.since >= part.cost / BUSY_SHARE:
                     part.version, part.since = version, now
             shown = [r for r in self._comparison.readings if len(r.frame)]
             waiting = "" if shown else "waiting for the first evaluation of a run"

@@ -15,7 +15,7 @@ PORT = 8642
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """A listening socket, the page's address for people, and the token in it (None: on loopback none is needed)."""
 
     socket: socket.socket
@@ -23,7 +23,7 @@ class Place:
     token: str | None
 
 
-def listen(host: str = "127.0.0.1", port: int | None = None) -> Place:
+def listen(host: str = "127.0.0.1", port: int | None = None) -> Endpoint:
     """Listen at an address of this machine; without a port at :data:`PORT`, or at any free one if that is taken.
 
     Who asks before the page is served waits for it.
@@ -32,7 +32,7 @@ def listen(host: str = "127.0.0.1", port: int | None = None) -> Place:
     token = None if is_loopback(host) else secrets.token_urlsafe(24)
     shown = f"[{host}]" if ":" in host else host
     query = "" if token is None else f"?token={token}"
-    return Place(found, f"http://{shown}:{found.getsockname()[1]}/{query}", token)
+    return Endpoint(found, f"http://{shown}:{found.getsockname()[1]}/{query}", token)
 
 
 def _bound(host: str, port: int | None) -> socket.socket:
