@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgpack
 import numpy as np
 
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError
 from espalier.core.store import Ref
 
 T = TypeVar("T")
@@ -25,7 +25,17 @@ _REGISTRY: dict[str, type] = {}
 
 
 def register(cls: type[T]) -> type[T]:
-    """Let a dataclass travel in checkpoints and messages (also usable as a decorator)."""
+    """Let a dataclass travel in checkpoints and messages (also usable as a decorator).
+
+    Raises:
+        ConfigError: Another class has the name: what was saved as one would be read as the other.
+    """
+    known = _REGISTRY.get(cls.__qualname__)
+    if known is not None and known.__module__ != cls.__module__:
+        raise ConfigError(
+            f"{cls.__module__}.{cls.__qualname__} cannot be registered: {known.__module__} has registered a class of "
+            "that name, under which it is saved. Rename yours."
+        )
     _REGISTRY[cls.__qualname__] = cls
     return cls
 

@@ -39,6 +39,12 @@ class Spec:
         if family is not None:
             cls.family, cls.kinds = family, {}
         if kind is not None:
+            known = cls.kinds.get(kind)
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                raise ConfigError(
+                    f"{cls.__module__}.{cls.__qualname__} cannot be the {cls.family} {kind!r}: that is "
+                    f"{known.__module__}.{known.__qualname__}. Give it another kind."
+                )
             cls.kind = kind
             cls.kinds[kind] = cls
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.core import codec
 from espalier.core.codec import pack, refs_in, unpack
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError
 from espalier.core.messages import Arrived, Order, Report
 from espalier.core.store import Ref
 
@@ -63,3 +64,18 @@ def test_refs_are_found_anywhere() -> None:
     found: set[int] = set()
     refs_in([report, 77], found)
     assert found == {4, 5, 6}
+
+
+def test_a_second_class_of_a_known_name_is_refused() -> None:
+    codec.register(first := made("mine", "TestMember"))
+    codec.register(made("mine", "TestMember"))  # the same module, read again
+    with pytest.raises(ConfigError, match=r"theirs\.TestMember cannot be registered: mine has registered"):
+        codec.register(made("theirs", "TestMember"))
+    del codec._REGISTRY[first.__qualname__]
+    # A third party's class cannot take the place of one that the package saves.
+    with pytest.raises(ConfigError, match=r"espalier\.core\.messages has registered"):
+        codec.register(made("theirs", "Report"))
+
+
+def made(module: str, name: str) -> type:
+    return dataclass(type(name, (), {"__module__": module, "__qualname__": name}))

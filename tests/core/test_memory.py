@@ -26,7 +26,7 @@ SETTING = Setting(10, 2, 10)
 
 
 @dataclass(frozen=True)
-class Counting(Merge, kind="test_counting"):
+class Tally(Merge, kind="test_tally"):
     @dataclass
     class State:
         seen: dict[int, Ref] = field(default_factory=dict)
@@ -34,30 +34,30 @@ class Counting(Merge, kind="test_counting"):
 
 
 @dataclass(frozen=True)
-class CountingMore(Counting, kind="test_counting_more"):
+class TallyMore(Tally, kind="test_tally_more"):
     @dataclass
-    class State(Counting.State):
+    class State(Tally.State):
         more: float = 0.0
 
 
 def test_a_state_belongs_to_its_policy_and_survives_being_saved() -> None:
     memory = Memory()
     assert not memory
-    one, other = memory.state(Counting()), memory.state(CountingMore())
+    one, other = memory.state(Tally()), memory.state(TallyMore())
     one.seen[3] = Ref(7)
     other.more = 0.5
-    assert memory.state(Counting()) is one and other.count == 0
+    assert memory.state(Tally()) is one and other.count == 0
     again = unpack(pack(memory))
-    assert again == memory and isinstance(again.state(CountingMore()), CountingMore.State)
-    assert type(again.state(Counting()).seen[3]) is Ref
+    assert again == memory and isinstance(again.state(TallyMore()), TallyMore.State)
+    assert type(again.state(Tally()).seen[3]) is Ref
 
 
 def test_a_device_whose_policies_have_forgotten_may_be_forgotten() -> None:
     device = Device(0, Local(), Pace(), env=None, state=DeviceState())  # type: ignore[arg-type]
     assert device.idle
-    device.state.memory.state(Counting()).count = 1
+    device.state.memory.state(Tally()).count = 1
     assert not device.idle
-    device.state.memory.forget(Counting())
+    device.state.memory.forget(Tally())
     assert device.idle
 
 

@@ -121,6 +121,16 @@ junk = st.recursive(
 )
 
 
+def test_a_known_kind_is_not_given_away() -> None:
+    with pytest.raises(ConfigError, match=r"Slow cannot be the compute 'constant': that is espalier\.world\.compute"):
+
+        @dataclass(frozen=True)
+        class Slow(Compute, kind="constant"):
+            pass
+
+    assert Compute.kinds["constant"] is Constant
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_no_table_ever_gives_another_error(data: st.DataObject) -> None:
