@@ -15,8 +15,6 @@ is a tier or a cluster with a clock of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.environment import Environment
@@ -24,11 +22,16 @@ from espalier.core.messages import (
     Action,
     Arrange,
     Arrived,
+    BeginRound,
     ChildJoined,
     ChildLeft,
+    CloseCohort,
     Closed,
     Deadline,
     Event,
+    MeetCohorts,
+    OpenChild,
+    OpenCohorts,
     Order,
     Record,
     Report,
@@ -36,9 +39,10 @@ from espalier.core.messages import (
     Serve,
     SetDeadline,
     Started,
+    Wake,
     Word,
 )
-from espalier.core.policies import Progress, Rules, Survey
+from espalier.core.policies import Assignment, Progress, Rules, Survey
 from espalier.core.rounds import SURVEY, AggregatorState, Cohort, Ticket
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -74,8 +78,8 @@ class Aggregator:
                 return self._ordered(order, now)
             case Arrived(message=Report() as report):
                 return self._reported(report, now)
-            case Deadline(key=key, number=number):
-                return self._deadline(key, number, now)
+            case Deadline(wake=wake):
+                return self._wakes(wake, now)
             case ChildJoined(child=child) | Arrived(message=Word(kind="awake", sender=child)):
                 return self._joined(child, now)
             case ChildLeft(child=child):
@@ -105,7 +109,7 @@ class Aggregator:
             cohort.open, cohort.waiting = False, {}
         if self.rules.hand_down.completes and order.clock > 0:
             # The world may act between two rounds: the next one opens after it has.
-            return [Serve(dict(state.models)), Closed(order.clock), SetDeadline(0.0, "open", state.rounds)]
+            return [Serve(dict(state.models)), Closed(order.clock), SetDeadline(0.0, OpenCohorts())]
         return [Serve(dict(state.models)), *self._open_all(now)]
 
     def _begin(self, now: float) -> list[Action]:
@@ -127,10 +131,10 @@ class Aggregator:
             models = survey.models if survey.models is not None else self.rules.hand_down.send(view, device)
             if survey.ask is not None and survey.models is None:
                 models = {}
-            order = self._order(SURVEY, device, models, survey.updates, None, now, survey.ask, survey.args)
-            actions.append(Send(replace(order, back=True)))
+            work = Assignment(survey.updates, args=survey.args)
+            actions.append(Send(self._order(SURVEY, device, models, work, now, ask=survey.ask, back=True)))
         if survey.seconds is not None:
-            return [*actions, SetDeadline(survey.seconds, SURVEY, cohort.round)]
+            return [*actions, SetDeadline(survey.seconds, CloseCohort(SURVEY, cohort.round))]
         if not actions:
             cohort.open = False
             return self._arrange({}, now)
@@ -148,7 +152,7 @@ class Aggregator:
             if arrangement.note:
                 actions.append(Record("arranged", arrangement.note))
             # The new children are there only once the runtime has applied the arrangement.
-            return [*actions, SetDeadline(0.0, "begin" if arrangement.again else "open", self.state.rounds)]
+            return [*actions, SetDeadline(0.0, BeginRound() if arrangement.again else OpenCohorts())]
         return self._open_all(now)
 
     # -- rounds --------------------------------------------------------------------------------------
@@ -176,28 +180,28 @@ class Aggregator:
             return self._stall(key, now)
         chosen = self.rules.selection.pick(view)
         work = self.rules.pace.assign(view, chosen)
-        actions: list[Action] = []
-        for child, share in work.items():
-            models = self.rules.hand_down.send(view, child)
-            anchor = self.rules.hand_down.anchor(view, child)
-            order = self._order(key, child, models, share.updates, share.budget, now, None, share.args, anchor)
-            actions.append(Send(order))
+        actions = [self._send(key, child, share, view) for child, share in work.items()]
         seconds = self.rules.pace.deadline(view, work)
         if seconds is not None:
-            actions.append(SetDeadline(max(0.0, seconds), key, cohort.round))
+            actions.append(SetDeadline(max(0.0, seconds), CloseCohort(key, cohort.round)))
         return actions
+
+    def _send(self, key: str, child: Address, work: Assignment, view: View) -> Action:
+        """Return the order that gives a child its share of a round."""
+        models, anchor = self.rules.hand_down.send(view, child), self.rules.hand_down.anchor(view, child)
+        return Send(self._order(key, child, models, work, view.now, anchor=anchor))
 
     def _order(
         self,
         key: str,
         child: Address,
         models: dict[str, Ref],
-        updates: int,
-        budget: float | None,
+        work: Assignment,
         now: float,
-        ask: str | None,
-        args: dict[str, Any],
+        *,
         anchor: Ref | None = None,
+        ask: str | None = None,
+        back: bool = False,
     ) -> Order:
         state = self.state
         cohort = state.cohorts[key]
@@ -205,71 +209,57 @@ class Aggregator:
         state.tickets.setdefault(child, {})[state.orders] = Ticket(key, cohort.round)
         cohort.waiting[child] = state.orders
         return Order(
-            state.orders,
-            self.me,
-            child,
-            models,
-            updates,
-            state.rounds,
-            self._clock(),
-            now,
-            budget,
-            anchor,
-            ask,
-            args,
-        )
+            id=state.orders, sender=self.me, to=child, models=models, updates=work.updates, round=state.rounds,
+            clock=self._clock(), sent=now, budget=work.budget, anchor=anchor, ask=ask, args=work.args, back=back,
+        )  # fmt: skip
 
     def _reported(self, report: Report, now: float) -> list[Action]:
         state = self.state
-        out = state.tickets.get(report.sender, {}) if report.dispatcher == self.me else {}
-        ticket = out.pop(report.order, None)
-        stranger = ticket is None
-        if ticket is None:
-            key = self._cohort_of(report.sender, now)
-            if key is None or key not in state.cohorts:
-                return [self._drop(report, "no cohort takes it")]
-            staleness = max(1, state.rounds - report.round)
-        else:
-            if not out:
-                del state.tickets[report.sender]
-            key = ticket.cohort
-            if key not in state.cohorts:
-                return [self._drop(report, "its cohort is gone")]
-            staleness = state.cohorts[key].round - ticket.round
+        ticket = self._ticket(report)
+        key = self._cohort_of(report.sender, now) if ticket is None else ticket.cohort
+        if key is None or key not in state.cohorts:
+            return [self._drop(report, "no cohort takes it" if ticket is None else "its cohort is gone")]
         cohort = state.cohorts[key]
         if not report.models and not report.stats:
             state.idle.add(report.sender)
             cohort.waiting.pop(report.sender, None)
             return self._maybe_close(key, now)
-        why = self.rules.guard.refuse(self.env, report, None if stranger else state.rounds)
+        why = self.rules.guard.refuse(self.env, report, None if ticket is None else state.rounds)
         if why is not None:
             if cohort.waiting.get(report.sender) == report.order:
                 del cohort.waiting[report.sender]
             return [self._refuse(report, why), *self._maybe_close(key, now)]
-        arrival = Arrival(report, now, staleness, stranger)
-        on_time = cohort.open and cohort.waiting.get(report.sender) == report.order and not stranger
-        if on_time:
+        staleness = max(1, state.rounds - report.round) if ticket is None else cohort.round - ticket.round
+        return self._arrived(key, Arrival(report, now, staleness, stranger=ticket is None))
+
+    def _ticket(self, report: Report) -> Ticket | None:
+        """Take back the ticket that a report answers; None if it answers another aggregator's order, or none."""
+        out = self.state.tickets.get(report.sender, {}) if report.dispatcher == self.me else {}
+        ticket = out.pop(report.order, None)
+        if ticket is not None and not out:
+            del self.state.tickets[report.sender]
+        return ticket
+
+    def _arrived(self, key: str, arrival: Arrival) -> list[Action]:
+        """Take a report into its round; or, if it is late, into the next one, or not at all."""
+        cohort, report, pace = self.state.cohorts[key], arrival.report, self.rules.pace
+        if cohort.open and not arrival.stranger and cohort.waiting.get(report.sender) == report.order:
             del cohort.waiting[report.sender]
             cohort.arrived.append(arrival)
-        elif self.rules.pace.late == "keep" and report.models and key != SURVEY:
+            return self._maybe_close(key, arrival.at)
+        if pace.late == "keep" and report.models and key != SURVEY:
             cohort.arrived.append(arrival)
-            if state.asleep:
-                return self._wake(now)
-        else:
-            dropped: list[Action] = [self._drop(report, "stranger" if stranger else "late")]
-            if not stranger and self.rules.pace.readmit == "now" and cohort.open and not cohort.overdue:
-                dropped += self._readmit(key, report.sender, now)
-            return dropped + self._maybe_close(key, now)
-        return self._maybe_close(key, now)
+            return self._wake(arrival.at) if self.state.asleep else self._maybe_close(key, arrival.at)
+        dropped: list[Action] = [self._drop(report, "stranger" if arrival.stranger else "late")]
+        if not arrival.stranger and pace.readmit == "now" and cohort.open and not cohort.overdue:
+            dropped += self._readmit(key, report.sender, arrival.at)
+        return dropped + self._maybe_close(key, arrival.at)
 
     def _readmit(self, key: str, child: Address, now: float) -> list[Action]:
         view = self._view(key, now)
         if child not in view.children or child in self.state.cohorts[key].waiting:
             return []
-        share = self.rules.pace.assign(view, [child])[child]
-        models = self.rules.hand_down.send(view, child)
-        anchor = self.rules.hand_down.anchor(view, child)
-        return [Send(self._order(key, child, models, share.updates, share.budget, now, None, share.args, anchor))]
+        return [self._send(key, child, self.rules.pace.assign(view, [child])[child], view)]
 
     def _maybe_close(self, key: str, now: float) -> list[Action]:
         cohort = self.state.cohorts[key]
@@ -335,18 +325,18 @@ class Aggregator:
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
             if self.rules.pace.meet is not None:
-                return [*actions, SetDeadline(0.0, "meet", state.rounds)]
+                return [*actions, SetDeadline(0.0, MeetCohorts())]
             if whole or state.count == 1:
-                return [*actions, SetDeadline(0.0, "begin", state.rounds)]
+                return [*actions, SetDeadline(0.0, BeginRound())]
             if self.rules.pace.solo:
-                return [*actions, SetDeadline(0.0, "next", Address(key))]
-            return [*actions, SetDeadline(0.0, "open", state.rounds)]
+                return [*actions, SetDeadline(0.0, OpenChild(Address(key)))]
+            return [*actions, SetDeadline(0.0, OpenCohorts())]
         state.done += 1
         spent, last = now - state.order_at, now - state.update_at
         state.update_at = now
         if self.rules.pace.enough(Progress(state.order, state.done, spent, last, state.memory)):
             return [*actions, self._report(now)]
-        return [*actions, SetDeadline(0.0, "open", state.rounds)]
+        return [*actions, SetDeadline(0.0, OpenCohorts())]
 
     def _report(self, now: float) -> Action:
         state = self.state
@@ -365,17 +355,25 @@ class Aggregator:
 
     # -- what may happen meanwhile --------------------------------------------------------------------
 
-    def _deadline(self, key: str, number: int, now: float) -> list[Action]:
-        if key == "begin":
-            return self._begin(now)
-        if key == "open":
-            return self._open_all(now)
-        if key == "meet":
-            surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
-            return [] if surveyed else self._begin(now) if self._rests(now) else self._open_all(now)
-        if key == "next":
-            child = self.state.cohorts.get(str(number))
-            return [] if child is None or child.open else self._open(str(number), now)
+    def _wakes(self, wake: Wake, now: float) -> list[Action]:
+        match wake:
+            case BeginRound():
+                return self._begin(now)
+            case OpenCohorts():
+                return self._open_all(now)
+            case MeetCohorts():
+                surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
+                return [] if surveyed else self._begin(now) if self._rests(now) else self._open_all(now)
+            case OpenChild(child=child):
+                own = self.state.cohorts.get(str(child))
+                return [] if own is None or own.open else self._open(str(child), now)
+            case CloseCohort(cohort=key, round=number):
+                return self._due(key, number, now)
+            case _:
+                return []
+
+    def _due(self, key: str, number: int, now: float) -> list[Action]:
+        """A round has come to its deadline: close it with what has arrived, or with the first report."""
         cohort = self.state.cohorts.get(key)
         if cohort is None or not cohort.open or cohort.round != number:
             return []
@@ -430,7 +428,7 @@ class Aggregator:
         root = state.order is None and bool(state.models)
         if root and self.rules.pace.meet is not None and not actions and self._rests(now):
             # The others waited for a cohort that has nobody left.
-            actions.append(SetDeadline(0.0, "meet", state.rounds))
+            actions.append(SetDeadline(0.0, MeetCohorts()))
         return actions
 
     # -- helpers -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from espalier.core.address import Address
 from espalier.core.codec import register
@@ -128,11 +128,51 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginRound:
+    """Wake up to begin a round at the root: survey, arrange, open."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCohorts:
+    """Wake up to open a round of every cohort that rests."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenChild:
+    """Wake up to open the next round of a child that is a cohort of its own."""
+
+    child: Address
+
+
+@dataclass(frozen=True, slots=True)
+class MeetCohorts:
+    """Wake up to see whether all cohorts have met: then begin, else open those that may go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseCohort:
+    """Wake up when a cohort's round is due."""
+
+    cohort: str
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Wake up for a purpose of a method's own node, or of the runtime's: a key and a number."""
+
+    key: str
+    number: int = 0
+
+
+Wake = BeginRound | OpenCohorts | OpenChild | MeetCohorts | CloseCohort | Alarm
+
+
+@dataclass(frozen=True, slots=True)
 class Deadline:
     """A deadline that the node set has come."""
 
-    key: str
-    number: int
+    wake: Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +297,7 @@ class SetDeadline:
     """Ask for a :class:`Deadline` after some seconds."""
 
     seconds: float
-    key: str
-    number: int
+    wake: Wake
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,5 +335,6 @@ Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Recor
 
 for _kind in (
     Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Train,
+    *get_args(Wake),
 ):  # fmt: skip
     register(_kind)

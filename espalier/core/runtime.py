@@ -241,8 +241,8 @@ class Runtime:
             case Measure(what=what):
                 self._require_device(address)
                 ports.measure(address, action, self.numbers.statistic(address, what))
-            case SetDeadline(seconds=seconds, key=key, number=number):
-                ports.remind(address, seconds, Deadline(key, number))
+            case SetDeadline(seconds=seconds, wake=wake):
+                ports.remind(address, seconds, Deadline(wake))
             case Serve(models=models):
                 self.served[address] = models
                 ports.serve(address, models)

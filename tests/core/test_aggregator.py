@@ -12,10 +12,13 @@ from espalier.core.messages import (
     Action,
     Arrange,
     Arrived,
+    BeginRound,
     ChildJoined,
     ChildLeft,
+    CloseCohort,
     Closed,
     Deadline,
+    OpenCohorts,
     Order,
     Record,
     Send,
@@ -60,8 +63,8 @@ def order(updates: int = 1, number: int = 1) -> Arrived:
 def opened(node: Aggregator, actions: list[Action], now: float) -> list[Action]:
     """Let the deadline that opens the next round strike at once."""
     for action in actions:
-        if isinstance(action, SetDeadline) and action.key in ("open", "begin"):
-            return node.on(Deadline(action.key, action.number), now)
+        if isinstance(action, SetDeadline) and isinstance(action.wake, OpenCohorts | BeginRound):
+            return node.on(Deadline(action.wake), now)
     raise AssertionError(f"no next round in {actions}")
 
 
@@ -99,9 +102,9 @@ def test_a_deadline_closes_with_what_is_there_and_a_late_report_is_dropped() -> 
     node, fleet = edge(Timed(1))
     actions = node.on(order(updates=2), 0.0)
     sent = orders(actions)
-    assert SetDeadline(5.0, "", 0) in actions
+    assert SetDeadline(5.0, CloseCohort("", 0)) in actions
     node.on(answer(sent[0], fleet.store.number(4.0), 1, 1.0), 1.0)
-    actions = node.on(Deadline("", 0), 5.0)
+    actions = node.on(Deadline(CloseCohort("", 0)), 5.0)
     assert fleet.store.numbers[node.state.models[""]] == 4.0
     # devices 1 and 2 are still at work: only 0 gets the next order
     again = orders(opened(node, actions, 5.0))
@@ -125,7 +128,7 @@ def test_a_late_report_is_kept_where_the_pace_says_so_with_its_staleness() -> No
     one = fleet.store.number(1.0)
     for device in (0, 1):
         node.on(answer(sent[device], one, 1, 1.0), 1.0)
-    later = orders(opened(node, node.on(Deadline("", 0), 5.0), 5.0))
+    later = orders(opened(node, node.on(Deadline(CloseCohort("", 0)), 5.0), 5.0))
     assert sorted(later) == [0, 1]
     node.on(answer(later[0], one, 1, 6.0), 6.0)
     # device 2 was dispatched in round 0 and arrives in round 1: staleness 1
@@ -141,7 +144,7 @@ def test_a_late_report_is_kept_where_the_pace_says_so_with_its_staleness() -> No
 def test_if_nobody_is_there_at_the_deadline_the_first_report_closes() -> None:
     node, fleet = edge(Timed(1), devices=2)
     sent = orders(node.on(order(), 0.0))
-    assert node.on(Deadline("", 0), 5.0) == []
+    assert node.on(Deadline(CloseCohort("", 0)), 5.0) == []
     assert reports(node.on(answer(sent[1], fleet.store.number(2.0), 1, 6.0), 6.0))
 
 
@@ -265,6 +268,6 @@ def test_the_state_is_plain_data() -> None:
     node.on(answer(sent[0], fleet.store.number(1.0), 1, 1.0), 1.0)
     again = Aggregator(EDGE, node.rules, fleet, unpack(pack(node.state)))
     assert again.state == node.state
-    first, second = node.on(Deadline("", 0), 5.0), again.on(Deadline("", 0), 5.0)
+    first, second = node.on(Deadline(CloseCohort("", 0)), 5.0), again.on(Deadline(CloseCohort("", 0)), 5.0)
     assert [type(a) for a in first] == [type(a) for a in second]
     assert replace(node.state, models={}) == replace(again.state, models={})

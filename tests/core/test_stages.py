@@ -13,8 +13,10 @@ from espalier.core.device import Device
 from espalier.core.messages import (
     ALL,
     Arrived,
+    CloseCohort,
     Closed,
     Deadline,
+    OpenCohorts,
     Order,
     Part,
     Record,
@@ -94,17 +96,17 @@ def started(pace: Pace, structure: Structure | None = None) -> tuple[Aggregator,
 
 def test_a_whole_round_waits_for_its_deadline_though_all_have_reported() -> None:
     root, actions = started(Hour())
-    assert SetDeadline(60.0, "", 0) in actions
+    assert SetDeadline(60.0, CloseCohort("", 0)) in actions
     for device, order in orders(actions).items():
         assert root.on(answer(order, Ref(0), device + 1, 5.0), 5.0) == []
-    closing = root.on(Deadline("", 0), 60.0)
+    closing = root.on(Deadline(CloseCohort("", 0)), 60.0)
     assert any(isinstance(a, Closed) for a in closing)
     assert root.state.memory.state(Counting()).merged == [2]
 
 
 def test_a_whole_round_closes_even_if_nobody_has_reported() -> None:
     root, _ = started(Hour())
-    closing = root.on(Deadline("", 0), 60.0)
+    closing = root.on(Deadline(CloseCohort("", 0)), 60.0)
     assert any(isinstance(a, Closed) for a in closing) and root.state.memory.state(Counting()).merged == [0]
     # what a policy notes is recorded at the node
     assert [a for a in closing if isinstance(a, Record)] == [Record("merged", {"reports": 0})]
@@ -113,9 +115,11 @@ def test_a_whole_round_closes_even_if_nobody_has_reported() -> None:
 def test_a_survey_of_fixed_length_ends_with_the_answers_that_are_there() -> None:
     root, actions = started(Pace(), Asking(flat=True, seconds=80.0))
     asked = orders(actions)
-    assert SetDeadline(80.0, SURVEY, 0) in actions and all(o.back and o.updates == 2 for o in asked.values())
+    assert SetDeadline(80.0, CloseCohort(SURVEY, 0)) in actions and all(
+        o.back and o.updates == 2 for o in asked.values()
+    )
     assert root.on(answer(asked[0], Ref(0), 1, 10.0), 10.0) == []
-    opened = root.on(Deadline(SURVEY, 0), 80.0)
+    opened = root.on(Deadline(CloseCohort(SURVEY, 0)), 80.0)
     assert root.state.memory.state(Asking()).answered == [0]
     assert set(orders(opened)) == {0}  # device 1 still owes its answer
     late = root.on(answer(asked[1], Ref(0), 2, 90.0), 90.0)
@@ -126,7 +130,7 @@ def test_a_survey_that_all_have_answered_still_takes_its_time() -> None:
     root, actions = started(Pace(), Asking(flat=True, seconds=80.0))
     for device, order in orders(actions).items():
         assert root.on(answer(order, Ref(0), device + 1, 10.0), 10.0) == []
-    assert set(orders(root.on(Deadline(SURVEY, 0), 80.0))) == {0, 1}
+    assert set(orders(root.on(Deadline(CloseCohort(SURVEY, 0)), 80.0))) == {0, 1}
 
 
 def test_a_survey_without_a_length_ends_with_the_last_answer() -> None:
@@ -184,5 +188,5 @@ def test_a_round_may_end_with_the_parents_models() -> None:
     assert reports(done) and not any(isinstance(a, Closed) for a in done)
     second = edge.on(Arrived(Order(2, CLOUD, EDGE, {ALL: Ref(0)}, 1, 1, 1, 6.0)), 6.0)
     # the root's first round is over here; the next opens after the world has had its turn
-    assert second == [Serve({ALL: Ref(0)}), Closed(1), SetDeadline(0.0, "open", 1)]
-    assert set(orders(edge.on(Deadline("open", 1), 6.0))) == {0}
+    assert second == [Serve({ALL: Ref(0)}), Closed(1), SetDeadline(0.0, OpenCohorts())]
+    assert set(orders(edge.on(Deadline(OpenCohorts()), 6.0))) == {0}

@@ -53,7 +53,7 @@ def test_a_newcomer_joins_the_tier_that_fits_it() -> None:
 
 def again(node: Aggregator, actions: list[object], now: float) -> dict[int, Order]:
     (deadline,) = [a for a in actions if isinstance(a, SetDeadline)]
-    return orders(node.on(Deadline(deadline.key, deadline.number), now))
+    return orders(node.on(Deadline(deadline.wake), now))
 
 
 def test_a_tier_goes_on_by_itself() -> None:

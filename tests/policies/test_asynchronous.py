@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from espalier.core.aggregator import Aggregator
-from espalier.core.messages import ChildLeft, Deadline, Record, SetDeadline, Started
+from espalier.core.messages import ChildLeft, Deadline, MeetCohorts, Record, SetDeadline, Started
 from espalier.core.policies import Rules, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -58,7 +58,7 @@ class Run:
         actions = self.root.on(answer(self.out[edge], self.fleet.store.number(value), 1, self.now), self.now)
         self.records += [a for a in actions if isinstance(a, Record)]
         (again,) = [a for a in actions if isinstance(a, SetDeadline)]
-        self.out |= orders(self.root.on(Deadline(again.key, again.number), self.now))
+        self.out |= orders(self.root.on(Deadline(again.wake), self.now))
         return self.fleet.store.numbers[self.root.state.models[""]]
 
 
@@ -199,10 +199,10 @@ def test_children_that_meet_do_not_wait_for_who_is_gone() -> None:
     out = orders(root.on(Started(), 0.0))
     # 10 has reported and waits for 11, which leaves: 10 goes on.
     root.on(answer(out[10], fleet.store.number(3.0), 1, 1.0), 1.0)
-    assert orders(root.on(Deadline("meet", 1), 1.0)) == {}
+    assert orders(root.on(Deadline(MeetCohorts()), 1.0)) == {}
     fleet.parents.pop(11)
     (again,) = [a for a in root.on(ChildLeft(11), 2.0) if isinstance(a, SetDeadline)]
-    assert orders(root.on(Deadline(again.key, again.number), 2.0)).keys() == {10}
+    assert orders(root.on(Deadline(again.wake), 2.0)).keys() == {10}
 
 
 def test_a_survey_does_not_wait_for_who_is_gone() -> None:

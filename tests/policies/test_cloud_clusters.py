@@ -68,7 +68,7 @@ class Driver:
         self.open |= orders(actions)
         for action in actions:
             if isinstance(action, SetDeadline):
-                self.take(self.cloud.on(Deadline(action.key, action.number), self.now))
+                self.take(self.cloud.on(Deadline(action.wake), self.now))
 
     def report(self, *devices: Address) -> None:
         self.now += 1.0

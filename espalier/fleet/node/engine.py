@@ -24,6 +24,7 @@ from espalier.core.errors import ProtocolError
 from espalier.core.messages import (
     ALL,
     Action,
+    Alarm,
     Arrange,
     Arrived,
     ChildJoined,
@@ -183,8 +184,9 @@ class Engine:
                 self.desk.renumber(dest, series, above=above)
             case Due(timer=number):
                 timer = self.timers.pop(number, None)
-                if timer is not None and timer.event.key.startswith(SILENT):
-                    self.sums.due(timer.event)
+                wake = None if timer is None else timer.event.wake
+                if isinstance(wake, Alarm) and wake.key.startswith(SILENT):
+                    self.sums.due(wake)
                 elif timer is not None:
                     self._queue.append((timer.node, timer.event))
             case Worked(work=number, result=result, seconds=seconds):

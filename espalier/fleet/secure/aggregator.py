@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, ProtocolError
-from espalier.core.messages import Action, Deadline, Order, Report, Send
+from espalier.core.messages import Action, Alarm, Deadline, Order, Report, Send
 from espalier.core.store import Ref
 from espalier.fleet.secure.child import SUM, shares_of
 from espalier.fleet.secure.state import Gathering
@@ -153,10 +153,10 @@ class Sums:
                 found.out.add(child)
                 self._advance(found)
 
-    def due(self, event: Deadline) -> None:
+    def due(self, alarm: Alarm) -> None:
         """Children that are still silent are left out."""
-        found = self._gatherings.get(event.number)
-        if found is None or event.key != SILENT + found.stage:
+        found = self._gatherings.get(alarm.number)
+        if found is None or alarm.key != SILENT + found.stage:
             return
         for child in sorted(found.silent()):
             data = {"node": found.node, "child": child, "why": f"silent in a secure sum ({found.stage})"}
@@ -286,14 +286,12 @@ class Sums:
     def _enter(self, found: Gathering, stage: str) -> None:
         """Begin a stage; who is silent in it for too long is left out."""
         timers = self._engine.timers
-        for old in [
-            t.id for t in timers.values() if t.event.number == found.id and t.event.key == SILENT + found.stage
-        ]:
+        for old in [t.id for t in timers.values() if t.event.wake == Alarm(SILENT + found.stage, found.id)]:
             del timers[old]
         found.stage = stage
         if stage in ("keys", "shares", "help"):
             seconds = max(SILENCE, self._engine.charter.patience)
-            self._engine.set_timer(found.node, seconds, Deadline(SILENT + stage, found.id))
+            self._engine.set_timer(found.node, seconds, Deadline(Alarm(SILENT + stage, found.id)))
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""

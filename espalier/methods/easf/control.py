@@ -21,6 +21,7 @@ from espalier.core.memory import Product
 from espalier.core.messages import (
     ALL,
     Action,
+    Alarm,
     Arrange,
     Arrived,
     Deadline,
@@ -104,7 +105,7 @@ class Control:
                 if state.root is not None and host_of(state.root) == host:
                     state.root, state.waiting = None, False
                     return self._plan(self._exchange())
-            case Deadline(key="build"):
+            case Deadline(wake=Alarm(key="build")):
                 return self._build(now)
         return []
 
@@ -123,7 +124,7 @@ class Control:
         if self.state.building:
             return []
         self.state.building = True
-        return [SetDeadline(seconds, "build", self.state.built)]
+        return [SetDeadline(seconds, Alarm("build", self.state.built))]
 
     def _exchange(self) -> float:
         """Return the seconds in which every device is told and has answered."""
@@ -191,7 +192,7 @@ class Client(Device):
                 return [*self._retire(now), *self._register(now, 0)]
             case Arrived(message=Word(kind="again")):
                 return self._register(now, 0)
-            case Deadline(key="register", number=number):
+            case Deadline(wake=Alarm(key="register", number=number)):
                 waits = self.env.parent(self.me) is None and number < ENOUGH
                 return self._register(now, number + 1) if waits else []
             case Arrived(message=Word(kind="crown", data=data)):
@@ -216,7 +217,7 @@ class Client(Device):
         """Register; until there is a place in the tree, say so again now and then."""
         accuracy = self.env.trials.pretraining_accuracy(self.me, self.epochs)
         word = Word("register", self.me, self.env.places.cloud, now, {"accuracy": accuracy})
-        return [Send(word), SetDeadline(AGAIN, "register", number)]
+        return [Send(word), SetDeadline(AGAIN, Alarm("register", number))]
 
     def _seen(self, clock: int, model: Ref) -> None:
         if clock > self.state.clock:

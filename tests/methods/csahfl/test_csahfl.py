@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from espalier.core.aggregator import Aggregator
-from espalier.core.messages import Arrived, ChildLeft, Deadline, Order, SetDeadline
+from espalier.core.messages import Arrived, ChildLeft, CloseCohort, Deadline, OpenCohorts, Order, SetDeadline
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.experiment import Experiment
@@ -52,8 +52,8 @@ def order(to: int = EDGE, updates: int = 9) -> Arrived:
 
 
 def next_round(node: Aggregator, actions: list[Any], now: float) -> dict[int, Order]:
-    (again,) = [a for a in actions if isinstance(a, SetDeadline) and a.key == "open"]
-    return orders(node.on(Deadline(again.key, again.number), now))
+    (again,) = [a for a in actions if isinstance(a, SetDeadline) and a.wake == OpenCohorts()]
+    return orders(node.on(Deadline(again.wake), now))
 
 
 def test_a_device_two_and_a_half_intervals_late_joins_two_rounds_later() -> None:
@@ -68,7 +68,7 @@ def test_a_device_two_and_a_half_intervals_late_joins_two_rounds_later() -> None
     for device in (0, 1, 2):
         node.on(answer(first[device], number(1.0), device + 1, 9.0), 9.0)
     # Round 0 closes at its deadline with three reports.
-    actions = node.on(Deadline("", 0), 10.0)
+    actions = node.on(Deadline(CloseCohort("", 0)), 10.0)
     assert fleet.store.numbers[node.state.models[""]] == 1.0
     # Device 3 is at work: it is not drawn. Round 1 closes as soon as the others are in.
     second = next_round(node, actions, 10.0)

@@ -12,7 +12,19 @@ from torch import Tensor
 from espalier.core.address import role
 from espalier.core.aggregator import Aggregator
 from espalier.core.memory import Memory
-from espalier.core.messages import ALL, Arrived, ChildLeft, Closed, Deadline, Order, Part, Serve, SetDeadline
+from espalier.core.messages import (
+    ALL,
+    Arrived,
+    ChildLeft,
+    CloseCohort,
+    Closed,
+    Deadline,
+    OpenCohorts,
+    Order,
+    Part,
+    Serve,
+    SetDeadline,
+)
 from espalier.core.policies import LocalView, Progress, Rules
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
@@ -122,7 +134,7 @@ def test_a_head_runs_its_rounds_and_reports() -> None:
     node.on(answer(first[0], fleet.store.number(1.0), 1, 103.0), 103.0)
     closing = node.on(answer(first[1], fleet.store.number(4.0), 2, 105.0), 105.0)
     assert any(isinstance(a, Closed) for a in closing) and not reports(closing)
-    second = orders(node.on(Deadline("open", 1), 105.0))
+    second = orders(node.on(Deadline(OpenCohorts()), 105.0))
     # (1 · 1 + 2 · 4) / 3 = 3 goes down; nobody starts from anything else now
     assert {fleet.store.numbers[o.models[ALL]] for o in second.values()} == {3.0}
     assert all(o.args == {} for o in second.values())
@@ -148,7 +160,7 @@ def test_a_head_closes_with_whoever_is_there_when_the_global_round_ends() -> Non
     node, fleet = head()
     first = orders(node.on(ordered(1, 12.0), 100.0))
     node.on(answer(first[0], fleet.store.number(1.0), 1, 103.0), 103.0)
-    (report,) = reports(node.on(Deadline("", 0), 112.0))
+    (report,) = reports(node.on(Deadline(CloseCohort("", 0)), 112.0))
     assert fleet.store.numbers[report.models[ALL]] == 1.0
 
 
@@ -169,7 +181,7 @@ def test_a_member_that_never_reports_is_named_and_one_that_left_is_not() -> None
     node.on(answer(first[1], fleet.store.number(1.0), 2, 105.0), 105.0)
     del fleet.parents[2]
     node.on(ChildLeft(2), 106.0)
-    (report,) = reports(node.on(Deadline("", 0), 112.0))
+    (report,) = reports(node.on(Deadline(CloseCohort("", 0)), 112.0))
     assert report.stats == {"throttled": [0]}
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from espalier.core.address import role
 from espalier.core.environment import Environment
-from espalier.core.messages import Action, Arrange, Deadline, Lost, Record, Send, SetDeadline, Word
+from espalier.core.messages import Action, Alarm, Arrange, Lost, Record, Send, SetDeadline, Word
 from espalier.methods.easf.dsf.state import NONE, AgentState, Bounds
 
 Handler = Callable[["Agent", Word], None]
@@ -79,10 +79,10 @@ class Agent:
             del self.state.lost[word.sender]
         _WORDS[word.kind](self, word)
 
-    def ring(self, deadline: Deadline) -> None:
+    def ring(self, alarm: Alarm) -> None:
         """Take a timer, unless it was set anew or stopped since."""
-        if self.state.timers.get(deadline.key) == deadline.number:
-            key, _, level = deadline.key.partition(" ")
+        if self.state.timers.get(alarm.key) == alarm.number:
+            key, _, level = alarm.key.partition(" ")
             _TIMERS[key](self, int(level or 0))
 
     def miss(self, event: Lost) -> None:
@@ -120,7 +120,7 @@ class Agent:
         """Set (or set anew) a timer to so many times the agent's patience, plus some seconds."""
         key = key if level is None else f"{key} {level}"
         number = self.state.timers[key] = self.state.timers.get(key, 0) + 1
-        self.out.append(SetDeadline(waits * self.bounds.patience + seconds, key, number))
+        self.out.append(SetDeadline(waits * self.bounds.patience + seconds, Alarm(key, number)))
 
     def stop(self, key: str, level: int | None = None) -> None:
         """Make a timer void."""

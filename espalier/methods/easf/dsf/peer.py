@@ -8,7 +8,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.environment import Environment
-from espalier.core.messages import Action, Arrived, Deadline, Event, Lost, Order, Started, Word
+from espalier.core.messages import Action, Alarm, Arrived, Deadline, Event, Lost, Order, Started, Word
 from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
 from espalier.methods.easf.dsf import (
@@ -66,8 +66,8 @@ class Peer(Device):
                 self._seen(data["clock"], data["model"])
             case Arrived(message=Word() as word):
                 agent.hear(word)
-            case Deadline():
-                agent.ring(event)
+            case Deadline(wake=Alarm() as alarm):
+                agent.ring(alarm)
             case Lost():
                 agent.miss(event)
             case Arrived(message=Order() as order):
