@@ -27,10 +27,11 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_new_method_from_the_document_alone(tmp_path: Path) -> None:
-    method, comparison, conformance = blocks("docs/adding-a-method.md")
+    method, paced, comparison, conformance = blocks("docs/adding-a-method.md")
     assert len(method.strip().splitlines()) <= 60
-    (tmp_path / "momentum.py").write_text(method, encoding="utf-8")
-    done = run(comparison + conformance, tmp_path)
+    (tmp_path / "momentum.py").write_text(method + paced, encoding="utf-8")
+    again = 'check("hier_momentum_paced", "determinism")\n'
+    done = run(comparison + conformance + again, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()
     assert len(lines) == 4

@@ -1,7 +1,7 @@
 """A method: a named bundle of policies, with its hyper-parameters as typed fields.
 
     @dataclass(frozen=True)
-    class HierFAVG(Method, kind="hierfavg"):
+    class HierFAVG(SampledMethod, kind="hierfavg"):
         '''Citation, the algorithm in a few lines, where we read the paper differently.'''
         kappa2: int = 1
 
@@ -122,9 +122,35 @@ class Method(Spec, family="method"):
     #: empty, or what of it is reconstructed because the original text leaves it open
     reconstruction: ClassVar[str] = ""
 
+    def merge(self) -> Merge:
+        """Return how the root merges, where that is all that a method changes."""
+        return Merge()
+
     def plan(self, setting: Setting) -> Plan:
-        """Return the policies for a fleet."""
-        raise ConfigError(f"Method {self.kind!r} has no plan: override Method.plan.")
+        """Return the policies for a fleet; by default two barriers, as HierFAVG's, with :meth:`merge` at the root."""
+        return Plan(
+            root=Rules(merge=self.merge()),
+            edge=Rules(selection=Selection(setting.fraction), pace=Pace(setting.updates)),
+        )
+
+
+@dataclass(frozen=True)
+class SampledMethod(Method):
+    """The base of methods in whose rounds a share of the devices is drawn.
+
+    Attributes:
+        fraction: The share; by default the experiment's.
+    """
+
+    fraction: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+
+    def share(self, setting: Setting) -> float:
+        """Return the share of the devices in each round of an experiment."""
+        return setting.fraction if self.fraction is None else self.fraction
 
 
 _POLICIES: dict[str, type[Policy]] = {

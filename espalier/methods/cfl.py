@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Merge, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -118,13 +118,12 @@ class Bipartition(Regrouping, kind="bipartition"):
 
 
 @dataclass(frozen=True)
-class CFL(Method, kind="cfl"):
+class CFL(SampledMethod, kind="cfl"):
     """Splits clusters in two by the cosines of updates, every ``every`` rounds and not in the first ``after``."""
 
     title: ClassVar[str] = "CFL"
     citation: ClassVar[str] = "Sattler et al., Clustered Federated Learning, IEEE TNNLS 2021"
 
-    fraction: float | None = None
     every: int = 10
     after: int = 20
     eps1: float = 0.4
@@ -135,7 +134,6 @@ class CFL(Method, kind="cfl"):
 
     def check(self) -> None:
         """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
         self.require(self.every >= 1, "every", "at least 1")
         self.require(self.after >= 0, "after", "0 or more")
         self.require(self.eps1 > 0, "eps1", "more than 0")
@@ -144,7 +142,7 @@ class CFL(Method, kind="cfl"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         eps2 = (0.7 if self.relative else 1.6) if self.eps2 is None else self.eps2
         structure = Bipartition(
             every=self.every, after=self.after, eps1=self.eps1, eps2=eps2, relative=self.relative,

@@ -23,7 +23,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -104,7 +104,7 @@ class TierMerge(Merge, kind="tiers"):
 
 
 @dataclass(frozen=True)
-class FedAT(Method, kind="fedat"):
+class FedAT(SampledMethod, kind="fedat"):
     """Tiers by latency; inside a tier a barrier, between tiers none; rare tiers weigh more.
 
     Attributes:
@@ -123,13 +123,11 @@ class FedAT(Method, kind="fedat"):
     tiers: int = 5
     pull: float = 0.4
     literal_counts: bool = False
-    fraction: float | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.tiers >= 1, "tiers", "at least 1")
         self.require(self.pull >= 0, "pull", "0 or more")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """A star whose cohorts are the tiers."""
@@ -137,7 +135,7 @@ class FedAT(Method, kind="fedat"):
         return Plan(
             root=Rules(
                 structure=Structure(flat=True),
-                selection=Selection(setting.fraction if self.fraction is None else self.fraction),
+                selection=Selection(self.share(setting)),
                 pace=Tiers(setting.updates, tiers=tiers),
                 merge=TierMerge(tiers, 0 if self.literal_counts else 1),
             ),

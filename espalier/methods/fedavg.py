@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from espalier.core.address import Address
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Assignment, Local, Pace, Rules, Selection, Structure
 from espalier.core.view import View
 
@@ -39,7 +39,7 @@ class PartialWork(Pace, kind="partial"):
 
 
 @dataclass(frozen=True)
-class FedAvg(Method, kind="fedavg"):
+class FedAvg(SampledMethod, kind="fedavg"):
     """The cloud averages the devices, weighted by samples."""
 
     title: ClassVar[str] = "FedAvg"
@@ -47,18 +47,12 @@ class FedAvg(Method, kind="fedavg"):
         "McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017"
     )
 
-    fraction: float | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
-
     def plan(self, setting: Setting) -> Plan:
         """One barrier over the devices."""
         return Plan(root=self._root(setting, Pace(setting.updates)))
 
     def _root(self, setting: Setting, pace: Pace) -> Rules:
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         return Rules(structure=Structure(flat=True), selection=Selection(fraction), pace=pace)
 
 

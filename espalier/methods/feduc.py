@@ -19,14 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.policies.association import AutoReach, TimeSharing, reach_under
 from espalier.policies.asynchronous import Asynchronous, Mixing
 
 
 @dataclass(frozen=True)
-class FedUC(Method, kind="feduc"):
+class FedUC(SampledMethod, kind="feduc"):
     """Clusters by label mix and upload time, synchronous inside, asynchronous between.
 
     Attributes:
@@ -53,7 +53,6 @@ class FedUC(Method, kind="feduc"):
     inter: Literal["async", "sync"] = "async"
     reach: AutoReach = "auto"
     time_weight: float = 0.5
-    fraction: float | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
@@ -61,11 +60,10 @@ class FedUC(Method, kind="feduc"):
         self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
         self.require(self.power >= 0, "power", "0 or more")
         self.require(self.time_weight >= 0, "time_weight", "0 or more")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters are edges; the root mixes or waits."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         structure = TimeSharing(reach=reach_under(self.reach, setting), weight=self.time_weight, epochs=setting.updates)
         if self.inter == "sync":
             root = Rules(structure=structure, pace=Pace(self.kappa2))

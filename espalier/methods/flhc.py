@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -82,7 +82,7 @@ class Agglomeration(Regrouping, kind="agglomeration"):
 
 
 @dataclass(frozen=True)
-class FLHC(Method, kind="flhc"):
+class FLHC(SampledMethod, kind="flhc"):
     """Clusters by agglomerating all devices' updates after ``after`` rounds and every ``every`` rounds from then on.
 
     ``every = 0`` clusters once. ``threshold`` cuts at a distance in place of ``clusters``.
@@ -93,7 +93,6 @@ class FLHC(Method, kind="flhc"):
         "Briggs et al., Federated learning with hierarchical clustering of local updates, IJCNN 2020"
     )
 
-    fraction: float | None = None
     after: int = 15
     every: int = 15
     cluster_updates: int = 3
@@ -104,7 +103,6 @@ class FLHC(Method, kind="flhc"):
 
     def check(self) -> None:
         """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
         self.require(self.after >= 1, "after", "at least 1")
         self.require(self.every in (0, self.after), "every", "0 (once), or equal to after")
         self.require(self.cluster_updates >= 1, "cluster_updates", "at least 1")
@@ -113,7 +111,7 @@ class FLHC(Method, kind="flhc"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         count = self.clusters if self.threshold is None else None
         structure = Agglomeration(
             every=self.after, once=self.every == 0, updates=self.cluster_updates, metric=self.metric,

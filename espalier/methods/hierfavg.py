@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Pace, Rules, Selection
 
 
 @dataclass(frozen=True)
-class HierFAVG(Method, kind="hierfavg"):
+class HierFAVG(SampledMethod, kind="hierfavg"):
     """Edges average their devices, the cloud averages the edges every ``kappa2`` edge rounds.
 
     ``fraction`` of an edge's devices take part in each of its rounds (default: the experiment's);
@@ -32,7 +32,6 @@ class HierFAVG(Method, kind="hierfavg"):
     citation: ClassVar[str] = "Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020"
 
     kappa2: int = 1
-    fraction: float | None = None
     mu: float = 0.0
     clock: Literal["root", "edge"] = "root"
 
@@ -40,11 +39,10 @@ class HierFAVG(Method, kind="hierfavg"):
         """Refuse impossible values."""
         self.require(self.kappa2 >= 1, "kappa2", "at least 1")
         self.require(self.mu >= 0, "mu", "0 or more")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """Two barriers."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         return Plan(
             root=Rules(pace=Pace(self.kappa2)),
             edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)),

@@ -29,7 +29,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -109,7 +109,7 @@ class Incremental(Regrouping, kind="incremental"):
 
 
 @dataclass(frozen=True)
-class ICFL(Method, kind="icfl"):
+class ICFL(SampledMethod, kind="icfl"):
     """Clusters form, merge and split by the mean cosine of updates, every ``every`` rounds."""
 
     title: ClassVar[str] = "ICFL"
@@ -118,7 +118,6 @@ class ICFL(Method, kind="icfl"):
         "the idea (incremental clustering, then clustering, by average connectivity) is the paper's; formulas are ours"
     )
 
-    fraction: float | None = None
     every: int = 10
     threshold: float = 0.7
     margin: float = 0.05
@@ -127,7 +126,6 @@ class ICFL(Method, kind="icfl"):
 
     def check(self) -> None:
         """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
         self.require(self.every >= 1, "every", "at least 1")
         self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
         self.require(self.margin >= 0, "margin", "0 or more")
@@ -136,7 +134,7 @@ class ICFL(Method, kind="icfl"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         structure = Incremental(
             every=self.every, threshold=self.threshold, margin=self.margin, most=self.most, restless=self.restless
         )

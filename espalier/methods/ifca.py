@@ -26,7 +26,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import Order
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import (
     Arrangement,
     HandDown,
@@ -141,13 +141,12 @@ def initial_models(store: ModelStore, clusters: int, draw: int = 0) -> dict[str,
 
 
 @dataclass(frozen=True)
-class IFCA(Method, kind="ifca"):
+class IFCA(SampledMethod, kind="ifca"):
     """Every device trains, of ``clusters`` models, the one with the least loss on its training data."""
 
     title: ClassVar[str] = "IFCA"
     citation: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020"
 
-    fraction: float | None = None
     clusters: int = 4
     every: int = 10
     weighted: bool = True
@@ -156,7 +155,6 @@ class IFCA(Method, kind="ifca"):
 
     def check(self) -> None:
         """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
         self.require(self.clusters >= 1, "clusters", "at least 1")
         self.require(self.every >= 1, "every", "at least 1")
         self.require(0 <= self.least <= 1 / self.clusters, "least", f"in [0, 1/{self.clusters}]")
@@ -164,7 +162,7 @@ class IFCA(Method, kind="ifca"):
 
     def plan(self, setting: Setting) -> Plan:
         """One barrier over all devices."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         clusters = self.clusters
         return Plan(
             root=Rules(

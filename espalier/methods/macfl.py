@@ -26,7 +26,7 @@ from torch import Tensor
 from espalier.core.address import Address
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order, Train
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -129,7 +129,7 @@ class Travelling(Local, kind="travelling"):
 
 
 @dataclass(frozen=True)
-class MACFL(Method, kind="macfl"):
+class MACFL(SampledMethod, kind="macfl"):
     """Work is uploaded where a device arrives; edges weigh devices by agreement.
 
     Attributes:
@@ -150,20 +150,18 @@ class MACFL(Method, kind="macfl"):
     kappa2: int = 1
     rho: float = 0.5
     similarity: bool = True
-    fraction: float | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.kappa2 >= 1, "kappa2", "at least 1")
         self.require(0 <= self.rho <= 1, "rho", "in [0, 1]")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """Two barriers; devices remember their last model only where they move."""
         return Plan(
             root=Rules(pace=Pace(self.kappa2)),
             edge=Rules(
-                selection=Selection(setting.fraction if self.fraction is None else self.fraction),
+                selection=Selection(self.share(setting)),
                 pace=Pace(setting.updates, late="keep"),
                 merge=Agreeing() if self.similarity else Merge(),
                 hand_down=WithReference(),

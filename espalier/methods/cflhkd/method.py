@@ -41,7 +41,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.methods.cflhkd.bilevel import CloudHandDown, CloudMerge, CloudPace, EdgeHandDown, EdgePace, Occupied
 from espalier.methods.cflhkd.drift_watch import Watchful
@@ -51,7 +51,7 @@ from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace
 
 
 @dataclass(frozen=True)
-class CFLHKD(Method, kind="cflhkd"):
+class CFLHKD(SampledMethod, kind="cflhkd"):
     """Bi-level aggregation over clusters that form by affinity and mend after drift.
 
     Attributes:
@@ -82,7 +82,6 @@ class CFLHKD(Method, kind="cflhkd"):
     title: ClassVar[str] = "CFLHKD"
     citation: ClassVar[str] = "Ahmad et al., Clustered Federated Learning with Hierarchical Knowledge Distillation"
 
-    fraction: float | None = None
     share_every: int = 30
     tell_every: int = 10
     cluster_every: int = 30
@@ -107,7 +106,6 @@ class CFLHKD(Method, kind="cflhkd"):
 
     def check(self) -> None:
         """Refuse impossible values."""
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
         for name in (
             "share_every",
             "tell_every",
@@ -132,7 +130,7 @@ class CFLHKD(Method, kind="cflhkd"):
     def plan(self, setting: Setting) -> Plan:
         """Clusters at the edges and one model for all at the cloud; or, flat, clusters at the cloud."""
         updates = setting.updates * self.edge_interval
-        selection = Selection(setting.fraction if self.fraction is None else self.fraction)
+        selection = Selection(self.share(setting))
         dynamic = self.clustering == "dynamic"
         local = Watchful(threshold=self.drift if dynamic else None)
         again, share = self.every(self.cluster_every), self.every(self.share_every)

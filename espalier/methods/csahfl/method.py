@@ -36,7 +36,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Pace, Rules
 from espalier.methods.csahfl.distribution import ByDistribution
 from espalier.methods.csahfl.one_shot import OneShot
@@ -44,7 +44,7 @@ from espalier.methods.csahfl.semi_async import Discounted, FreeShare, GroupModel
 
 
 @dataclass(frozen=True)
-class CSAHFL(Method, kind="csahfl"):
+class CSAHFL(SampledMethod, kind="csahfl"):
     """Clusters of similar devices across edges; rounds of median + alpha · IQR; late work is kept.
 
     Attributes:
@@ -82,7 +82,6 @@ class CSAHFL(Method, kind="csahfl"):
     weighting: Literal["distribution", "samples", "uniform"] = "distribution"
     literal: bool = False
     probe: bool = True
-    fraction: float | None = None
     serve: Literal["global", "cluster"] = "global"
 
     def check(self) -> None:
@@ -92,7 +91,6 @@ class CSAHFL(Method, kind="csahfl"):
         self.require(self.edge_rounds >= 1, "edge_rounds", "at least 1")
         self.require(self.max_epochs is None or self.max_epochs >= 1, "max_epochs", "at least 1")
         self.require(self.vectors >= 1, "vectors", "at least 1")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters at the root, intervals at the edges."""
@@ -110,7 +108,7 @@ class CSAHFL(Method, kind="csahfl"):
         return Plan(
             root=Rules(structure=structure, pace=Pace(self.edge_rounds), merge=ByDistribution(self.weighting)),
             edge=Rules(
-                selection=FreeShare(setting.fraction if self.fraction is None else self.fraction),
+                selection=FreeShare(self.share(setting)),
                 pace=pace,
                 merge=Discounted(self.literal),
                 hand_down=GroupModels(),

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.methods.hiflash.staleness_control import Climbing, Learnt
 from espalier.policies.association import AutoReach, Balanced, reach_under
@@ -30,7 +30,7 @@ from espalier.policies.asynchronous import Asynchronous, Mixing, NoControl, Stal
 
 
 @dataclass(frozen=True)
-class HiFlash(Method, kind="hiflash"):
+class HiFlash(SampledMethod, kind="hiflash"):
     """Synchronous edges, an asynchronous cloud with a staleness limit, devices associated by label mix and speed.
 
     Attributes:
@@ -62,7 +62,6 @@ class HiFlash(Method, kind="hiflash"):
     episodes: int = 50
     reach: AutoReach = "auto"
     time_weight: float = 0.5
-    fraction: float | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
@@ -71,11 +70,10 @@ class HiFlash(Method, kind="hiflash"):
         self.require(self.power >= 0, "power", "0 or more")
         self.require(self.time_weight >= 0, "time_weight", "0 or more")
         self.require(self.episodes >= 1, "episodes", "at least 1")
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """A cohort per edge at the root, a barrier at every edge."""
-        fraction = setting.fraction if self.fraction is None else self.fraction
+        fraction = self.share(setting)
         controls: dict[str, StalenessControl] = {
             "climbing": Climbing(),
             "dqn": Learnt(setting.updates, self.kappa2, fraction, self.target, self.episodes),
