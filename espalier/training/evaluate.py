@@ -26,7 +26,7 @@ from espalier.training.losses import IGNORED, Loss, mse, resolve
 from espalier.training.merged.probe import MergePlan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
-from espalier.training.modules import cast, put
+from espalier.training.sequential import cast, put
 from espalier.training.trainer import FallbackWarning
 from espalier.training.work import Pool
 

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from espalier.core.params import ParamSpec
+from espalier.core.params import Entry, ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
-from espalier.training.modules import cast, tensors
 from espalier.training.schedule import schedule, width
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Result, TrainerJob
 
 _GLOBAL_GENERATOR = threading.Lock()
+
+
+def tensors(module: nn.Module, spec: ParamSpec) -> Iterator[tuple[Entry, Tensor]]:
+    """Yield entries and the module's tensors."""
+    state = module.state_dict(keep_vars=True)
+    for entry in spec.entries:
+        yield entry, state[entry.name]
+
+
+def put(module: nn.Module, spec: ParamSpec, vector: Tensor) -> None:
+    """Copy a flat vector ``[spec.size]`` into a module of the same floating type."""
+    with torch.no_grad():
+        for entry, tensor in tensors(module, spec):
+            tensor.copy_(vector[entry.start : entry.stop].view(entry.shape))
+
+
+def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a floating tensor in another floating type, anything else as it is."""
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 class Seeded(TorchFunctionMode):

@@ -9,7 +9,7 @@ from torch import nn
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.training.evaluate import Evaluator
 from espalier.training.losses import IGNORED, resolve
-from espalier.training.modules import put
+from espalier.training.sequential import put
 from espalier.training.trainer import FallbackWarning, Trainer
 from tests.training.problems import CASES, Memory, starts
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 from torch import Tensor
 
 from espalier.core.errors import DataError
@@ -25,6 +24,8 @@ def read_svhn(folder: Path) -> Dataset:
 
 
 def _part(path: Path) -> tuple[Tensor, IntArray]:
+    from scipy.io import loadmat  # takes half a second, and the catalogue is imported by every command
+
     with reading(path):
         try:
             content = loadmat(str(path), variable_names=["X", "y"])

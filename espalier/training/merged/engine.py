@@ -16,8 +16,8 @@ from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack
-from espalier.training.modules import cast
 from espalier.training.schedule import BatchSchedule, schedule
+from espalier.training.sequential import cast
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Pool, Result, TrainerJob
 

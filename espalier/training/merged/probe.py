@@ -20,8 +20,7 @@ from espalier.training.losses import PerSample
 from espalier.training.merged.plan import ROWS, PlannedCall, compare
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
-from espalier.training.modules import cast, put
-from espalier.training.sequential import Seeded
+from espalier.training.sequential import Seeded, cast, put
 
 _CLIENTS, _WIDTH = 3, 2
 
