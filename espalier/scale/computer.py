@@ -25,7 +25,7 @@ from espalier.simulator.task import Task
 from espalier.training.trainer import FallbackWarning
 
 
-class Versions:
+class StoredVectors:
     """Vectors in the object store: each goes there once, and is taken out when this process drops it."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class RayComputer:
         self._workers = workers
         # At once: an address at which nobody answers shall fail before anything is written.
         connect(address, workers)
-        self.versions = Versions()
+        self.versions = StoredVectors()
         self.pool: ActorPool | None = None
         #: batches, jobs whose models stayed away, and bytes that came back
         self.batches = 0
