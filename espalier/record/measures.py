@@ -1,8 +1,11 @@
-"""Which way a measured figure is better, and which of a run's scores is the main one."""
+"""What measured figures mean: which way one is better, which score is the main one, spread, agreement of groupings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 #: scores of which more is better; every other one is an error, a loss or a cost
 HIGHER_IS_BETTER = ("acc", "miou", "ari")
@@ -18,3 +21,33 @@ def main_score(metrics: Iterable[str]) -> str:
     names = [name.removesuffix("_device") for name in metrics if name.endswith("_device")]
     better = [name for name in HIGHER_IS_BETTER if name in names]
     return next(iter(better + [name for name in names if name not in ("loss", "bytes")]), "loss")
+
+
+def spread(name: str, values: NDArray[np.float64]) -> dict[str, float]:
+    """Return mean, standard deviation and the mean of the worst tenth of what is known (not NaN); {} if nothing is.
+
+    ``name`` (such as ``acc_device``) names them: itself, with ``_std`` and with ``_worst``.
+    """
+    known = values[~np.isnan(values)]
+    if len(known) == 0:
+        return {}
+    ordered, tenth = np.sort(known), max(1, len(known) // 10)
+    worst = ordered[-tenth:] if lower_is_better(name) else ordered[:tenth]
+    return {name: float(known.mean()), f"{name}_std": float(known.std()), f"{name}_worst": float(worst.mean())}
+
+
+def adjusted_rand(truth: ArrayLike, found: ArrayLike) -> float:
+    """Return the adjusted Rand index of two labellings ``[N]``: 1 the same groups, 0 what chance would give.
+
+    Hubert and Arabie, Comparing Partitions, 1985. Labels are names only: any renaming leaves the index as it is.
+    """
+    _, a = np.unique(np.asarray(truth), return_inverse=True)
+    _, b = np.unique(np.asarray(found), return_inverse=True)
+    table = np.zeros((a.max() + 1, b.max() + 1))
+    np.add.at(table, (a, b), 1)
+    both, rows, columns = (float((c * (c - 1) / 2).sum()) for c in (table, table.sum(1), table.sum(0)))
+    pairs = len(a) * (len(a) - 1) / 2
+    expected = rows * columns / pairs if pairs else 0.0
+    most = (rows + columns) / 2
+    # Both put everything together, or both everything apart: the same grouping.
+    return 1.0 if most == expected else (both - expected) / (most - expected)

@@ -19,7 +19,7 @@ PARTS = ("task", "partition", "fleet", "training", "world")
 
 
 @dataclass(frozen=True)
-class Conditions:
+class CommonSetting:
     """What several runs have in common: the configuration, and what sets it apart from the others here."""
 
     experiment: dict[str, Any]
@@ -62,7 +62,7 @@ class Group:
 class Comparison:
     """All that a report shows: settings, groups, and what the reader must know of how they were put together."""
 
-    settings: tuple[Conditions, ...]
+    settings: tuple[CommonSetting, ...]
     groups: tuple[Group, ...]
     notes: tuple[str, ...] = ()
 
@@ -114,22 +114,22 @@ def _written(reading: Reading) -> float:
     return (reading.directory / "run.sqlite").stat().st_mtime
 
 
-def _named(experiments: Sequence[dict[str, Any]]) -> list[Conditions]:
+def _named(experiments: Sequence[dict[str, Any]]) -> list[CommonSetting]:
     if len(experiments) == 1:
-        return [Conditions(experiments[0], "")]
+        return [CommonSetting(experiments[0], "")]
     names = [str(e.get("name", "")) for e in experiments]
     if len(set(names)) == len(names):
-        return [Conditions(e, n) for e, n in zip(experiments, names, strict=True)]
+        return [CommonSetting(e, n) for e, n in zip(experiments, names, strict=True)]
     tables = [flat({p: e.get(p) for p in PARTS}) for e in experiments]
     keys = list(dict.fromkeys(k for t in tables for k in t))
     differing = [k for k in keys if len({json.dumps(t.get(k)) for t in tables}) > 1]
     found = []
     for number, (experiment, table) in enumerate(zip(experiments, tables, strict=True), 1):
         text = ", ".join(f"{k.split('.')[-1]} {table.get(k, 'default')}" for k in differing)
-        found.append(Conditions(experiment, text if len(text) <= 40 else f"setting {number}"))
+        found.append(CommonSetting(experiment, text if len(text) <= 40 else f"setting {number}"))
     texts = [s.name for s in found]
     if len(set(texts)) < len(texts):
-        found = [Conditions(s.experiment, f"setting {i}") for i, s in enumerate(found, 1)]
+        found = [CommonSetting(s.experiment, f"setting {i}") for i, s in enumerate(found, 1)]
     return found
 
 

@@ -15,9 +15,8 @@ from espalier.core.messages import ALL
 from espalier.core.runtime import RunRounds, Runtime
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
-from espalier.record.agreement import adjusted_rand
 from espalier.record.database import Recorder
-from espalier.record.summary import spread
+from espalier.record.measures import adjusted_rand, spread
 from espalier.simulator.clock import VirtualClock
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views

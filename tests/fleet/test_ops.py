@@ -27,7 +27,7 @@ from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
 from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
-from espalier.report.place import listen
+from espalier.report.endpoint import listen
 from espalier.report.server import LivePage
 from tests.fleet import counting
 

@@ -25,7 +25,7 @@ from espalier.fleet.node.engine import Engine, save_models
 from espalier.fleet.node.events import Score, Work
 from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
-from espalier.record.summary import spread
+from espalier.record.measures import spread
 
 #: seconds that the cloud waits at the end for what others still have to tell
 ACCOUNT = 30.0
