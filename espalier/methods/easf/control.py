@@ -38,17 +38,35 @@ from espalier.core.messages import (
 from espalier.core.policies import Local, Pace
 from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
-from espalier.methods.easf.dsf.central import Level
-from espalier.methods.easf.dsf.head import Head
+from espalier.methods.easf.dsf import messages
+from espalier.methods.easf.dsf.formulas import TreeLevel
+from espalier.methods.easf.dsf.head import ClusterHead
 
 #: builds the levels of a tree: (environment, devices and their accuracies, number of the tree) -> levels
-Build = Callable[[Environment, dict[int, float], int], list[Level]]
-#: bytes of a control message
-NOTE = 8
-#: seconds after which a device without a place registers again, and how often it does
-AGAIN, ENOUGH = 30.0, 200
+Build = Callable[[Environment, dict[int, float], int], list[TreeLevel]]
+#: bytes of a message about a device's new place
+PLACE_BYTES = 8
+#: after how long a device without a place registers again, and how often it does
+REGISTER_SECONDS, MOST_REGISTRATIONS = 30.0, 200
 #: whether a head has begun a round as the root
-REIGNING = Product("reign", bool)
+BEGUN_AS_ROOT = Product("begun as root", bool)
+
+
+class ControlKind:
+    """Control messages of this structure; those between an aggregator and its own host are DSF's."""
+
+    #: device to control node, at first and while it has no place: its accuracy
+    REGISTER = "register"
+    #: control node that is back without its memory to all devices: register again
+    REGISTER_AGAIN = "register_again"
+    #: root to control node, when a round has closed: may the next begin?
+    ROUND_CLOSED = "round_closed"
+    #: the answer if the root stays
+    NEXT_ROUND = "next_round"
+    #: the answer if another is the root now: send it your model
+    HAND_OVER = "hand_over"
+    #: control node to the device of a new root whose predecessor is gone: begin with the newest model you have
+    START_ROOT = "start_root"
 
 
 @register
@@ -64,7 +82,7 @@ class ControlState:
     built: int = 0
 
 
-class Control:
+class ControlNode:
     """The control node."""
 
     def __init__(self, me: Address, build: Build, env: Environment, patience: float) -> None:
@@ -89,14 +107,14 @@ class Control:
                 devices = self.env.devices()
                 tops = sorted({self._above(d)[-1] for d in devices})
                 state.root = next((t for t in tops if level_of(t) and self._answers(host_of(t))), None)
-                return [Send(Word("again", self.me, device, now)) for device in devices]
-            case Arrived(message=Word(kind="register", sender=device, data=data)):
+                return [Send(Word(ControlKind.REGISTER_AGAIN, self.me, device, now)) for device in devices]
+            case Arrived(message=Word(kind=ControlKind.REGISTER, sender=device, data=data)):
                 state.stale |= device not in state.devices
                 state.devices[device] = data["accuracy"]
                 return self._plan(self.patience) if state.root is None else []
-            case Arrived(message=Word(kind="round", sender=root)) if root == state.root:
+            case Arrived(message=Word(kind=ControlKind.ROUND_CLOSED, sender=root)) if root == state.root:
                 if not state.stale:
-                    return [Send(Word("go", self.me, root, now))]
+                    return [Send(Word(ControlKind.NEXT_ROUND, self.me, root, now))]
                 state.waiting = True
                 return self._plan(self._exchange())
             case Lost(host=host):
@@ -128,7 +146,7 @@ class Control:
 
     def _exchange(self) -> float:
         """Return the seconds in which every device is told and has answered."""
-        delays = self.env.links.delays(sorted(self.state.devices), NOTE)
+        delays = self.env.links.delays(sorted(self.state.devices), PLACE_BYTES)
         # Who has died unnoticed cannot be reached, and nobody waits for its answer for ever.
         return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))
 
@@ -152,31 +170,31 @@ class Control:
         actions: list[Action] = [Arrange(parents, {})]
         actions.append(Record("rebuilt", {"clusters": len(levels[0]), "devices": len(state.devices)}))
         if waiting and old == state.root:
-            actions.append(Send(Word("go", self.me, old, now)))
+            actions.append(Send(Word(ControlKind.NEXT_ROUND, self.me, old, now)))
         elif waiting and old is not None:
-            actions.append(Send(Word("yield", self.me, old, now, {"head": state.root})))
+            actions.append(Send(Word(ControlKind.HAND_OVER, self.me, old, now, {"head": state.root})))
         elif old is None:
-            actions.append(Send(Word("crown", self.me, host_of(state.root), now, {"head": state.root})))
+            actions.append(Send(Word(ControlKind.START_ROOT, self.me, host_of(state.root), now, {"head": state.root})))
         return actions
 
 
 @register
 @dataclass(slots=True)
-class ClientState(DeviceState):
+class ControlledDeviceState(DeviceState):
     """A device's state, the newest global model it has seen, and the aggregators that it runs."""
 
-    clock: int = -1
+    model_round: int = -1
     model: Ref | None = None
     heads: set[Address] = field(default_factory=set)
 
 
-class Client(Device):
+class ControlledDevice(Device):
     """A device that registers with the control node."""
 
-    state: ClientState
+    state: ControlledDeviceState
 
     def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int) -> None:
-        super().__init__(me, local, pace, env, ClientState())
+        super().__init__(me, local, pace, env, ControlledDeviceState())
         self.epochs = epochs
 
     @property
@@ -189,18 +207,18 @@ class Client(Device):
         state = self.state
         match event:
             case Started():
-                return [*self._retire(now), *self._register(now, 0)]
-            case Arrived(message=Word(kind="again")):
+                return [*self._reset_heads(now), *self._register(now, 0)]
+            case Arrived(message=Word(kind=ControlKind.REGISTER_AGAIN)):
                 return self._register(now, 0)
             case Deadline(wake=Alarm(key="register", number=number)):
-                waits = self.env.parent(self.me) is None and number < ENOUGH
+                waits = self.env.parent(self.me) is None and number < MOST_REGISTRATIONS
                 return self._register(now, number + 1) if waits else []
-            case Arrived(message=Word(kind="crown", data=data)):
-                start = {"clock": max(0, state.clock), "model": state.model}
-                return [Send(Word("reign", self.me, data["head"], now, start))]
-            case Arrived(message=Word(kind="fresh", sender=head, data=data)):
+            case Arrived(message=Word(kind=ControlKind.START_ROOT, data=data)):
+                start = {"round": max(0, state.model_round), "model": state.model}
+                return [Send(Word(messages.BECOME_ROOT, self.me, data["head"], now, start))]
+            case Arrived(message=Word(kind=messages.NEW_MODEL, sender=head, data=data)):
                 state.heads.add(head)
-                self._seen(data["clock"], data["model"])
+                self._seen(data["round"], data["model"])
                 return []
             case Arrived(message=Order() as order):
                 if order.sender != self.env.parent(self.me):
@@ -208,49 +226,51 @@ class Client(Device):
                 self._seen(order.clock, next(iter(order.models.values())))
         return super().on(event, now)
 
-    def _retire(self, now: float) -> list[Action]:
+    def _reset_heads(self, now: float) -> list[Action]:
         """Let the aggregators that it ran before it went forget what they knew: nobody has waited for them."""
         heads, self.state.heads = sorted(self.state.heads), set()
-        return [Send(Word("retire", self.me, head, now)) for head in heads]
+        return [Send(Word(messages.RESET, self.me, head, now)) for head in heads]
 
     def _register(self, now: float, number: int) -> list[Action]:
         """Register; until there is a place in the tree, say so again now and then."""
         accuracy = self.env.trials.pretraining_accuracy(self.me, self.epochs)
-        word = Word("register", self.me, self.env.places.cloud, now, {"accuracy": accuracy})
-        return [Send(word), SetDeadline(AGAIN, Alarm("register", number))]
+        word = Word(ControlKind.REGISTER, self.me, self.env.places.cloud, now, {"accuracy": accuracy})
+        return [Send(word), SetDeadline(REGISTER_SECONDS, Alarm("register", number))]
 
-    def _seen(self, clock: int, model: Ref) -> None:
-        if clock > self.state.clock:
-            self.state.clock, self.state.model = clock, model
+    def _seen(self, root_round: int, model: Ref) -> None:
+        if root_round > self.state.model_round:
+            self.state.model_round, self.state.model = root_round, model
 
 
-class Controlled(Head):
+class ControlledHead(ClusterHead):
     """A head whose rounds, when it is the root, begin when the control node says so."""
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
         match event:
-            case Arrived(message=Word(kind="go")):
+            case Arrived(message=Word(kind=ControlKind.NEXT_ROUND)):
                 return self._go(now)
-            case Arrived(message=Word(kind="yield", data=data)):
+            case Arrived(message=Word(kind=ControlKind.HAND_OVER, data=data)):
                 state, to = self.state, data["head"]
-                clock = state.progress
+                closed = state.progress
                 models = {ALL: state.models[ALL]}
                 self.state = AggregatorState(orders=state.orders)
-                return [Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, clock, now, stats={"clock": clock}))]
+                return [
+                    Send(Report(0, to, self.me, to, models, {ALL: 0}, 0, closed, now, stats={"root_round": closed}))
+                ]
         return super().on(event, now)
 
-    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
-        actions = super()._reign(clock, model, now)
-        news = {"clock": clock, "model": self.state.models[ALL]}
-        return [Send(Word("fresh", self.me, host_of(self.me), now, news)), *actions] if actions else []
+    def _become_root(self, root_round: int, model: Ref | None, now: float) -> list[Action]:
+        actions = super()._become_root(root_round, model, now)
+        news = {"round": root_round, "model": self.state.models[ALL]}
+        return [Send(Word(messages.NEW_MODEL, self.me, host_of(self.me), now, news)), *actions] if actions else []
 
     def _begin(self, now: float) -> list[Action]:
-        # The first round of a reign: the tree is new.
-        return [self._consult(now)] if self.state.memory.product(REIGNING) else self._go(now)
+        # The first round of a new root: the tree is new.
+        return [self._consult(now)] if self.state.memory.product(BEGUN_AS_ROOT) else self._go(now)
 
     def _go(self, now: float) -> list[Action]:
-        self.state.memory.provide(REIGNING, True)
+        self.state.memory.provide(BEGUN_AS_ROOT, True)
         return super()._begin(now)
 
     def _stall(self, key: str, now: float) -> list[Action]:
@@ -259,4 +279,4 @@ class Controlled(Head):
         return [self._consult(now)] if nobody else actions
 
     def _consult(self, now: float) -> Action:
-        return Send(Word("round", self.me, self.env.places.cloud, now))
+        return Send(Word(ControlKind.ROUND_CLOSED, self.me, self.env.places.cloud, now))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.methods.easf.dsf.central import Level, central
+from espalier.methods.easf.dsf.formulas import TreeLevel, central_node
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,7 +69,7 @@ def _spread(delays: Floats, of: Ints) -> float:
 
 
 def _central(delays: Floats, rows: Ints, able: NDArray[np.bool_]) -> int:
-    found = central(rows.tolist(), delays[np.ix_(rows, rows)], able[rows].tolist())
+    found = central_node(rows.tolist(), delays[np.ix_(rows, rows)], able[rows].tolist())
     assert found is not None
     return found
 
@@ -161,7 +161,7 @@ def kma(
     weight: float = 0.5,
     restarts: int = 20,
     width: int = 32,
-) -> list[Level]:
+) -> list[TreeLevel]:
     """Return the levels of the tree, the root's cluster last.
 
     Args:
@@ -170,12 +170,12 @@ def kma(
         accuracies: Pre-training accuracy of each.
         able: Which may aggregate.
         rng: Draws the starts.
-        clusters: Clusters of devices (default: the square root of their number, rounded).
+        clusters: Memberships of devices (default: the square root of their number, rounded).
         weight: Of delay against balance, lambda_d.
         restarts: Starts of the k-medoids.
         width: The most children of the root: more central nodes are clustered again.
     """
-    found: list[Level] = []
+    found: list[TreeLevel] = []
     at, count = list(devices), clusters or round(len(devices) ** 0.5)
     place = {d: i for i, d in enumerate(devices)}
     fit = np.array([able[d] for d in at])
@@ -188,7 +188,7 @@ def kma(
         if not found:
             values = np.array([accuracies[d] for d in at], dtype=np.float64)
             of = balanced(of, Imbalance(part, values, _spread(part, of), weight))
-        level: Level = {}
+        level: TreeLevel = {}
         for centre in np.unique(of):
             members = np.flatnonzero(of == centre)
             level[at[_central(part, members, fit)]] = [at[i] for i in members]

@@ -45,17 +45,15 @@ from espalier.core.address import Address
 from espalier.core.environment import Environment
 from espalier.core.method import Method, Node, Plan, Setting
 from espalier.core.policies import Pace, Rules, Structure
-from espalier.methods.easf.aaf import AAF
-from espalier.methods.easf.abandon import Abandon, Adaptive, Fixed
-from espalier.methods.easf.control import Client, Control, Controlled
-from espalier.methods.easf.dsf.central import Level
-from espalier.methods.easf.dsf.head import Head
-from espalier.methods.easf.dsf.peer import Peer
-from espalier.methods.easf.dsf.state import Bounds
-from espalier.methods.easf.frequency import Timed
+from espalier.methods.easf.aaf import AAF, Predictor
+from espalier.methods.easf.control import ControlledDevice, ControlledHead, ControlNode
+from espalier.methods.easf.dsf.agent import Peer
+from espalier.methods.easf.dsf.formulas import TreeLevel
+from espalier.methods.easf.dsf.head import ClusterHead
+from espalier.methods.easf.dsf.state import ProtocolLimits
 from espalier.methods.easf.kma import kma
-from espalier.methods.easf.prediction import Predictor
 from espalier.methods.easf.raf import RAF
+from espalier.methods.easf.timeout import Abandon, Adaptive, Fixed, TimedPace
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ class EASF(Method, kind="easf"):
         delay_limit: The longest delay (seconds of one model) at which a newcomer looks for a cluster; None: any.
         pretrain_epochs: Epochs of the pre-training.
         patience: Seconds that an agent waits for messages that may still come.
-        clusters: Clusters of kma; None: the square root of the number of devices.
+        clusters: Memberships of kma; None: the square root of the number of devices.
         kma_weight: Weight of delay in kma's objective.
         kma_restarts: Starts of kma's clustering.
     """
@@ -156,7 +154,7 @@ class EASF(Method, kind="easf"):
             )  # fmt: skip
         if self.frequency == "raf":
             return RAF(abandon=timeout, f_max=self.f_max, base=self.raf_base)
-        return Timed(leaf=self.leaf_updates, abandon=timeout)
+        return TimedPace(leaf=self.leaf_updates, abandon=timeout)
 
     def plan(self, setting: Setting) -> Plan:
         """Everybody follows the same pace; devices make the tree, or a control node does."""
@@ -164,21 +162,21 @@ class EASF(Method, kind="easf"):
         rules = Rules(pace=pace, structure=SelfMade())
         plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
         if self.structure == "kma":
-            device = partial(Client, epochs=self.pretrain_epochs)
-            return plan(node=self._control, aggregator=Controlled, device=device)
-        return plan(aggregator=Head, device=partial(Peer, bounds=self.bounds()))
+            device = partial(ControlledDevice, epochs=self.pretrain_epochs)
+            return plan(node=self._control, aggregator=ControlledHead, device=device)
+        return plan(aggregator=ClusterHead, device=partial(Peer, limits=self.limits()))
 
-    def bounds(self) -> Bounds:
+    def limits(self) -> ProtocolLimits:
         """Return the numbers of the protocol."""
-        return Bounds(
+        return ProtocolLimits(
             self.structure == "dsf", self.hops, self.rho_e, self.sweeps, self.width, self.pretrain_epochs,
             self.patience, float("inf") if self.delay_limit is None else self.delay_limit,
         )  # fmt: skip
 
     def _control(self, me: Address, env: Environment) -> Node | None:
-        return Control(me, self._build, env, self.patience) if me == env.places.cloud else None
+        return ControlNode(me, self._build, env, self.patience) if me == env.places.cloud else None
 
-    def _build(self, env: Environment, accuracies: dict[int, float], number: int) -> list[Level]:
+    def _build(self, env: Environment, accuracies: dict[int, float], number: int) -> list[TreeLevel]:
         devices = sorted(accuracies)
         delays = np.minimum(env.links.delays(devices), 1e9)
         able = {d: env.may_aggregate(d) for d in devices}

@@ -15,7 +15,7 @@ from espalier.core.address import Address
 from espalier.core.memory import Memory
 from espalier.core.policies import Assignment
 from espalier.core.view import Arrival, View
-from espalier.methods.easf.frequency import Timed
+from espalier.methods.easf.timeout import TimedPace
 
 
 def frequencies(
@@ -43,7 +43,7 @@ def frequencies(
 
 
 @dataclass(frozen=True)
-class RAF(Timed, kind="raf"):
+class RAF(TimedPace, kind="raf"):
     """RAF: the first round one update each, then as many as fit into the slowest child's time.
 
     ``base = "single"`` measures the slowest child by one update, so that a round does not stay long because it was.

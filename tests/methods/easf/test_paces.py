@@ -11,11 +11,9 @@ from espalier.core.memory import Memory
 from espalier.core.messages import Order, Report
 from espalier.core.policies import Pace, Progress
 from espalier.core.view import Arrival, View
-from espalier.methods.easf.aaf import AAF, next_time, recommended, stops
-from espalier.methods.easf.abandon import PREDICTED_ROUND, Abandon, Adaptive, Fixed, total_time
-from espalier.methods.easf.frequency import Timed
-from espalier.methods.easf.prediction import Predictor, Window
+from espalier.methods.easf.aaf import AAF, Predictor, Window, next_time, recommended, stops
 from espalier.methods.easf.raf import RAF, frequencies
+from espalier.methods.easf.timeout import PREDICTED_ROUND, Abandon, Adaptive, Fixed, TimedPace, total_time
 from tests.core.fakes import SmallFleet
 
 EDGE, CLOUD = 10, 99
@@ -227,7 +225,7 @@ class TestRAF:
 
 
 def test_fixed_frequency_tells_devices_from_aggregators() -> None:
-    work = Timed(leaf=2).assign(view({}), [0, 20])
+    work = TimedPace(leaf=2).assign(view({}), [0, 20])
     assert (work[0].updates, work[20].updates) == (2, 1)
 
 

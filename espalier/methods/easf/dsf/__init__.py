@@ -1,23 +1,41 @@
-"""DSF, EASF's distributed way to form an aggregation tree and to keep it whole.
+"""DSF, EASF's distributed way to form an aggregation tree and to keep it whole: leader election, group membership.
 
 Xu, Sun, Cui, Qi, Bilal, Dou, Cai, Crowcroft. Dynamic Optimization of Edge Aggregation Structures and Update
 Frequencies for Efficient Distributed Hierarchical Model Training. IEEE Transactions on Mobile Computing.
 
-The formulas are pure functions: `thp` (Eq. 9), `balance` (Eq. 8, Algorithms 1 and 2), `central` (Eq. 1 and further
-levels). The protocol is a state machine per device, the `agent`, whose state is in `state`; its parts are
+============  ==========================================================================================
+`formulas`    Eq. 1, 8 and 9, Algorithms 1 and 2, as pure functions
+`messages`    every kind of message, timer and phase: who sends it to whom, when
+`state`       what an agent remembers
+`base`        what the parts of an agent share, and what they ask of each other
+`formation`   the first clusters: hello, election by probability, adverts, exchange of members
+`membership`  newcomers, joining, leaving, views sent to members, heartbeats
+`election`    a cluster votes on its central node; succession of one that is gone
+`views`       installing a view: to follow, to lead, to step down; the root
+`tree`        adjacent clusters, the oldest tree, parents, dissolving a tree
+`agent`       the whole agent, and the device that has it: begin here
+`head`        the aggregator that a device runs for a cluster
+============  ==========================================================================================
 
-============  =======================================================================================
-`founding`    greet, elect, herald, choose: the first clusters
-`joining`     a newcomer picks a cluster and joins
-`transfer`    central nodes offer, wish for and hand over members
-`membership`  what a central node knows of its cluster, and tells
-`assembly`    the vote on a cluster's central node
-`seats`       taking a seat: to follow, to lead, to step down
-`trees`       who adjoins whom, and which trees there are
-`ascent`      central nodes find a parent, up to the root
-`absence`     somebody is gone: striking off, succession
-`pulse`       a slow check that finds what went wrong unnoticed
-============  =======================================================================================
+Glossary (the paper's words, else those of election and group membership):
 
-`peer` is the device with its agent, `head` the aggregator that a device runs for a cluster.
+central node  leads a cluster and aggregates for it; ``centre`` in code
+cluster       devices (level 0), or central nodes of the level below, with one central node; named by a number, the
+              older the smaller
+level         of a cluster: 0 for devices; the central node of a cluster of level h is a member at level h + 1
+member        of a cluster; its central node is one of its members
+view          what a member knows of its cluster; views are ordered by term, initiator, version
+term          number of a cluster's elections so far; of two elections in one term the smaller initiator's counts
+initiator     who holds an election: asks for votes, counts, sends the outcome
+vote          a member's delays to the other members; the smallest sum wins (Eq. 1)
+successors    a cluster's members in the order in which they hold the next election if the central node is gone
+leaderless    of a view: the central node is gone, its succession is not decided
+applicant     who has joined a cluster while an election was due
+parent        of a cluster's central node: the central node one level up
+root          the central node without a parent: its aggregator begins the rounds
+tree          all clusters below one root; named by a number, the older the smaller; of two that meet the older stays
+adjacent      of clusters: some of their devices are neighbours (have a direct link), as beacons tell
+sweep         one turn of the exchange of members: offers, requests, replies
+patience      seconds that an agent waits for messages that may still come: the unit of its timers
+probe         finds out delay and hops to a host, and whether it answers
 """

@@ -1,15 +1,15 @@
-"""The agent of a device: it finds its place in the tree by talking with others.
+"""The device with its agent: it trains as any device does, and finds its place in the tree by talking with others.
 
-It knows its neighbours, what a probe tells (delay and hops to a host whose address it has, whether that answers),
-and what messages say. Nobody sees the whole. A cluster of level h holds devices (h = 0) or the aggregators of
-level h; its central node runs the aggregator of level h + 1 for it::
+An agent knows its neighbours, what a probe tells (delay and hops to a host whose address it has, whether that answers),
+and what messages say. Nobody sees the whole. A cluster of level h holds devices (h = 0) or the aggregators of level h;
+its central node runs the aggregator of level h + 1 for it::
 
-    greet neighbours ── someone has a cluster ──> ask central nodes ──> join one          (a newcomer)
-       └─ nobody has ─> elect by two-hop probability ─> heralds ─> choose, join           (the beginning)
-                            └─ central nodes: exchange nodes ─> hold a vote ─> the new central node leads
-    central nodes: who adjoins whom ─> the oldest tree known ─> its first central node holds the vote for the root
-    a host is gone: its central node strikes it off; if it was the central node, the next in line holds a vote
-    whatever goes wrong: greet again (a device), ask the others or scout again (a central node)
+    say hello ── somebody has a cluster ──> query central nodes ──> join one                   (a newcomer)
+       └─ nobody has ─> elect by two-hop probability ─> adverts ─> choose, join                (the beginning)
+                            └─ central nodes: exchange members ─> hold an election ─> the winner leads
+    central nodes: beacons, adjacent clusters ─> the oldest tree known ─> its founder holds the election of the root
+    a host is gone: its central node strikes it off; if it was the central node, the first successor holds an election
+    whatever goes wrong: say hello again (a device), ask other parents or look around again (a central node)
 
 An agent lives as long as one event: what it remembers is its state.
 """
@@ -18,158 +18,219 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
 
-from espalier.core.address import role
+from espalier.core.address import Address
+from espalier.core.codec import register
+from espalier.core.device import Device, DeviceState
 from espalier.core.environment import Environment
-from espalier.core.messages import Action, Alarm, Arrange, Lost, Record, Send, SetDeadline, Word
-from espalier.methods.easf.dsf.state import NONE, AgentState, Bounds
-
-Handler = Callable[["Agent", Word], None]
-Timer = Callable[["Agent", int], None]
-
-_WORDS: dict[str, Handler] = {}
-_TIMERS: dict[str, Timer] = {}
-_LOSSES: list[Timer] = []
-
-
-def on_word(kind: str) -> Callable[[Handler], Handler]:
-    """Let a function take the words of a kind."""
-
-    def add(function: Handler) -> Handler:
-        _WORDS[kind] = function
-        return function
-
-    return add
+from espalier.core.messages import Action, Alarm, Arrived, Deadline, Event, Lost, Order, Started, Word
+from espalier.core.policies import Local, Pace
+from espalier.core.store import Ref
+from espalier.methods.easf.dsf import messages as kinds
+from espalier.methods.easf.dsf.election import Election
+from espalier.methods.easf.dsf.formation import Formation
+from espalier.methods.easf.dsf.membership import Membership
+from espalier.methods.easf.dsf.messages import RESET, Phase, TimerKey
+from espalier.methods.easf.dsf.state import NOBODY, AgentState, ProtocolLimits
+from espalier.methods.easf.dsf.tree import TreeMaintenance
+from espalier.methods.easf.dsf.views import ViewChange
 
 
-def on_timer(key: str) -> Callable[[Timer], Timer]:
-    """Let a function take a timer; it gets the level that the timer was set for."""
+class Agent(Formation, Membership, Election, ViewChange, TreeMaintenance):
+    """The whole agent: hands each event to the part that takes it."""
 
-    def add(function: Timer) -> Timer:
-        _TIMERS[key] = function
-        return function
+    __slots__ = ()
 
-    return add
-
-
-def on_loss(function: Timer) -> Timer:
-    """Let a function know when a watched host is gone."""
-    _LOSSES.append(function)
-    return function
-
-
-class Agent:
-    """One event's worth of an agent: takes the event, changes the state, collects actions in ``out``."""
-
-    __slots__ = ("bounds", "env", "me", "now", "out", "state")
-
-    def __init__(self, me: int, bounds: Bounds, env: Environment, state: AgentState, now: float) -> None:
-        self.me, self.bounds, self.env, self.state, self.now = me, bounds, env, state, now
-        self.out: list[Action] = []
-
-    # -- taking ------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin (again): all but the accuracy and the newest model is forgotten."""
+        for level in self.led:
+            self.tell_head(level + 1, RESET)
+        self.state.restart(self.now)
+        self._bind()
+        if self.limits.balance and math.isnan(self.own.accuracy):
+            self.own.accuracy = self.env.trials.pretraining_accuracy(self.me, self.limits.pretrain_epochs)
+        self.discover(0)
 
     def hear(self, word: Word) -> None:
-        """Take a word of another agent, unless it was to this one before it was away: it knows nothing of that."""
-        if word.sent < self.state.born:
+        """Take a message of another agent, unless it was sent before this one was away: it knows nothing of that."""
+        if word.sent < self.state.started:
             return
         since = self.state.lost.get(word.sender)
         if since is not None and word.sent >= since:
             del self.state.lost[word.sender]
-        _WORDS[word.kind](self, word)
+        HANDLERS[word.kind](self, word)
 
     def ring(self, alarm: Alarm) -> None:
         """Take a timer, unless it was set anew or stopped since."""
         if self.state.timers.get(alarm.key) == alarm.number:
             key, _, level = alarm.key.partition(" ")
-            _TIMERS[key](self, int(level or 0))
-
-    def miss(self, event: Lost) -> None:
-        """A host is gone."""
-        for function in _LOSSES:
-            function(self, event.host)
+            TIMERS[key](self, int(level or 0))
 
     def watches(self, host: int) -> bool:
         """Tell whether it matters to this agent that a host is gone."""
-        state = self.state
+        memberships, oldest = self.memberships, self.around.oldest
         return (
-            host in state.wooing.values()
-            or any(host == organiser for organiser, _ in state.polled.values())
-            or host in state.asked
-            or host in state.trades.near
-            or (state.top is not None and state.top[1] == host)
-            or any(host in seat.roster or host == seat.centre for seat in state.seats.values())
-            or any(host in court.members for court in state.courts.values())
-            or any(host in ballot.members for ballot in state.ballots.values())
-            or any(host in members for members in state.pending.values())
+            host in self.joining.values()
+            or any(host == initiator for initiator, _ in memberships.voted.values())
+            or host in self.discovery.queried
+            or host in self.exchange.near
+            or (oldest is not None and oldest[1] == host)
+            or any(host in view.successors or host == view.centre for view in self.views.values())
+            or any(host in cluster.members for cluster in self.led.values())
+            or any(host in election.members for election in self.elections.values())
+            or any(host in members for members in memberships.applicants.values())
         )
 
-    # -- doing -------------------------------------------------------------------------------------------
+    # -- a host is gone --------------------------------------------------------------------------------------------
 
-    def send(self, kind: str, to: int, **data: Any) -> None:
-        """Send a word to another agent."""
-        self.state.sent += 1
-        self.out.append(Send(Word(kind, self.me, to, self.now, data)))
+    def host_lost(self, host: int) -> None:
+        """Strike a host off everywhere; where it led, see to its succession; where it was asked for a place, ask on."""
+        if host in self.state.lost:
+            return
+        self.state.lost[host] = self.now
+        self._forget(host)
+        for level in sorted({*self.led, *self.elections, *self.memberships.applicants}):
+            self.remove(level, host)
+        for level, view in sorted(self.views.items()):
+            if host in view.successors:
+                view.successors.remove(host)
+            initiator = self.memberships.voted.get(level, (NOBODY, 0))[0] == host
+            if initiator:
+                del self.memberships.voted[level]
+            if view.centre == host or (initiator and view.leaderless):
+                self.succeed(level)
+        self._ask_on(host)
+        if self.discovery.phase == Phase.DISCOVER:
+            self.check_hellos()
 
-    def tell_head(self, level: int, kind: str, **data: Any) -> None:
-        """Tell the aggregator that this device runs at a level (on the same host: it costs nothing)."""
-        self.out.append(Send(Word(kind, self.me, role(self.me, level), self.now, data)))
+    def _forget(self, host: int) -> None:
+        found, around, exchange = self.discovery, self.around, self.exchange
+        for table in (found.degrees, found.clustered, found.rivals, found.centres, found.queried):
+            table.pop(host, None)
+        around.beacons.pop(host, None)
+        around.beaconed.pop(host, None)
+        around.adjacent = {cluster: centre for cluster, centre in around.adjacent.items() if centre != host}
+        exchange.near.pop(host, None)
+        exchange.sizes.pop(host, None)
+        exchange.changed = True
+        if exchange.requested == host:
+            exchange.requested = NOBODY
 
-    def timer(self, key: str, waits: float, level: int | None = None, seconds: float = 0.0) -> None:
-        """Set (or set anew) a timer to so many times the agent's patience, plus some seconds."""
-        key = key if level is None else f"{key} {level}"
-        number = self.state.timers[key] = self.state.timers.get(key, 0) + 1
-        self.out.append(SetDeadline(waits * self.bounds.patience + seconds, Alarm(key, number)))
+    def _ask_on(self, host: int) -> None:
+        for level, asked in sorted(self.joining.items()):
+            if asked == host and level in self.joining:
+                self.find_place(level)
+                if self.discovery.phase == Phase.DISCOVER and self.discovery.attempt:
+                    # The others who would have joined it may have nobody else either: elect anew.
+                    self.discover(0)
 
-    def stop(self, key: str, level: int | None = None) -> None:
-        """Make a timer void."""
-        key = key if level is None else f"{key} {level}"
-        self.state.timers[key] = self.state.timers.get(key, 0) + 1
 
-    def attach(self, level: int, centre: int) -> None:
-        """Let this device's node of a level report to the aggregator that leads its cluster."""
-        self.out.append(Arrange({role(self.me, level): role(centre, level + 1)}, {}))
+#: which part takes a message
+HANDLERS: dict[str, Callable[[Agent, Word], None]] = {
+    kinds.HELLO: Formation.on_hello,
+    kinds.CLUSTERED: Formation.on_clustered,
+    kinds.PROBABILITY: Formation.on_probability,
+    kinds.ADVERT: Formation.on_advert,
+    kinds.SIZE: Formation.on_size,
+    kinds.OFFER: Formation.on_offer,
+    kinds.REQUEST: Formation.on_request,
+    kinds.REPLY: Formation.on_reply,
+    kinds.TRANSFER: Formation.on_transfer,
+    kinds.CLUSTER_QUERY: Membership.on_cluster_query,
+    kinds.CLUSTER_INFO: Membership.on_cluster_info,
+    kinds.JOIN: Membership.on_join,
+    kinds.JOIN_ACCEPTED: Membership.on_join_accepted,
+    kinds.JOIN_REDIRECT: Membership.on_join_redirect,
+    kinds.REDIRECT: Membership.on_redirect,
+    kinds.LEAVE: Membership.on_leave,
+    kinds.HEARTBEAT: Membership.on_heartbeat,
+    kinds.CLUSTER_VIEW: ViewChange.on_cluster_view,
+    kinds.MODEL_REQUEST: ViewChange.on_model_request,
+    kinds.VOTE_REQUEST: Election.on_vote_request,
+    kinds.VOTE: Election.on_vote,
+    kinds.SUCCEED: Election.on_succeed,
+    kinds.NOT_A_MEMBER: Election.on_not_a_member,
+    kinds.BEACON: TreeMaintenance.on_beacon,
+    kinds.ADJACENT: TreeMaintenance.on_adjacent,
+    kinds.SEND_BEACONS: TreeMaintenance.on_send_beacons,
+    kinds.OLDEST_TREE: TreeMaintenance.on_oldest_tree,
+    kinds.TREE_QUERY: TreeMaintenance.on_tree_query,
+    kinds.DISSOLVED: TreeMaintenance.on_dissolved,
+}
+#: which part takes a timer, with the level that it was set for
+TIMERS: dict[str, Callable[[Agent, int], None]] = {
+    TimerKey.HELLO: Formation.hellos_over,
+    TimerKey.PROBABILITY: Formation.probabilities_over,
+    TimerKey.CHOOSE: Formation.choose_centre,
+    TimerKey.GATHER: Formation.begin_exchange,
+    TimerKey.SWEEP: Formation.sweep,
+    TimerKey.QUERY: Membership.pick_cluster,
+    TimerKey.JOIN: Membership.join_unanswered,
+    TimerKey.ANNOUNCE: Membership.send_views,
+    TimerKey.HEARTBEAT: Membership.beat,
+    TimerKey.VOTE: Election.decide,
+    TimerKey.SUCCESSION: Election.succession_due,
+    TimerKey.ROOT: ViewChange.begin_root,
+    TimerKey.TREE: TreeMaintenance.tree_settled,
+    TimerKey.ORPHAN: TreeMaintenance.orphan_due,
+}
 
-    def record(self, kind: str, **data: Any) -> None:
-        """Write something into the run's record."""
-        self.out.append(Record(kind, data))
 
-    # -- what it can find out ------------------------------------------------------------------------------
+@register
+@dataclass(slots=True)
+class PeerState(DeviceState):
+    """A device's state and its agent's."""
+
+    agent: AgentState = field(default_factory=AgentState)
+
+
+class Peer(Device):
+    """A device that takes part in DSF."""
+
+    state: PeerState
+
+    def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, limits: ProtocolLimits) -> None:
+        super().__init__(me, local, pace, env, PeerState())
+        self.limits = limits
 
     @property
-    def able(self) -> bool:
-        """Whether this device may aggregate."""
-        return self.env.may_aggregate(self.me)
+    def idle(self) -> bool:
+        """Never: its place in the tree must be remembered."""
+        return False
 
-    @property
-    def accuracy(self) -> float:
-        """The device's accuracy, 0 where it is of no account."""
-        return 0.0 if math.isnan(self.state.accuracy) else self.state.accuracy
+    def watches(self, host: int) -> bool:
+        """Tell whether it matters that a host is gone."""
+        return self._agent(0.0).watches(host)
 
-    def neighbours(self) -> list[int]:
-        """Return the devices with a direct link to this one, ascending."""
-        found: list[int] = self.env.places.neighbours(self.me)
-        return found
+    def on(self, event: Event, now: float) -> list[Action]:
+        """Take one event; return what is to be done."""
+        agent = self._agent(now)
+        match event:
+            case Started():
+                agent.start()
+            case Arrived(message=Word(kind=kinds.NEW_MODEL, data=data)):
+                self._seen(data["round"], data["model"])
+            case Arrived(message=Word() as word):
+                agent.hear(word)
+            case Deadline(wake=Alarm() as alarm):
+                agent.ring(alarm)
+            case Lost():
+                agent.host_lost(event.host)
+            case Arrived(message=Order() as order):
+                if order.sender != self.env.parent(self.me):
+                    return []  # of a parent that it had before: the message was slow
+                self._seen(order.clock, next(iter(order.models.values())))
+                return super().on(event, now)
+            case _:
+                return super().on(event, now)
+        return agent.out
 
-    def delay(self, other: int) -> float:
-        """Return the seconds that a model takes between this device and another."""
-        return self.env.links.delay(self.me, other, self.now) if other != self.me else 0.0
+    def _seen(self, root_round: int, model: Ref) -> None:
+        """Remember the newest global model: the first one handed down in each of the root's rounds."""
+        own = self.state.agent.own
+        if root_round > own.model_round:
+            own.model_round, own.model = root_round, model
 
-    def hops(self, other: int) -> float:
-        """Return the hops between this device and another."""
-        return self.env.links.hop_count(self.me, other) if other != self.me else 0.0
-
-    def answers(self, other: int) -> bool:
-        """Tell whether a host answers a probe."""
-        return other == self.me or self.env.places.answers(other)
-
-    def gone(self, host: int) -> bool:
-        """Tell whether a host is known to be gone (nobody is, too). It may have come back unheard: a probe tells."""
-        if host in self.state.lost and self.answers(host):
-            del self.state.lost[host]
-        return host == NONE or host in self.state.lost
-
-    def name(self) -> int:
-        """Return a name for a cluster that is founded now: older ones are smaller."""
-        return (int(self.now * 1000) << 32) | self.me
+    def _agent(self, now: float) -> Agent:
+        return Agent(self.me, self.limits, self.env, self.state.agent, now)

@@ -21,30 +21,31 @@ from espalier.core.messages import (
 from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
-from espalier.methods.easf.frequency import Timed
+from espalier.methods.easf.dsf import messages
+from espalier.methods.easf.timeout import TimedPace
 
 
-class Head(Aggregator):
+class ClusterHead(Aggregator):
     """An aggregator that may become the root, or stop, when its device's agent says so.
 
-    Words of its own device: ``reign`` (be the root from the given round and model on), ``retire`` (forget all).
-    A report with a ``clock`` brings a model to begin the reign with.
+    Messages of its own device: `BECOME_ROOT` (from the given round and model on) and `RESET` (forget all). A report
+    with a ``root_round`` brings a model to begin with as the root.
     """
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
         match event:
-            case Arrived(message=Word(kind="reign", data=data)):
-                return self._reign(data["clock"], data["model"], now)
-            case Arrived(message=Word(kind="retire")):
+            case Arrived(message=Word(kind=messages.BECOME_ROOT, data=data)):
+                return self._become_root(data["round"], data["model"], now)
+            case Arrived(message=Word(kind=messages.RESET)):
                 self.state = AggregatorState(orders=self.state.orders)
                 return []
-            case Arrived(message=Report(stats={"clock": clock}) as report):
-                return self._reign(clock, report.models[ALL], now)
+            case Arrived(message=Report(stats={"root_round": root_round}) as report):
+                return self._become_root(root_round, report.models[ALL], now)
             case Arrived(message=Report() as report):
                 self._notice(report, now)
             case Deadline() if not self.state.models:
-                return []  # set before it retired
+                return []  # set before it was reset
             case ChildJoined(child=child):
                 # A new pair begins anew, also if this host was away when the child left it.
                 self.rules.pace.forget(self.state.memory, child)
@@ -54,26 +55,26 @@ class Head(Aggregator):
     def _notice(self, report: Report, now: float) -> None:
         """Let the pace know of a report that comes too late (it is dropped, but says how long its child took)."""
         ticket, pace = self.state.tickets.get(report.sender, {}).get(report.order), self.rules.pace
-        if ticket is None or not report.models or not isinstance(pace, Timed):
+        if ticket is None or not report.models or not isinstance(pace, TimedPace):
             return
         cohort = self.state.cohorts.get(ticket.cohort)
         if cohort is not None and cohort.waiting.get(report.sender) != report.order:
             pace.overdue(self.state.memory, Arrival(report, now))
 
-    def _reign(self, clock: int, model: Ref | None, now: float) -> list[Action]:
+    def _become_root(self, root_round: int, model: Ref | None, now: float) -> list[Action]:
         state = self.state
         if state.models and state.order is None:
             return []  # it is the root already
         self.state = AggregatorState(
             models={ALL: model if model is not None else self.env.store.initial()},
-            rounds=clock,
-            progress=clock,
+            rounds=root_round,
+            progress=root_round,
             orders=self._first_order(now),
         )
         return [Arrange({}, {}, self.me), Serve(dict(self.state.models)), *self._begin(now)]
 
     def _first_order(self, now: float) -> int:
-        """Return the number before the first order: none of an earlier life is used again."""
+        """Return the number before the first order: none of an earlier incarnation is used again."""
         return max(self.state.orders, int(now * 1000) << 20)
 
     def _begin(self, now: float) -> list[Action]:
@@ -89,5 +90,5 @@ class Head(Aggregator):
             self.state.tickets.clear()
             self.state.orders = self._first_order(now)
         model = next(iter(order.models.values()))
-        news = Word("fresh", self.me, host_of(self.me), now, {"clock": order.clock, "model": model})
+        news = Word(messages.NEW_MODEL, self.me, host_of(self.me), now, {"round": order.clock, "model": model})
         return [Send(news), *super()._ordered(order, now)]

@@ -1,171 +1,297 @@
-"""What a central node knows of its cluster, and how it tells: members come and go.
+"""Members come and go: a newcomer picks a cluster, joins, is told of the cluster, says that it is still there, leaves.
 
-A cluster's description goes to all members whenever it changes: who leads, the roster in the order of succession, the
-central node's own central node, and the rosters of higher clusters that it leads. So every member knows what to do
-when the central node is gone.
+A newcomer asks its neighbours' central nodes and picks a cluster by Algorithm 2; without regard to accuracy the one
+with the least delay; if none is within the limits of hops and delay, the one with the fewest hops. Joining itself is
+the same at every level, and at the beginning.
+
+A central node sends its cluster's view to all members whenever it changes: who leads, the successors, the central
+node's own parent, and the successors in higher clusters that it leads. So every member knows what to do when the
+central node is gone.
+
+Messages may be late by far more than an agent's patience, and several hosts may go at once. So heartbeats find what
+went wrong unnoticed, whatever it was: every so often a device sends one of its neighbours a beacon (two trees that do
+not know of each other do have neighbours somewhere) and a heartbeat to its central nodes (one may have struck off a
+member that is there), and a central node without a parent looks for one again.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from espalier.core.messages import Word
-from espalier.methods.easf.dsf import assembly, trees
-from espalier.methods.easf.dsf.agent import Agent, on_timer, on_word
-from espalier.methods.easf.dsf.state import NONE, Court, Member, Seat
+from espalier.methods.easf.dsf.base import AgentBase
+from espalier.methods.easf.dsf.formulas import AccuracyTally, choose_cluster
+from espalier.methods.easf.dsf.messages import (
+    CLUSTER_INFO,
+    CLUSTER_QUERY,
+    HEARTBEAT,
+    JOIN,
+    JOIN_ACCEPTED,
+    JOIN_REDIRECT,
+    LEAVE,
+    REDIRECT,
+    Phase,
+    TimerKey,
+)
+from espalier.methods.easf.dsf.state import NOBODY, ClusterView
 
-# -- what is told of members -------------------------------------------------------------------------------
-
-
-def describe(member: Member) -> dict[str, Any]:
-    """Return what a message says of a member."""
-    return {"size": member.size, "total": member.total, "able": member.able, "near": dict(member.near)}
-
-
-def about_me(agent: Agent, level: int) -> dict[str, Any]:
-    """Return what this device tells of itself as a member at a level."""
-    state = agent.state
-    if level == 0:
-        near = {c: hops for c, (hops, _) in state.heard.items()}
-        return describe(Member(1, agent.accuracy, agent.able, near=near))
-    below = state.courts.get(level - 1)
-    tally = below.tally if below is not None else Court(NONE).tally
-    return describe(Member(tally.size, tally.total, True, near=dict.fromkeys(state.borders.values(), 1.0)))
+#: patiences between two heartbeats
+HEARTBEAT_PATIENCES = 50
 
 
-def myself(agent: Agent, level: int) -> Member:
-    """Return this device as a member at a level."""
-    return member_of(agent, agent.me, about_me(agent, level))
+class Membership(AgentBase):
+    """How members find, join and leave clusters, and what central nodes tell them."""
+
+    __slots__ = ()
+
+    # -- a newcomer ------------------------------------------------------------------------------------------------
+
+    def query_clusters(self) -> None:
+        """Ask the neighbours' central nodes how large their clusters are, and how accurate."""
+        found = self.discovery
+        found.phase = Phase.QUERY
+        for centre in sorted({c for c in found.clustered.values() if c != self.me and not self.is_gone(c)}):
+            found.queried[centre] = None
+            self.send(CLUSTER_QUERY, centre)
+        self.set_timer(TimerKey.QUERY, 1 + found.attempt)
+
+    def on_cluster_query(self, word: Word) -> None:
+        """Tell a newcomer of the cluster that this device leads, or who leads it."""
+        cluster = self.led.get(0)
+        if cluster is not None:
+            tally, mean = cluster.tally, self.state.mean_accuracy
+            self.send(CLUSTER_INFO, word.sender, devices=tally.size, accuracy_sum=tally.total, mean_accuracy=mean)
+        else:
+            self.send(JOIN_REDIRECT, word.sender, level=0, centre=self.leader(0))
+
+    def on_cluster_info(self, word: Word) -> None:
+        """Note what a central node answered; pick once all have."""
+        found = self.discovery
+        if found.phase != Phase.QUERY or word.sender not in found.queried:
+            return
+        found.queried[word.sender] = (word.data["devices"], word.data["accuracy_sum"])
+        if not math.isnan(word.data["mean_accuracy"]):
+            self.state.mean_accuracy = word.data["mean_accuracy"]
+        if None not in found.queried.values():
+            self.pick_cluster(0)
+
+    def pick_cluster(self, _: int) -> None:
+        """Join by Algorithm 2 within the limits of hops and delay (without balance: the nearest); else fewest hops."""
+        found, limits = self.discovery, self.limits
+        if found.phase != Phase.QUERY:
+            return
+        known = {
+            c: AccuracyTally(*told) for c, told in found.queried.items() if told is not None and not self.is_gone(c)
+        }
+        far = {c: (self.hops(c), self.delay(c), c) for c in known}
+        near = {c: known[c] for c in known if far[c][0] <= limits.hops and far[c][1] <= limits.delay_seconds}
+        if not known:
+            self.discover(found.attempt + 1)
+        elif not near:
+            self.join(0, min(known, key=lambda c: far[c]))
+        elif limits.balance:
+            mean = self.state.mean_accuracy
+            self.join(0, choose_cluster(near, self.accuracy, _mean(known) if math.isnan(mean) else mean) or min(near))
+        else:
+            self.join(0, min(near, key=lambda c: (far[c][1], c)))
+
+    # -- joining ---------------------------------------------------------------------------------------------------
+
+    def join(self, level: int, host: int) -> None:
+        """Ask a host for a place in the cluster of a level that it leads."""
+        self.joining[level] = host
+        self.memberships.accepted.discard(level)
+        if level == 0:
+            self.discovery.phase = Phase.JOIN
+            self.discovery.queried.clear()
+        self.send(JOIN, host, level=level, member=self.describe_self(level))
+        self.set_timer(TimerKey.JOIN, 4, level)
+
+    def on_join(self, word: Word) -> None:
+        """Take a host in, or name who leads the cluster."""
+        level, host = word.data["level"], word.sender
+        if not self.answers(host):
+            return
+        cluster = self.led.get(level)
+        if self.joining.get(level) == host and self.me < host:
+            # Each has asked the other: one of them must stop.
+            del self.joining[level]
+            self.stop_timer(TimerKey.JOIN, level)
+        if cluster is not None or level in self.elections:
+            if cluster is None or not cluster.formed:
+                self.send(JOIN_ACCEPTED, host, level=level)
+            self.admit(level, host, word.data["member"])
+        elif self.leader(level) == self.me or (level not in self.views and self.founds_tree(level)):
+            # The election is still to come: either this device is the first successor, or nobody leads the tree yet.
+            self.memberships.applicants.setdefault(level, {})[host] = self.member_info(host, word.data["member"])
+            self.send(JOIN_ACCEPTED, host, level=level)
+            if level not in self.views:
+                self.set_timer(TimerKey.TREE, 3)
+        else:
+            self.send(JOIN_REDIRECT, host, level=level, centre=self.leader(level))
+
+    def on_join_accepted(self, word: Word) -> None:
+        """Wait for the cluster's view; or leave, if this device has joined another meanwhile."""
+        level = word.data["level"]
+        if self.joining.get(level) == word.sender:
+            self.memberships.accepted.add(level)
+            self.stop_timer(TimerKey.JOIN, level)
+        elif level not in self.views or self.views[level].centre != word.sender:
+            self.send(LEAVE, word.sender, level=level)
+
+    def on_join_redirect(self, word: Word) -> None:
+        """Whoever was asked (to take this device in, or how its cluster is) names somebody else."""
+        level, centre = word.data["level"], word.data["centre"]
+        fit, queried = centre != self.me and not self.is_gone(centre), self.discovery.queried
+        if level == 0 and self.discovery.phase == Phase.QUERY and word.sender in queried:
+            del queried[word.sender]
+            if fit and centre not in queried:
+                queried[centre] = None
+                self.send(CLUSTER_QUERY, centre)
+            return
+        if level in self.views or self.joining.get(level) != word.sender:
+            return
+        if fit:
+            self.join(level, centre)
+        else:
+            self.set_timer(TimerKey.JOIN, 1, level)
+
+    def on_redirect(self, word: Word) -> None:
+        """Whoever led this device so far sends it to somebody else, or away."""
+        level, centre = word.data["level"], word.data["centre"]
+        view = self.views.get(level)
+        led_by = NOBODY if view is None else view.centre
+        initiator, _ = self.memberships.voted.get(level, (NOBODY, 0))
+        orphan = view is not None and view.leaderless and word.sender in view.successors and not self.is_gone(centre)
+        known = orphan or word.sender in (led_by, self.joining.get(level), initiator)
+        if not known or (view is not None and centre == self.me):
+            return  # not of its cluster; or it is to lead, and will be told how
+        self.views.pop(level, None)
+        if centre != self.me and not self.is_gone(centre):
+            self.join(level, centre)
+        else:
+            self.find_place(level)
+
+    def join_unanswered(self, level: int) -> None:
+        """Look further if nobody has answered."""
+        if level in self.joining and level not in self.views:
+            self.find_place(level)
+
+    def find_place(self, level: int) -> None:
+        """This device has no place at a level after all: look for one."""
+        self.views.pop(level, None)
+        self.joining.pop(level, None)
+        self.memberships.accepted.discard(level)
+        self.stop_timer(TimerKey.JOIN, level)
+        if level == 0:
+            cluster = self.led.pop(0, None)
+            if cluster is not None and cluster.formed:
+                self.step_down(0, cluster.members, NOBODY)
+            self.discover(1)
+        else:
+            self.around.oldest = None
+            self.seek_next_parent(level)
+
+    # -- at the central node ---------------------------------------------------------------------------------------
+
+    def admit(self, level: int, host: int, told: dict[str, Any]) -> None:
+        """Take a member in; a formed cluster's members learn it."""
+        member = self.member_info(host, told)
+        if level in self.elections:
+            self.elections[level].members[host] = member
+        cluster = self.led.get(level)
+        if cluster is not None:
+            cluster.members[host] = member
+            if cluster.formed:
+                self.announce(level)
+                self._renew_view(level)
+                self.send_view(level, host)
+
+    def enrol(self, level: int, host: int, told: dict[str, Any]) -> bool:
+        """Take in who takes this device for its central node, or for the first successor; False if it is neither."""
+        led, view = self.led.get(level) or self.elections.get(level), self.views.get(level)
+        if led is not None:
+            if host not in led.members:
+                self.admit(level, host, told)
+        elif view is not None and view.leaderless:
+            self.memberships.applicants.setdefault(level, {})[host] = self.member_info(host, told)
+        else:
+            return host in self.memberships.applicants.get(level, {})
+        return True
+
+    def on_leave(self, word: Word) -> None:
+        """A node that was thought a member belongs elsewhere."""
+        self.remove(word.data["level"], word.sender)
+
+    def remove(self, level: int, host: int) -> None:
+        """Strike a member off; a formed cluster's others learn it."""
+        if level in self.elections:
+            self.elections[level].members.pop(host, None)
+            self.count_votes(level)
+        self.memberships.applicants.get(level, {}).pop(host, None)
+        cluster = self.led.get(level)
+        if cluster is not None and cluster.members.pop(host, None) is not None and cluster.formed:
+            self.announce(level)
+
+    def announce(self, level: int) -> None:
+        """Send the members a new view soon; those of lower clusters learn of the higher ones' successors."""
+        for below, cluster in sorted(self.led.items()):
+            if below <= level and cluster.formed:
+                self.set_timer(TimerKey.ANNOUNCE, 0.5, below)
+
+    def send_views(self, level: int) -> None:
+        """Send all members the cluster's view."""
+        cluster = self.led.get(level)
+        if cluster is not None and cluster.formed:
+            tree = self.views[level].tree
+            view = self._renew_view(level)
+            for host in view.successors[1:]:
+                self.send_view(level, host)
+            if level == 0 and view.tree != tree:
+                self.beacon_tree()
+
+    def _renew_view(self, level: int) -> ClusterView:
+        """Bring the view of a cluster that this device leads up to date."""
+        view, above = self.views[level], self.views.get(level + 1)
+        others = (m for m in self.led[level].members if m != self.me)
+        view.version += 1
+        view.successors = [self.me, *sorted(others, key=lambda m: (self.delay(m), m))]
+        view.parent = NOBODY if above is None else above.centre
+        view.tree = view.tree if above is None else above.tree
+        view.successors_above = {
+            at: list(self.views[at].successors) for at in sorted(self.led) if at > level and at in self.views
+        }
+        return view
+
+    # -- heartbeats ------------------------------------------------------------------------------------------------
+
+    def start_heartbeat(self) -> None:
+        """Set the timer of the next heartbeat."""
+        self.set_timer(TimerKey.HEARTBEAT, HEARTBEAT_PATIENCES)
+
+    def beat(self, _: int) -> None:
+        """Tell a neighbour and all central nodes that this device is here."""
+        if 0 not in self.views:
+            return
+        self.start_heartbeat()
+        self.state.heartbeats += 1
+        neighbours = self.neighbours()
+        if neighbours:
+            self.beacon_one(neighbours[self.state.heartbeats % len(neighbours)])
+        for level, view in sorted(self.views.items()):
+            if view.centre != self.me and not view.leaderless:
+                self.send(HEARTBEAT, view.centre, level=level, member=self.describe_self(level))
+        for level, host in sorted(self.joining.items()):
+            self.send(HEARTBEAT, host, level=level, member=self.describe_self(level))
+        self.seek_missing_parents()
+
+    def on_heartbeat(self, word: Word) -> None:
+        """Somebody takes this device for its central node."""
+        level, host = word.data["level"], word.sender
+        if not self.enrol(level, host, word.data["member"]):
+            self.send(REDIRECT, host, level=level, centre=self.leader(level))
 
 
-def member_of(agent: Agent, host: int, data: dict[str, Any]) -> Member:
-    """Return the member that a message describes, at its distance from this device."""
-    return Member(data["size"], data["total"], data["able"], agent.hops(host), dict(data["near"]))
-
-
-def leader(agent: Agent, level: int) -> int:
-    """Return who leads (or is about to lead) this device's cluster of a level, as far as it knows."""
-    state = agent.state
-    if level in state.courts or level in state.ballots:
-        return agent.me
-    seat = state.seats.get(level)
-    if seat is None:
-        host = state.wooing.get(level, NONE)
-        return NONE if agent.gone(host) else host
-    if not seat.vacant:
-        return seat.centre
-    return next((h for h in seat.roster if not agent.gone(h)), NONE)
-
-
-# -- members come and go -----------------------------------------------------------------------------------
-
-
-def admit(agent: Agent, level: int, host: int, data: dict[str, Any]) -> None:
-    """Take a member in; a formed cluster's members learn it."""
-    state, member = agent.state, member_of(agent, host, data)
-    if level in state.ballots:
-        state.ballots[level].members[host] = member
-    court = state.courts.get(level)
-    if court is not None:
-        court.members[host] = member
-        if court.formed:
-            announce(agent, level)
-            agent.send("circle", host, **description(agent, level, refresh(agent, level)))
-
-
-def enrol(agent: Agent, level: int, host: int, data: dict[str, Any]) -> bool:
-    """Take in a host that takes this device for its central node, or for the next in line; False if it is neither."""
-    state = agent.state
-    led, seat = state.courts.get(level) or state.ballots.get(level), state.seats.get(level)
-    if led is not None:
-        if host not in led.members:
-            admit(agent, level, host, data)
-    elif seat is not None and seat.vacant:
-        state.pending.setdefault(level, {})[host] = member_of(agent, host, data)
-    else:
-        return host in state.pending.get(level, {})
-    return True
-
-
-@on_word("join")
-def _join(agent: Agent, word: Word) -> None:
-    state, level, host = agent.state, word.data["level"], word.sender
-    if not agent.answers(host):
-        return
-    court, seat = state.courts.get(level), state.seats.get(level)
-    if state.wooing.get(level) == host and agent.me < host:
-        # Each has asked the other: one of them must stop.
-        del state.wooing[level]
-        agent.stop("join", level)
-    if court is not None or level in state.ballots:
-        if court is None or not court.formed:
-            agent.send("welcome", host, level=level)
-        admit(agent, level, host, word.data["member"])
-    elif leader(agent, level) == agent.me or (seat is None and trees.coordinates(agent, level)):
-        # The vote is still to come: either this device is next in line, or nobody leads the tree yet.
-        state.pending.setdefault(level, {})[host] = member_of(agent, host, word.data["member"])
-        agent.send("welcome", host, level=level)
-        if seat is None:
-            agent.timer("climb", 3)
-    else:
-        agent.send("moved", host, level=level, centre=leader(agent, level))
-
-
-@on_word("quit")
-def _quit(agent: Agent, word: Word) -> None:
-    """A node that was thought a member belongs elsewhere."""
-    strike(agent, word.data["level"], word.sender)
-
-
-def strike(agent: Agent, level: int, host: int) -> None:
-    """Take a member out; a formed cluster's others learn it."""
-    state = agent.state
-    if level in state.ballots:
-        state.ballots[level].members.pop(host, None)
-        assembly.counted(agent, level)
-    state.pending.get(level, {}).pop(host, None)
-    court = state.courts.get(level)
-    if court is not None and court.members.pop(host, None) is not None and court.formed:
-        announce(agent, level)
-
-
-def announce(agent: Agent, level: int) -> None:
-    """Tell all members soon how the cluster stands; those of lower clusters learn of the higher ones' rosters."""
-    for below, court in sorted(agent.state.courts.items()):
-        if below <= level and court.formed:
-            agent.timer("announce", 0.5, below)
-
-
-@on_timer("announce")
-def _announce(agent: Agent, level: int) -> None:
-    court = agent.state.courts.get(level)
-    if court is not None and court.formed:
-        tree = agent.state.seats[level].tree
-        seat = refresh(agent, level)
-        for host in seat.roster[1:]:
-            agent.send("circle", host, **description(agent, level, seat))
-        if level == 0 and seat.tree != tree:
-            trees.show_tree(agent)
-
-
-def refresh(agent: Agent, level: int) -> Seat:
-    """Bring the description of a cluster that this device leads up to date."""
-    state = agent.state
-    seat, above = state.seats[level], state.seats.get(level + 1)
-    others = (m for m in state.courts[level].members if m != agent.me)
-    seat.version += 1
-    seat.roster = [agent.me, *sorted(others, key=lambda m: (agent.delay(m), m))]
-    seat.up = NONE if above is None else above.centre
-    seat.tree = seat.tree if above is None else above.tree
-    seat.will = {at: list(state.seats[at].roster) for at in sorted(state.courts) if at > level and at in state.seats}
-    return seat
-
-
-def description(agent: Agent, level: int, seat: Seat) -> dict[str, Any]:
-    """Return what a message says of a cluster."""
-    return {
-        "level": level, "cluster": seat.cluster, "term": seat.term, "organiser": seat.organiser,
-        "version": seat.version, "centre": seat.centre, "roster": list(seat.roster), "up": seat.up,
-        "will": {at: list(roster) for at, roster in seat.will.items()}, "top": seat.top, "tree": seat.tree,
-        "mean": agent.state.mean,
-    }  # fmt: skip
+def _mean(known: dict[int, AccuracyTally]) -> float:
+    return sum(t.total for t in known.values()) / max(1, sum(t.size for t in known.values()))

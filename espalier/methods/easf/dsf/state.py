@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 from espalier.core.codec import register
 from espalier.core.store import Ref
-from espalier.methods.easf.dsf.balance import Tally
+from espalier.methods.easf.dsf.formulas import AccuracyTally
+from espalier.methods.easf.dsf.messages import Phase
 
-#: nobody
-NONE = -1
+#: in the place of a host, a cluster or a tree: none
+NOBODY = -1
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ProtocolLimits:
     """The numbers of the protocol.
 
     Attributes:
@@ -23,9 +24,9 @@ class Bounds:
         excess: The rate rho_e: clusters larger than this many times the usual size must let nodes go.
         sweeps: How often a central node offers nodes at most.
         width: The most children that the root has before further levels are put in.
-        epochs: Epochs of the trial training that gives a device's accuracy.
-        patience: Seconds that an agent waits for messages that may still come.
-        delay: The longest delay in seconds (of one model) at which a newcomer looks for a cluster.
+        pretrain_epochs: Epochs of the trial training that gives a device's accuracy.
+        patience_seconds: How long an agent waits for messages that may still come: the unit of all its timers.
+        delay_seconds: The longest delay (of one model) at which a newcomer looks for a cluster.
     """
 
     balance: bool = True
@@ -33,22 +34,25 @@ class Bounds:
     excess: float = 1.2
     sweeps: int = 10
     width: int = 32
-    epochs: int = 1
-    patience: float = 0.2
-    delay: float = math.inf
+    pretrain_epochs: int = 1
+    patience_seconds: float = 0.2
+    delay_seconds: float = math.inf
+
+
+# -- clusters ------------------------------------------------------------------------------------------------------
 
 
 @register
 @dataclass(slots=True)
-class Member:
-    """What is known of a member of a cluster.
+class MemberInfo:
+    """What a central node knows of a member of its cluster.
 
-    ``size`` and ``total`` are 1 and its accuracy at level 0, its cluster's size and sum of accuracies above.
-    ``hops`` is the distance from the central node; ``near`` holds other central nodes and their distance from it.
+    ``devices`` and ``accuracy_sum`` are 1 and its accuracy at level 0, those of its own cluster above. ``hops`` is the
+    distance from the central node; ``near`` holds other central nodes and their distance from the member.
     """
 
-    size: int = 1
-    total: float = 0.0
+    devices: int = 1
+    accuracy_sum: float = 0.0
     able: bool = True
     hops: float = 0.0
     near: dict[int, float] = field(default_factory=dict)
@@ -56,139 +60,233 @@ class Member:
 
 @register
 @dataclass(slots=True)
-class Seat:
-    """A device's place in a cluster of one level, as its central node last described it.
+class ClusterView:
+    """A member's view of its cluster of one level, as the central node last described it.
 
-    ``term``, ``organiser`` and ``version`` order such descriptions; ``roster`` is in the order of succession;
-    ``up`` is the central node's own central node; ``will`` has the rosters of higher clusters that the same
-    central node leads, so that whoever succeeds it finds the others there. It is ``vacant`` once the central node is
-    gone, even if the host comes back: it has lost what it knew.
+    Attributes:
+        cluster: The cluster's name.
+        term: Of the election that made the central node; with ``initiator`` and ``version`` it orders views.
+        initiator: Who held that election; of two in one term the smaller number counts.
+        version: Counts what the central node has told since.
+        centre: The central node.
+        successors: All members in the order of succession, the central node first.
+        parent: The central node's own central node.
+        successors_above: By level, those of higher clusters with the same central node: whoever succeeds it in this
+            one finds the others there.
+        is_root: Whether the central node is the tree's root.
+        tree: The tree's name.
+        leaderless: The central node is gone. It stays so if the host comes back: it has lost what it knew.
     """
 
     cluster: int
     term: int
-    organiser: int
+    initiator: int
     version: int
     centre: int
-    roster: list[int]
-    up: int = NONE
-    will: dict[int, list[int]] = field(default_factory=dict)
-    top: bool = False
-    tree: int = NONE
-    vacant: bool = False
+    successors: list[int]
+    parent: int = NOBODY
+    successors_above: dict[int, list[int]] = field(default_factory=dict)
+    is_root: bool = False
+    tree: int = NOBODY
+    leaderless: bool = False
+
+    @property
+    def elected(self) -> tuple[int, int]:
+        """The election behind the view: of two, the one that compares greater counts."""
+        return self.term, -self.initiator
 
 
 @register
 @dataclass(slots=True)
-class Court:
+class LedCluster:
     """A cluster that this device leads; ``formed`` once ``voters`` have made it the central node."""
 
     cluster: int
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, MemberInfo] = field(default_factory=dict)
     formed: bool = False
     voters: set[int] = field(default_factory=set)
 
     @property
-    def tally(self) -> Tally:
+    def tally(self) -> AccuracyTally:
         """Devices below, and the sum of their accuracies."""
-        members = self.members.values()
-        return Tally(sum(m.size for m in members), sum(m.total for m in members))
+        return tally_of(self.members)
+
+
+def tally_of(members: dict[int, MemberInfo]) -> AccuracyTally:
+    """Return how many devices some members stand for, and the sum of their accuracies."""
+    return AccuracyTally(sum(m.devices for m in members.values()), sum(m.accuracy_sum for m in members.values()))
 
 
 @register
 @dataclass(slots=True)
-class Ballot:
-    """A vote on a cluster's central node that this device holds: each member's delays to the roster."""
+class HeldElection:
+    """An election of a cluster's central node that this device holds.
+
+    Attributes:
+        cluster: The cluster, with its new ``term``, whether its central node will be the root, and its ``tree``.
+        members: Who will be in the cluster.
+        electorate: Who was asked for a vote.
+        delays: By voter, the delays to the electorate.
+        model_rounds: By voter, the root's round of the newest global model that it has.
+    """
 
     cluster: int
     term: int
-    top: bool
+    is_root: bool
     tree: int
-    members: dict[int, Member]
-    roster: list[int]
+    members: dict[int, MemberInfo]
+    electorate: list[int]
     delays: dict[int, dict[int, float]] = field(default_factory=dict)
-    clocks: dict[int, int] = field(default_factory=dict)
+    model_rounds: dict[int, int] = field(default_factory=dict)
+
+
+# -- an agent ------------------------------------------------------------------------------------------------------
 
 
 @register
 @dataclass(slots=True)
-class Trades:
-    """The exchange of nodes between the clusters of nearby central nodes."""
+class OwnRecord:
+    """What outlives a device's absence.
+
+    Attributes:
+        accuracy: Of the trial training (NaN: not known, or of no account).
+        model: The newest global model that this device has seen; ``model_round`` is the root's round of it.
+        messages: Control messages sent so far.
+    """
+
+    accuracy: float = math.nan
+    model_round: int = -1
+    model: Ref | None = None
+    messages: int = 0
+
+
+@register
+@dataclass(slots=True)
+class Discovery:
+    """A device's search for a cluster.
+
+    Attributes:
+        phase: What it does at level 0.
+        attempt: How often it has said hello in vain; ``hellos`` counts all since it was last a member.
+        greeted: When each neighbour was last said hello to.
+        degrees: Neighbours that look for a cluster too: degree, and whether it may aggregate.
+        clustered: Neighbours that have a cluster: its central node.
+        probability: The two-hop return probability; ``told`` who knows it.
+        rivals: Those of neighbours (NaN: may not aggregate).
+        centres: Central nodes within the hop limit: hops and delay.
+        queried: What central nodes answered a newcomer: size, sum of accuracies (None: nothing yet).
+    """
+
+    phase: str = Phase.REST
+    attempt: int = 0
+    hellos: int = 0
+    greeted: dict[int, float] = field(default_factory=dict)
+    degrees: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    clustered: dict[int, int] = field(default_factory=dict)
+    probability: float = math.nan
+    told: set[int] = field(default_factory=set)
+    rivals: dict[int, float] = field(default_factory=dict)
+    centres: dict[int, tuple[float, float]] = field(default_factory=dict)
+    queried: dict[int, tuple[int, float] | None] = field(default_factory=dict)
+
+
+@register
+@dataclass(slots=True)
+class Exchange:
+    """The exchange of members with the clusters of nearby central nodes.
+
+    Attributes:
+        near: Central nodes nearby: hops.
+        sizes: Their clusters: size, sum of accuracies.
+        offered: Members that this one would let go; ``forced`` those of them that go only because there are too many.
+        requested: The central node whose reply is awaited.
+        sweep: Sweeps so far; ``changed`` whether sizes have changed since the last.
+    """
 
     near: dict[int, float] = field(default_factory=dict)
     sizes: dict[int, list[float]] = field(default_factory=dict)
-    listed: list[int] = field(default_factory=list)
+    offered: list[int] = field(default_factory=list)
     forced: set[int] = field(default_factory=set)
-    pending: int = NONE
+    requested: int = NOBODY
     sweep: int = 0
     changed: bool = False
 
 
 @register
 @dataclass(slots=True)
-class AgentState:
-    """All that an agent remembers. The first four fields outlive a spell of absence.
+class Memberships:
+    """A device's places in clusters, all by level.
 
     Attributes:
-        accuracy: Of the trial training (NaN: not known, or of no account).
-        clock: The root's round of the newest global model that this device has seen; ``model`` is that model.
-        sent: Control messages sent so far.
-        phase: What the agent does at level 0: greet, elect, choose, gather, adjust, assemble, ask, join, member, rest.
-        attempt: How often it has greeted in vain; ``tries`` counts all greetings since it last had a seat.
-        mean: Mean accuracy of all devices, as far as known.
-        greeted: When each neighbour was last greeted; ``degrees`` and ``here`` are their answers: (degree, may
-            aggregate) of those that look for a cluster too, the central node of those that have one.
-        thp: The two-hop return probability; ``told`` who knows it, ``rivals`` those of others (NaN: may not lead).
-        heard: Central nodes within the hop limit: hops and delay.
-        asked: What central nodes answered a newcomer: size, sum of accuracies (None: not yet).
-        wooing: By level, the host whose cluster it wants to join; ``welcomed`` where that host knows it.
-        seats: By level, the place in a cluster. ``courts``: clusters that it leads. ``ballots``: votes it holds.
-        polled: By level, whose vote of which term it has taken part in. ``pending``: who joined while a vote was due.
-        climb: By level, hosts that it may still ask for a place.
-        parted: By level, who dissolved a cluster before this device heard that it leads it, and whom to join instead.
-        tree: The name of the tree that this central node would found. ``top``: the oldest tree it has heard of while
-            it is in none, by name and host to join.
-        borders: Adjoining clusters: their central nodes. ``badges``: neighbours' clusters (name, central node, tree);
-            ``badged``: which central node neighbours were told of.
-        trades: The exchange of nodes with the clusters nearby.
-        beat: How many pulses there were.
-        born: When it began (again): words sent before are to one who has forgotten what they are about.
+        views: Of the clusters that it is a member of.
+        led: Memberships that it leads.
+        joining: The host that it has asked to take it in; ``accepted`` the levels at which that host has answered.
+        elections: Elections that it holds.
+        voted: The last vote cast in an election whose outcome is not known: initiator and term.
+        applicants: Who has joined while an election was due.
+        parent_candidates: Hosts that it may still ask to take it in.
+        dissolved: Who has given a cluster up before this device heard that it leads it, and whom to join instead.
+    """
+
+    views: dict[int, ClusterView] = field(default_factory=dict)
+    led: dict[int, LedCluster] = field(default_factory=dict)
+    joining: dict[int, int] = field(default_factory=dict)
+    accepted: set[int] = field(default_factory=set)
+    elections: dict[int, HeldElection] = field(default_factory=dict)
+    voted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    applicants: dict[int, dict[int, MemberInfo]] = field(default_factory=dict)
+    parent_candidates: dict[int, list[int]] = field(default_factory=dict)
+    dissolved: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@register
+@dataclass(slots=True)
+class Surroundings:
+    """What a device knows of other clusters and trees.
+
+    Attributes:
+        own_tree: The name of the tree that this central node would found.
+        oldest: The oldest tree it has heard of while it is in none: name, and host to join.
+        adjacent: Adjacent clusters: their central nodes.
+        beacons: Neighbours' clusters as last heard: name, central node, tree.
+        beaconed: Which central node neighbours were told of.
+    """
+
+    own_tree: int = NOBODY
+    oldest: tuple[int, int] | None = None
+    adjacent: dict[int, int] = field(default_factory=dict)
+    beacons: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    beaconed: dict[int, int] = field(default_factory=dict)
+
+
+@register
+@dataclass(slots=True)
+class AgentState:
+    """All that an agent remembers.
+
+    Attributes:
+        own: What outlives an absence.
+        started: When it began (again): messages sent before are to one who has forgotten what they are about.
+        mean_accuracy: Of all devices, as far as known.
+        heartbeats: How many there were.
         lost: Hosts known to be gone, and since when.
         timers: The number of the latest timer by key; older ones are void.
     """
 
-    accuracy: float = math.nan
-    clock: int = -1
-    model: Ref | None = None
-    sent: int = 0
-    phase: str = "rest"
-    attempt: int = 0
-    tries: int = 0
-    mean: float = math.nan
-    greeted: dict[int, float] = field(default_factory=dict)
-    degrees: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    here: dict[int, int] = field(default_factory=dict)
-    thp: float = math.nan
-    told: set[int] = field(default_factory=set)
-    rivals: dict[int, float] = field(default_factory=dict)
-    heard: dict[int, tuple[float, float]] = field(default_factory=dict)
-    asked: dict[int, tuple[int, float] | None] = field(default_factory=dict)
-    wooing: dict[int, int] = field(default_factory=dict)
-    welcomed: set[int] = field(default_factory=set)
-    seats: dict[int, Seat] = field(default_factory=dict)
-    courts: dict[int, Court] = field(default_factory=dict)
-    ballots: dict[int, Ballot] = field(default_factory=dict)
-    polled: dict[int, tuple[int, int]] = field(default_factory=dict)
-    pending: dict[int, dict[int, Member]] = field(default_factory=dict)
-    climb: dict[int, list[int]] = field(default_factory=dict)
-    parted: dict[int, tuple[int, int]] = field(default_factory=dict)
-    tree: int = NONE
-    top: tuple[int, int] | None = None
-    borders: dict[int, int] = field(default_factory=dict)
-    badges: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    badged: dict[int, int] = field(default_factory=dict)
-    trades: Trades = field(default_factory=Trades)
-    beat: int = 0
-    born: float = 0.0
+    own: OwnRecord = field(default_factory=OwnRecord)
+    discovery: Discovery = field(default_factory=Discovery)
+    exchange: Exchange = field(default_factory=Exchange)
+    memberships: Memberships = field(default_factory=Memberships)
+    around: Surroundings = field(default_factory=Surroundings)
+    started: float = 0.0
+    mean_accuracy: float = math.nan
+    heartbeats: int = 0
     lost: dict[int, float] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
+
+    def restart(self, now: float) -> None:
+        """Forget all but what outlives an absence; timers that are set are void."""
+        self.discovery, self.exchange = Discovery(), Exchange()
+        self.memberships, self.around = Memberships(), Surroundings()
+        self.started, self.mean_accuracy, self.heartbeats, self.lost = now, math.nan, 0, {}
+        self.timers = {key: number + 1 for key, number in self.timers.items()}

@@ -168,4 +168,4 @@ def test_messages_per_device_are_bounded(script: Script) -> None:
     changes = 1 + len(script.events)
     for device in range(n):
         # Every change may make a device talk to all its neighbours and, if it leads, to all its members, some times.
-        assert agent(sim, device).sent <= 40 * changes * (10 + n)
+        assert agent(sim, device).own.messages <= 40 * changes * (10 + n)

@@ -34,7 +34,7 @@ class TestBuilding:
         # is 3 · 50 ms, that of 1 is 50 + 1 + 1, of 2 and 3 50 + 1 + 2.
         links = graph(tmp_path, (0, 1, 0.05), (0, 2, 0.05), (0, 3, 0.05), (1, 2, 0.001), (1, 3, 0.001))
         sim = start(devices=4, links=links)
-        assert agent(sim, 1).seats[0].organiser == 0
+        assert agent(sim, 1).memberships.views[0].initiator == 0
         assert clusters(sim) == {1: [0, 1, 2, 3]}
 
     def test_two_stars_are_two_clusters(self, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ class TestDepartures:
         before = clusters(sim)
         run(sim, 12.1 if how == "leave" else 14.1)
         assert clusters(sim) == {c: [m for m in members if m != 6] for c, members in before.items()}
-        assert 6 not in agent(sim, 4).courts[0].members
+        assert 6 not in agent(sim, 4).memberships.led[0].members
 
     @pytest.mark.parametrize("how", ["leave", "die"])
     def test_a_central_node_is_succeeded_by_the_least_sum_of_delays(self, tmp_path: Path, how: str) -> None:
@@ -180,9 +180,11 @@ class TestLocalKnowledge:
         run(sim, 10.0)
         degree = {d: len(sim.fleet.places.neighbours(d)) for d in range(60)}
         for device in range(60):
-            # hello, thp, badges twice, heralds of the few central nodes around, and what a central node says
-            cluster = len(agent(sim, device).courts[0].members) if 0 in agent(sim, device).courts else 0
-            assert agent(sim, device).sent <= 12 * degree[device] + 20 * cluster + 40
+            # hello, probabilities, beacons twice, adverts of the few central nodes around, and what a central node says
+            cluster = (
+                len(agent(sim, device).memberships.led[0].members) if 0 in agent(sim, device).memberships.led else 0
+            )
+            assert agent(sim, device).own.messages <= 12 * degree[device] + 20 * cluster + 40
         sim.recorder.commit()
         seats = sim.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'seat'").fetchall()
         assert {host_of(node) for node, _ in seats} == set(range(60))

@@ -1,13 +1,15 @@
-"""Timeout abandonment: how long an aggregator waits for its children (EASF, Eq. 14)."""
+"""A barrier with a timeout: how often a child updates, told once for all, and how long its parent waits (Eq. 14)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median
 
+from espalier.core.address import Address
 from espalier.core.memory import Memory, Policy, Product
-from espalier.core.view import Arrival
+from espalier.core.policies import Assignment, Pace
+from espalier.core.view import Arrival, View
 
 
 def _none() -> float | None:
@@ -78,3 +80,31 @@ class Fixed(Abandon, kind="fixed"):
         state = memory.state(self)
         if state.threshold is None:
             state.threshold = self.factor * median(total_time(a) for a in arrivals)
+
+
+@dataclass(frozen=True)
+class TimedPace(Pace, kind="timed"):
+    """A barrier with a timeout: devices do ``leaf`` updates, aggregators ``updates``."""
+
+    leaf: int = 1
+    abandon: Abandon = field(default_factory=Abandon)
+
+    def check(self) -> None:
+        """Refuse work that is none."""
+        self.require(self.leaf >= 1, "leaf", "at least 1")
+        self.require(self.updates >= 1, "updates", "at least 1")
+
+    def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
+        """Return each child's updates."""
+        return {child: Assignment(self.leaf if view.env.is_device(child) else self.updates) for child in chosen}
+
+    def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
+        """Return how long to wait."""
+        return self.abandon.seconds(view.memory)
+
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Let the timeout learn."""
+        self.abandon.learn(view.memory, arrivals)
+
+    def overdue(self, memory: Memory, arrival: Arrival) -> None:
+        """Look at a report that came after its round had closed without it."""
