@@ -131,14 +131,18 @@ class Election(AgentBase):
             return
         winner = central_node(voters, delays, [election.members[m].able for m in voters])
         if winner is None:
-            for host in sorted(election.members):
-                if host != self.me:
-                    self.send(REDIRECT, host, level=level, centre=NOBODY)
-            self.find_place(level)
+            self._send_away(level, election)
             return
         absent = sorted(m for m in election.members if m not in election.delays)
         parent = self.views[level].parent if level in self.views else NOBODY
         self._publish(level, election, winner, [*_by_delay(voters, winner, voters, delays), *absent], parent)
+
+    def _send_away(self, level: int, election: HeldElection) -> None:
+        """Nobody may lead: everybody looks for another cluster."""
+        for host in sorted(election.members):
+            if host != self.me:
+                self.send(REDIRECT, host, level=level, centre=NOBODY)
+        self.find_place(level)
 
     def _decide_levels(self, election: HeldElection, voters: list[int], delays: Delays) -> None:
         """Many central nodes: cluster them, and their central nodes again, until few enough are left for one root."""

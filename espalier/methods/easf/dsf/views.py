@@ -100,9 +100,8 @@ class ViewChange(AgentBase):
         """Lead or follow, and tell those whom the new view concerns."""
         centre, successors = view.centre, view.successors
         changed = old is None or old.centre != centre
-        rival = old is not None and changed and old.cluster == view.cluster and not old.leaderless
-        if rival and old is not None and old.centre not in (self.me, sender):
-            self.correct(level, old.centre)  # it led by another election, and may not know of this one
+        if old is not None and changed:
+            self._correct_rival(sender, level, old, view.cluster)
         if centre != self.me:
             self._follow(level, centre, changed)
         elif "members" in told:
@@ -117,6 +116,11 @@ class ViewChange(AgentBase):
         dissolver, host = self.memberships.dissolved.pop(level, (NOBODY, NOBODY))
         if dissolver == centre != self.me:
             self.leave_dissolved(level, host)
+
+    def _correct_rival(self, sender: int, level: int, old: ClusterView, cluster: int) -> None:
+        """Who led the same cluster by another election may not know of this one."""
+        if old.cluster == cluster and not old.leaderless and old.centre not in (self.me, sender):
+            self.correct(level, old.centre)
 
     def _tell_change(self, level: int, told: dict[str, Any]) -> None:
         """This device has another central node: neighbours, the cluster below and other trees are to know."""
