@@ -34,11 +34,13 @@ def next_time(predicted: float | None, real: float, growth: float) -> float:
 def recommended(round_time: float, transfer: float, update: float, most: int) -> tuple[int, float]:
     """Return how many updates a child should do, and within which time: Algorithm 3, lines 7-8.
 
-    ``rt = t_pred - t_tran``, ``rf = floor(rt / t_avgcomp)``, at least 1 and at most ``most``.
+    ``rt = t_pred - t_tran``, ``rf = floor(rt / t_avgcomp)``, at least 1 and at most ``most``. Where neither takes any
+    time (a world in which all is free) there is no time to fill: one update.
     """
     time = round_time - transfer
-    fit = math.inf if update <= 0 else time / update + 1e-9
-    return (max(1, min(most, math.floor(fit))) if fit < math.inf else most), time
+    if update <= 0:
+        return (most if time > 0 else 1), time
+    return max(1, min(most, math.floor(time / update + 1e-9))), time
 
 
 def stops(done: int, expected: float, wanted: int, time: float, slack: float, caution: float, most: int) -> bool:
@@ -53,6 +55,8 @@ def stops(done: int, expected: float, wanted: int, time: float, slack: float, ca
         caution: rho_p < 1: from rf on, one more must fit well within rt.
         most: The upper bound of the frequency.
     """
+    if expected <= 0 and time <= 0:
+        return done >= wanted  # nothing takes any time: every update would fit
     return done >= most or expected > time * (slack if done < wanted else caution)
 
 

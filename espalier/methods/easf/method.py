@@ -18,6 +18,7 @@ Where the paper leaves something open or contradicts itself, we read it so:
 - An update of a device is one local epoch (pre-training is in epochs, too); of an aggregator, one round of its own.
 - Eq. 12 is smoothing of what was measured; Algorithm 3's garbled lines give the real time if it was shorter than
   predicted, else let the prediction grow by ``rho_g``. Frequencies are rounded down, at least 1, at most ``f_max``.
+  Where nothing takes any time (the default world) there is none to fill: one update.
 - Pre-training accuracy is measured on 500 test samples that everybody shares; neither its time nor that of building
   the first tree is more than the messages take. Equal two-hop probabilities go to the smaller number, else regular
   graphs would have no central node. Devices that may not aggregate do not stand for election.

@@ -37,8 +37,11 @@ def frequencies(
     slowest = max(basis[c] + transfer[c] for c in computing)
     found = {}
     for child, one in single.items():
-        fit = (slowest - transfer[child]) / one + 1e-9 if one > 0 else float(most)
-        found[child] = max(1, min(most, math.floor(min(fit, most))))
+        spare = slowest - transfer[child]
+        if one > 0:
+            found[child] = max(1, min(most, math.floor(min(spare / one + 1e-9, most))))
+        else:
+            found[child] = most if spare > 0 else 1  # where nothing takes any time there is none to fill
     return found
 
 

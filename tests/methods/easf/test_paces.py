@@ -79,6 +79,7 @@ class TestAlgorithm3:
         assert recommended(10.0, 11.0, 3.0, 20) == (1, -1.0)  # nothing fits: one all the same
         assert recommended(100.0, 0.0, 1.0, 20) == (20, 100.0)  # the upper bound
         assert recommended(10.0, 0.0, 0.0, 20) == (20, 10.0)  # updates that take no time
+        assert recommended(0.0, 0.0, 0.0, 20) == (1, 0.0)  # nothing takes any time: there is none to fill
 
     def test_what_a_parent_learns(self) -> None:
         # child 0: 6 s for 2 updates, child 1: 4 s for 1; transfers 1 + 1 each. Eq. 10: 3 and 4 per update.
@@ -154,6 +155,10 @@ class TestAlgorithm4:
     def test_never_more_than_the_bound(self) -> None:
         assert stops(5, 5.1, wanted=20, time=1000.0, slack=1.1, caution=0.9, most=5)
 
+    def test_where_nothing_takes_any_time_the_recommended_updates_are_done(self) -> None:
+        assert not stops(2, 0.0, wanted=3, time=0.0, slack=1.1, caution=0.9, most=20)
+        assert stops(3, 0.0, wanted=3, time=0.0, slack=1.1, caution=0.9, most=20)
+
     def test_the_child_predicts_from_its_recent_updates(self) -> None:
         # updates of 2 and 8 s: predicted .5 · 8 + .5 · 2 = 5; spent 10, expected 15 > 1.1 · 13 = 14.3
         pace, memory = AAF(), Memory()
@@ -222,6 +227,7 @@ class TestRAF:
 
     def test_the_upper_bound(self) -> None:
         assert frequencies({0: 0.0, 1: 50.0}, {0: 0.0, 1: 0.0}, {0: 1, 1: 1}, 7, "measured") == {0: 7, 1: 1}
+        assert frequencies({0: 0.0, 1: 0.0}, {0: 0.0, 1: 0.0}, {0: 1, 1: 1}, 7, "measured") == {0: 1, 1: 1}
 
 
 def test_fixed_frequency_tells_devices_from_aggregators() -> None:
