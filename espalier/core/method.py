@@ -68,6 +68,7 @@ class Setting:
         updates: Local updates (epochs or steps) per order that the experiment asks for.
         fraction: The share of an edge's devices (for flat methods: of all devices) in each round.
         stay: The mobility's staying probability (1 without mobility, 0 where devices follow a trace).
+        message_seconds: What a control message may take beyond the links' own time: 0 where time is simulated.
     """
 
     n_devices: int
@@ -76,6 +77,7 @@ class Setting:
     updates: int = 1
     fraction: float = 1.0
     stay: float = 1.0
+    message_seconds: float = 0.0
 
 
 Level = Literal["root", "edge", "device"]

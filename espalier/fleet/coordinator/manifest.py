@@ -21,6 +21,9 @@ from espalier.fleet.links.limits import Limits
 from espalier.policies.quantised import Quantised
 from espalier.policies.secure_sum import SecureMerge
 
+#: what a control message may take in a fleet: servers relay it, busy processes handle it
+MESSAGE_SECONDS = 0.5
+
 
 @dataclass(frozen=True)
 class Card:
@@ -208,6 +211,6 @@ def _whole_plan(experiment: Experiment, n_classes: int) -> Plan:
     fleet, mobility = experiment.fleet, experiment.world.mobility
     setting = Setting(
         fleet.devices, fleet.edges, n_classes, experiment.training.updates, fleet.fraction,
-        getattr(mobility, "stay", 1.0 if mobility.kind == "none" else 0.0),
+        getattr(mobility, "stay", 1.0 if mobility.kind == "none" else 0.0), MESSAGE_SECONDS,
     )  # fmt: skip
     return experiment.methods[0].plan(setting)

@@ -56,6 +56,9 @@ from espalier.methods.easf.kma import kma
 from espalier.methods.easf.raf import RAF
 from espalier.methods.easf.timeout import Abandon, Adaptive, Fixed, TimedPace
 
+#: the default patience: time for so many messages where they take time by themselves, at least so long
+PATIENCE_MESSAGES, LEAST_PATIENCE_SECONDS = 4, 0.2
+
 
 @dataclass(frozen=True)
 class SelfMade(Structure, kind="self_made"):
@@ -94,7 +97,7 @@ class EASF(Method, kind="easf"):
         width: The most children of the root before further levels are put in.
         delay_limit: The longest delay (seconds of one model) at which a newcomer looks for a cluster; None: any.
         pretrain_epochs: Epochs of the pre-training.
-        patience: Seconds that an agent waits for messages that may still come.
+        patience: Seconds that an agent waits for messages that may still come; None: 0.2, on a real fleet 2.
         clusters: Memberships of kma; None: the square root of the number of devices.
         kma_weight: Weight of delay in kma's objective.
         kma_restarts: Starts of kma's clustering.
@@ -123,7 +126,7 @@ class EASF(Method, kind="easf"):
     width: int = 32
     delay_limit: float | None = None
     pretrain_epochs: int = 1
-    patience: float = 0.2
+    patience: float | None = None
     clusters: int | None = None
     kma_weight: float = 0.5
     kma_restarts: int = 20
@@ -139,7 +142,7 @@ class EASF(Method, kind="easf"):
         self.require(self.width >= 2, "width", "at least 2")
         self.require(self.sweeps >= 0, "sweeps", "0 or more")
         self.require(self.rho_e > 1, "rho_e", "more than 1")
-        self.require(self.patience > 0, "patience", "more than 0")
+        self.require(self.patience is None or self.patience > 0, "patience", "more than 0")
         self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
         self.require(self.delay_limit is None or self.delay_limit > 0, "delay_limit", "more than 0")
         self.pace()
@@ -164,18 +167,24 @@ class EASF(Method, kind="easf"):
         plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
         if self.structure == "kma":
             device = partial(ControlledDevice, epochs=self.pretrain_epochs)
-            return plan(node=self._control, aggregator=ControlledHead, device=device)
-        return plan(aggregator=ClusterHead, device=partial(Peer, limits=self.limits()))
+            control = partial(self._control, patience_seconds=self._patience_seconds(setting))
+            return plan(node=control, aggregator=ControlledHead, device=device)
+        return plan(aggregator=ClusterHead, device=partial(Peer, limits=self.limits(setting)))
 
-    def limits(self) -> ProtocolLimits:
+    def _patience_seconds(self, setting: Setting) -> float:
+        if self.patience is not None:
+            return self.patience
+        return max(LEAST_PATIENCE_SECONDS, PATIENCE_MESSAGES * setting.message_seconds)
+
+    def limits(self, setting: Setting) -> ProtocolLimits:
         """Return the numbers of the protocol."""
         return ProtocolLimits(
             self.structure == "dsf", self.hops, self.rho_e, self.sweeps, self.width, self.pretrain_epochs,
-            self.patience, float("inf") if self.delay_limit is None else self.delay_limit,
+            self._patience_seconds(setting), float("inf") if self.delay_limit is None else self.delay_limit,
         )  # fmt: skip
 
-    def _control(self, me: Address, env: Environment) -> Node | None:
-        return ControlNode(me, self._build, env, self.patience) if me == env.places.cloud else None
+    def _control(self, me: Address, env: Environment, patience_seconds: float) -> Node | None:
+        return ControlNode(me, self._build, env, patience_seconds) if me == env.places.cloud else None
 
     def _build(self, env: Environment, accuracies: dict[int, float], number: int) -> list[TreeLevel]:
         devices = sorted(accuracies)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from espalier.core.address import host_of, role
 from espalier.core.errors import ConfigError
-from espalier.core.method import make
+from espalier.core.method import Setting, make
 from espalier.methods.easf.aaf import AAF
 from espalier.methods.easf.settings import ABLATION
 from espalier.methods.easf.timeout import PREDICTED_ROUND
@@ -265,6 +265,18 @@ def test_each_of_the_eight_sets_learns_while_devices_come_and_go(row: str) -> No
         "dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}})  # fmt: skip
     done.run()
     assert done.simulation.round > 5 and done.simulation.meter.last["acc_global"] > 0.4
+
+
+@pytest.mark.parametrize(
+    ("patience", "message_seconds", "expected"),
+    [(None, 0.0, 0.2), (None, 0.5, 2.0), (1.5, 0.5, 1.5), (0.1, 0.0, 0.1)],
+)
+def test_agents_are_patient_where_messages_take_time_by_themselves(
+    patience: float | None, message_seconds: float, expected: float
+) -> None:
+    method = make("easf", **({} if patience is None else {"patience": patience}))
+    limits = method.limits(Setting(12, 3, 10, message_seconds=message_seconds))
+    assert limits.patience_seconds == expected
 
 
 def test_axes_that_do_not_fit_are_refused() -> None:
