@@ -76,7 +76,7 @@ def grow(devices: int) -> Tree:
     if flaws(sim):
         raise SystemExit(f"{devices} devices have no tree after {until:g} virtual seconds: {flaws(sim)[:3]}")
     tree = sim.fleet.tree
-    sent = [sim.node(d).state.agent.own.messages for d in range(devices)]
+    sent = [sim.runtime.node(d).state.agent.own.messages for d in range(devices)]
     clusters = len({tree.parent(d) for d in range(devices)})
     levels = max(len(list(tree.path(d))) for d in range(devices))
     return Tree(devices, wall, cpu, until, clusters, levels, float(np.mean(sent)), max(sent))

@@ -124,7 +124,7 @@ class TestPace:
         }
         method = {"name": "easf", "structure": "syn", "abandon": "none"}
         sim = start(method, devices=9, links=graph(tmp_path, *STARS, (0, 8)), world=world, until=11.9)
-        head = sim.node(role(0, 1))
+        head = sim.runtime.node(role(0, 1))
         before = {c: dict(t) for c, t in head.state.memory.state(AAF()).children.items()}
         assert sorted(before) == [0, 1, 2, 3]
         run(sim, 12.45)  # it has joined; the round that is open goes on without it
@@ -143,11 +143,11 @@ class TestPace:
                     accuracies=dict.fromkeys(range(9), 0.5))  # fmt: skip
         orders = []
         while not orders and sim.step():
-            order = sim.node(8).state.order
+            order = sim.runtime.node(8).state.order
             if order is not None:
                 orders.append(order)
         assert (orders[0].updates, orders[0].budget) == (1, None)
-        old = sim.node(1).state.order
+        old = sim.runtime.node(1).state.order
         assert old is not None and old.budget is not None
 
     def test_who_is_late_is_abandoned_and_takes_part_again(self, tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ class TestPace:
         sim.recorder.commit()
         dropped = sim.recorder.connection.execute("SELECT data FROM events WHERE kind = 'dropped'").fetchall()
         assert any('"child": 6' in data and '"late"' in data for (data,) in dropped)
-        assert 6 in sim.node(role(4, 1)).state.memory.state(AAF()).children
-        assert sim.node(6).state.order is None or sim.node(6).state.order.sent > 40.0
+        assert 6 in sim.runtime.node(role(4, 1)).state.memory.state(AAF()).children
+        assert sim.runtime.node(6).state.order is None or sim.runtime.node(6).state.order.sent > 40.0
 
     def test_who_has_become_slow_for_good_is_waited_for_again(self, tmp_path: Path) -> None:
         # From t = 6 on 6 takes four times as long as before, 1.2 s instead of .3: beyond 1.5 times a round of .35 s.
@@ -174,7 +174,7 @@ class TestPace:
         rows = [(d, 0.0, 0.1) for d in range(8)] + [(6, 6.0, 0.4)]
         sim = start("easf", links=graph(tmp_path, *STARS), world=speeds(tmp_path, *rows), until=40.0,
                     accuracies=dict.fromkeys(range(8), 0.5))  # fmt: skip
-        head = sim.node(role(4, 1))
+        head = sim.runtime.node(role(4, 1))
         assert head.state.memory.product(PREDICTED_ROUND) * 1.5 > 1.2
         assert head.state.memory.state(AAF()).children[6]["update"][-1] == pytest.approx(1.2, rel=0.4)
         sim.recorder.commit()

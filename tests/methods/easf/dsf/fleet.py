@@ -87,7 +87,7 @@ def root(sim: Simulation) -> int:
 
 
 def agent(sim: Simulation, device: int) -> AgentState:
-    state = sim.node(device).state.agent
+    state = sim.runtime.node(device).state.agent
     assert isinstance(state, AgentState)
     return state
 
@@ -105,7 +105,7 @@ def parent_of(sim: Simulation, device: int) -> int:
 
 def rounds(sim: Simulation) -> int:
     """Return the rounds that the root has closed."""
-    progress: int = sim.node(sim.fleet.tree.root).state.progress
+    progress: int = sim.runtime.node(sim.fleet.tree.root).state.progress
     return progress
 
 

@@ -171,9 +171,9 @@ class TestNewcomers:
 class TestLocalKnowledge:
     def test_agents_watch_only_whom_they_deal_with(self, tmp_path: Path) -> None:
         sim = start(devices=8, links=graph(tmp_path, *STARS))
-        leaf = sim.node(6)
+        leaf = sim.runtime.node(6)
         assert [h for h in range(8) if leaf.watches(h)] == [4, 5, 6, 7]  # its cluster
-        assert [h for h in range(8) if sim.node(4).watches(h)] == [0, 4, 5, 6, 7]  # its cluster and the root's
+        assert [h for h in range(8) if sim.runtime.node(4).watches(h)] == [0, 4, 5, 6, 7]  # its cluster and the root's
 
     def test_messages_are_few_and_recorded(self) -> None:
         sim = start(devices=60)
