@@ -23,6 +23,7 @@ from espalier.core.messages import (
     Arrange,
     Arrived,
     BeginRound,
+    AwaitSum,
     ChildJoined,
     ChildLeft,
     CloseCohort,
@@ -40,6 +41,7 @@ from espalier.core.messages import (
     SetDeadline,
     Started,
     Wake,
+    Summed,
     Word,
 )
 from espalier.core.policies import Assignment, Progress, Rules, Survey
@@ -84,6 +86,8 @@ class Aggregator:
                 return self._joined(child, now)
             case ChildLeft(child=child):
                 return self._left(child, now)
+            case Summed(cohort=key):
+                return self._summed(key, now)
             case _:
                 return []
 
@@ -310,16 +314,40 @@ class Aggregator:
         self._notes += [self._refuse(arrivals[i].report, why) for i, why in sorted(refused.items())]
         if len(refused) < len(arrivals) or not arrivals:
             arrivals = [a for i, a in enumerate(arrivals) if i not in refused]
-            state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
-            view.models = state.models
-            state.samples = self.rules.merge.samples(view, arrivals)
-            self.rules.pace.learn(view, arrivals)
-            if state.order is None:
-                self.rules.structure.observe(view, arrivals)
+            sums = self.rules.merge.sums(view, arrivals)
+            if sums:
+                cohort.arrived, cohort.summing = arrivals, True
+                return [AwaitSum(key, sums)]
+            self._merge(view, arrivals)
+        return self._advance(key, now)
+
+    def _summed(self, key: str, now: float) -> list[Action]:
+        """The sums that a cohort's merge waited for are there: its round ends."""
+        cohort = self.state.cohorts.get(key)
+        if cohort is None or not cohort.summing:
+            return []
+        cohort.summing = False
+        view = self._view(key, now)
+        view.absent = list(cohort.waiting)
+        self._merge(view, cohort.arrived)
+        return self._advance(key, now)
+
+    def _merge(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        state = self.state
+        state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
+        view.models = state.models
+        state.samples = self.rules.merge.samples(view, arrivals)
+        self.rules.pace.learn(view, arrivals)
+        if state.order is None:
+            self.rules.structure.observe(view, arrivals)
+
+    def _advance(self, key: str, now: float) -> list[Action]:
+        """Serve what was merged, and go on: to the next round, or up to the parent."""
+        state = self.state
         # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
-        cohort.arrived = []
+        state.cohorts[key].arrived = []
         whole = state.advance(key)
-        actions = [Serve(dict(state.models))]
+        actions: list[Action] = [Serve(dict(state.models))]
         if state.order is None or not self.rules.hand_down.completes:
             actions.append(Closed(state.progress))
         if state.order is None:

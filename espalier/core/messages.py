@@ -215,7 +215,14 @@ class Lost:
     host: int
 
 
-Event = Started | Arrived | Deadline | ChildJoined | ChildLeft | Trained | Measured | Lost
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The sums that a cohort's merge waited for (:class:`AwaitSum`) are there, or never will be."""
+
+    cohort: str
+
+
+Event = Started | Arrived | Deadline | ChildJoined | ChildLeft | Trained | Measured | Lost | Summed
 
 
 # -- actions -----------------------------------------------------------------------------------------
@@ -331,10 +338,18 @@ class Record:
     data: dict[str, Any]
 
 
-Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Record
+@dataclass(frozen=True, slots=True)
+class AwaitSum:
+    """Sum up models that came masked, per group and child; :class:`Summed` says when, and nothing happens till then."""
+
+    cohort: str
+    groups: dict[str, dict[Address, Ref]]
+
+
+Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Record | AwaitSum
 
 for _kind in (
-    Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Train,
-    *get_args(Wake),
+    Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Summed,
+    Train, *get_args(Wake),
 ):  # fmt: skip
     register(_kind)

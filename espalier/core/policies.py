@@ -149,6 +149,10 @@ class Merge(Policy, family="merge", kind="samples"):
             for group, terms in self.weights(view, arrivals).items()
         }
 
+    def sums(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Ref]]:
+        """Return the masked models, per group and child, whose sums must be there before :meth:`merge` is called."""
+        return {}
+
     def samples(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, int]:
         """Return how many samples each merged model stands for: all that are registered below."""
         return {group: view.env.samples(view.me) for group in view.models}

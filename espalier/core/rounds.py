@@ -27,13 +27,14 @@ class Ticket:
 @register
 @dataclass(slots=True)
 class Cohort:
-    """One round in progress; ``held`` until its deadline, whoever has reported."""
+    """One round in progress; ``held`` until its deadline, whoever has reported; ``summing``: its merge waits."""
 
     round: int = 0
     open: bool = False
     opened: float = 0.0
     overdue: bool = False
     held: bool = False
+    summing: bool = False
     waiting: dict[Address, int] = field(default_factory=dict)
     arrived: list[Arrival] = field(default_factory=list)
 

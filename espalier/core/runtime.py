@@ -22,6 +22,7 @@ from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import (
     Action,
     Arrange,
+    AwaitSum,
     Closed,
     Deadline,
     Event,
@@ -73,6 +74,14 @@ class DeviceWork(Protocol):
         ...
 
 
+class MaskedSums(Protocol):
+    """Sums up models that came masked."""
+
+    def await_sum(self, node: Address, wanted: AwaitSum) -> None:
+        """Give a node :class:`~espalier.core.messages.Summed` when the sums are there, and nothing else till then."""
+        ...
+
+
 class Conduct(Protocol):
     """Passes on to the run as a whole what its nodes have done."""
 
@@ -97,7 +106,7 @@ class Conduct(Protocol):
         ...
 
 
-class Ports(Clock, Messenger, DeviceWork, Conduct, Protocol):
+class Ports(Clock, Messenger, DeviceWork, MaskedSums, Conduct, Protocol):
     """All that a runtime needs of the world outside."""
 
 
@@ -252,6 +261,8 @@ class Runtime:
                 ports.arrange(address, action)
             case Record(kind=kind, data=data):
                 ports.record(address, kind, data)
+            case AwaitSum():
+                ports.await_sum(address, action)
 
     def _require_device(self, address: Address) -> None:
         if not self._env.is_device(address):

@@ -55,7 +55,7 @@ class HiddenModels(Protocol):
     """A store to which children's models come masked, each times the samples that its report names."""
 
     def masked_sum(self, models: Mapping[Address, Ref]) -> Total:
-        """Return the sum over those children; this may take further messages between them and their aggregator."""
+        """Return the sum over those children, which was awaited (:class:`~espalier.core.messages.AwaitSum`)."""
         ...
 
 
@@ -99,14 +99,19 @@ class SecureMerge(Merge, kind="secure"):
         """Return how many of a round's children must report: more than half, and two, as a sum of one hides nothing."""
         return max(2, members // 2 + 1, math.ceil(self.threshold * members - 1e-9))
 
+    def sums(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Ref]]:
+        """Wait for the sums, where children mask their models themselves."""
+        if not isinstance(view.store, HiddenModels):
+            return {}
+        return {
+            group: {child: a.report.models[group] for child, a in found.items()}
+            for group, found in _by_group(arrivals).items()
+        }
+
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models per group; a group with too few reports keeps its model."""
-        groups: dict[str, dict[Address, Arrival]] = {}
-        for arrival in arrivals:
-            for group in arrival.report.models:
-                groups.setdefault(group, {})[arrival.report.sender] = arrival
         merged: dict[str, Ref] = {}
-        for group, found in groups.items():
+        for group, found in _by_group(arrivals).items():
             if isinstance(view.store, HiddenModels):
                 total = view.store.masked_sum({child: a.report.models[group] for child, a in found.items()})
             else:
@@ -133,3 +138,12 @@ class SecureMerge(Merge, kind="secure"):
             total = secure_sum(values, [n for n in range(len(members)) if n not in values], needed)
         # Counters are not secret sums: they come from the first report.
         return Total(len(members), len(values), needed, total, vectors[0, floats:])
+
+
+def _by_group(arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Arrival]]:
+    """Return the newest report of each child, per group."""
+    groups: dict[str, dict[Address, Arrival]] = {}
+    for arrival in arrivals:
+        for group in arrival.report.models:
+            groups.setdefault(group, {})[arrival.report.sender] = arrival
+    return groups

@@ -17,7 +17,7 @@ from torch import Tensor
 from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in
 from espalier.core.limits import EvaluationSchedule, RunLimits
-from espalier.core.messages import Arrange, Deadline, Measure, Message, Started, Train
+from espalier.core.messages import Arrange, AwaitSum, Deadline, Measure, Message, Started, Summed, Train
 from espalier.core.method import Node, Plan
 from espalier.core.runtime import RunRounds, Runtime
 from espalier.core.store import Ref
@@ -289,6 +289,10 @@ class Simulation:
     def measure(self, device: Address, measure: Measure, number: int) -> None:
         """Begin a statistic."""
         self._work.measure(device, measure, number)
+
+    def await_sum(self, node: Address, wanted: AwaitSum) -> None:
+        """Both sides of the protocol are played where models are merged: nothing is to be waited for."""
+        self.clock.push(self.clock.now, NODE, ToNode(node, Summed(wanted.cohort)))
 
     def serve(self, node: Address, models: dict[str, Ref]) -> None:
         """Models in use are evaluated when it is time to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import DataError
-from espalier.core.messages import Train
-from espalier.fleet.node.events import Gone, Worked
+from espalier.core.messages import Arrived, Report, Train
+from espalier.fleet.node.events import Call, Gone, Worked
 from tests.fleet.net import Net, charter
 
 ROUNDS = 4
@@ -110,3 +111,24 @@ def test_a_message_in_anothers_name_is_refused(quick: Path) -> None:
     effects = edge.take([type(forged)(0, forged.series, 1, forged.content, forged.parts)])
     assert len(effects.refused) == 1
     assert "nobody speaks for another" in effects.refused[0][1]
+
+
+def test_a_message_without_sense_leaves_a_node_as_it_was(quick: Path) -> None:
+    """Also when the node has taken something else in the same transaction, which is not lost."""
+    net = Net(charter(4, 2, ROUNDS), quick, hostile=True)
+    engine = net.engines[4]  # the edge of devices 0 and 2
+    while 4 not in engine.nodes or len(engine.nodes[4].state.tickets) < 2:
+        net.step()
+    tickets = {child: next(iter(out)) for child, out in engine.nodes[4].state.tickets.items()}
+    model = engine.store.initial()
+
+    def report(child: int, samples: Any) -> Call:
+        found = Report(tickets[child], 4, child, 4, {"": model}, samples, 1, 0, 0.0)
+        return Call(lambda: engine.begin(4, Arrived(found)))
+
+    effects = engine.take([report(0, {"": 10}), report(2, None)])
+    assert [origin for origin, _ in effects.refused] == [2]
+    state = engine.nodes[4].state
+    assert [a.report.sender for c in state.cohorts.values() for a in c.arrived] == [0]
+    assert [list(c.waiting) for c in state.cohorts.values()] == [[2]] and all(c.open for c in state.cohorts.values())
+    assert list(state.tickets) == [2]

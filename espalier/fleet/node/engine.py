@@ -19,7 +19,7 @@ from safetensors.torch import save as to_bytes
 
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
-from espalier.core.codec import pack, refs_in, unpack
+from espalier.core.codec import refs_in
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import (
     ALL,
@@ -27,6 +27,7 @@ from espalier.core.messages import (
     Alarm,
     Arrange,
     Arrived,
+    AwaitSum,
     ChildJoined,
     ChildLeft,
     Deadline,
@@ -34,6 +35,7 @@ from espalier.core.messages import (
     Lost,
     Measure,
     Message,
+    Summed,
     Train,
 )
 from espalier.core.method import Node
@@ -63,7 +65,7 @@ from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.outbox import Desk
 from espalier.fleet.node.store import EagerStore
 from espalier.fleet.node.trainer import Learner
-from espalier.fleet.secure.aggregator import SILENT, Awaited, Sums
+from espalier.fleet.secure.aggregator import SILENT, Sums
 from espalier.fleet.secure.child import Hiding
 from espalier.policies.privacy import PRIVATE
 from espalier.simulator.checkpoint import atomic_write
@@ -107,7 +109,7 @@ class Engine:
         self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
         self._count: int = plain.get("count", 0)
         self._settling: set[tuple[int, int]] = plain.get("settling", set())
-        #: nodes that wait for a secure sum: the event that wants it, and those after it
+        #: nodes that wait for a secure sum: the event that brings it, and those that came meanwhile
         self._held: dict[Address, list[Event]] = plain.get("held", {})
         self.runtime.served = plain.get("served", {})
         if "numbers" in plain:
@@ -123,6 +125,8 @@ class Engine:
         for key in journal.keys("node "):
             self.runtime.node(int(key.removeprefix("node "))).state = journal.get(key)
         self._touched: set[Address] = set()
+        #: what nodes have taken since their states were written, and when
+        self._taken: dict[Address, list[tuple[Event, float]]] = {}
         self.directory.joined(me)
 
     @property
@@ -208,36 +212,38 @@ class Engine:
             if held is not None:
                 continue
             self._touched.add(address)
-            actions = self._asked_of(self.runtime.node(address), event)
+            actions = self._asked_of(address, event)
             self.sums.opened(address, actions)
             for action in actions:
                 self.runtime.act(address, action)
 
-    def _asked_of(self, node: Node, event: Event) -> list[Action]:
-        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was.
-
-        So it is when a merge must wait for a secure sum: the event comes again with the sum.
-        """
-        if not isinstance(event, Arrived) and not self.sums.concerns(node.me):
-            return self.runtime.ask(node.me, event)
-        before = pack(node.state)
+    def _asked_of(self, address: Address, event: Event) -> list[Action]:
+        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was."""
+        now = self.now()
         try:
-            return self.runtime.ask(node.me, event)
-        except Awaited:
-            node.state = unpack(before)
-            self._held[node.me] = [event]
-            return []
+            actions = self.runtime.ask(address, event)
         except _SENSELESS as error:
             if not isinstance(event, Arrived):
                 raise
-            node.state = unpack(before)
+            self._put_back(address)
             sender = event.message.sender
-            why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {node.me}: {error!r}."
+            why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {address}: {error!r}."
             self.effects.refused.append((host_of(sender), why))
             return []
+        self._taken.setdefault(address, []).append((event, now))
+        return actions
+
+    def _put_back(self, address: Address) -> None:
+        """Make a node what the journal has, and let it take again what it took since; what came of that is done."""
+        self.runtime.nodes.pop(address)
+        node, kept = self.runtime.node(address), self.journal.get(f"node {address}")
+        if kept is not None:
+            node.state = kept
+        for event, now in self._taken.get(address, ()):
+            node.on(event, now)
 
     def release(self, node: Address) -> None:
-        """Let a node take again what it could not."""
+        """Let a node that waited for sums take them, and what came meanwhile."""
         self._queue.extendleft((node, event) for event in reversed(self._held.pop(node, [])))
 
     def tell(self, told: Told) -> None:
@@ -253,8 +259,9 @@ class Engine:
         self._queue.append((node, event))
 
     def touch(self, node: Address) -> None:
-        """A node's state was changed: it is written with the next transaction."""
-        self._touched.add(node)
+        """A node's state was changed from outside: it is written at once."""
+        self.journal.put(f"node {node}", self.nodes[node].state)
+        self._taken.pop(node, None)
 
     def reborn(self, host: int) -> None:
         """A host that reports here, though it is not linked here, came back without its memory."""
@@ -303,6 +310,12 @@ class Engine:
     def measure(self, device: Address, measure: Measure, number: int) -> None:
         """Begin a statistic."""
         self.works.ask(device, measure, number)
+
+    def await_sum(self, node: Address, wanted: AwaitSum) -> None:
+        """Hold back what comes for a node until children have helped to take the masks off their sums."""
+        self._held[node] = [Summed(wanted.cohort)]
+        if not any([self.sums.ask(models) for models in wanted.groups.values()]):
+            self.release(node)
 
     def serve(self, node: Address, models: dict[str, Ref]) -> None:
         """A node has other models in use."""
@@ -388,6 +401,7 @@ class Engine:
         for address in self._touched:
             journal.put(f"node {address}", self.nodes[address].state)
         self._touched.clear()
+        self._taken.clear()
         self.store.keep_only(self.held())
         self.desk.save()
         self.works.save()

@@ -4,7 +4,7 @@
                              keys ─>   <─ shares
                             boxes ─>   <─ reports, masked
     its round closes        there ─>   <─ help
-    the sum is there: the event that closed the round is taken again, and its merge gets it
+    the sum is there: the aggregator is told, and its merge gets it
 
 The children's part is `espalier.fleet.secure.child`. All that is known here is written down with every transaction, so
 an aggregator that is killed goes on. Children that leave, or are silent for too long, are left out; with fewer than the
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 SILENT = "@silent "
 #: seconds that a child may be silent, at least
 SILENCE = 10.0
-
-
-class Awaited(Exception):
-    """A merge wants a sum that is not there yet: the node takes the event again when it is."""
 
 
 class Sums:
@@ -197,26 +193,27 @@ class Sums:
 
     # -- the sum -------------------------------------------------------------------------------------------
 
-    def total(self, models: Mapping[Address, Ref]) -> Total:
-        """Return the sum that a merge asks for.
-
-        Raises:
-            Awaited: The children must help first.
-        """
-        wanted = {int(ref) for ref in models.values()}
-        found = next(
-            (g for g in self._gatherings.values() if any(int(ref) in wanted for ref, _ in g.reports.values())), None
-        )
-        if found is None:
-            return Total(len(models), 0, 0, None, self._rest(None), "no sum of these reports was begun")
-        if found.stage == "numbers":
+    def ask(self, models: Mapping[Address, Ref]) -> bool:
+        """Begin to take the masks off a sum; tell whether children must help first."""
+        found = self._of(models)
+        if found is not None and found.stage == "numbers":
             words = {c: self._engine.store.words(ref) for c, ref in models.items() if c in found.shared}
             found.there = {c for c, w in words.items() if len(w)}
             self._enter(found, "help" if len(found.there) >= found.threshold else "over")
             for child in sorted(found.there) if found.stage == "help" else ():
                 self._say(found, child, "there", there=found.there)
-        if found.stage == "help":
-            raise Awaited
+        return found is not None and found.stage == "help"
+
+    def _of(self, models: Mapping[Address, Ref]) -> Gathering | None:
+        wanted = {int(ref) for ref in models.values()}
+        several = self._gatherings.values()
+        return next((g for g in several if any(int(ref) in wanted for ref, _ in g.reports.values())), None)
+
+    def total(self, models: Mapping[Address, Ref]) -> Total:
+        """Return a sum that was asked for and needs no more help."""
+        found = self._of(models)
+        if found is None:
+            return Total(len(models), 0, 0, None, self._rest(None), "no sum of these reports was begun")
         counts = (len(found.orders), len(found.there), found.threshold)
         if found.why or len(found.there) < found.threshold:
             return Total(*counts, None, self._rest(None), found.why)
@@ -276,7 +273,8 @@ class Sums:
     def _over(self, found: Gathering, why: str) -> None:
         found.why = why
         self._enter(found, "over")
-        self._engine.release(found.node)
+        if not any(g.node == found.node and g.stage == "help" for g in self._gatherings.values()):
+            self._engine.release(found.node)
 
     # -- helpers -------------------------------------------------------------------------------------------
 
