@@ -80,41 +80,39 @@ class Runner:
         self.entry, self.seed = experiment.methods[0], experiment.seeds[0]
         #: set it to make :meth:`run` save and raise :class:`Stopped` after the event in hand
         self.stop = False
+        self._checkpoints = 0
+        self._saved_round, self._saved_at = 0, time.monotonic()
         self._claim = None if directory is None else Claim(directory)
-        recorder: Recorder | None = None
-        try:
-            if directory is not None and self._claim is not None and not self._claim.fresh:
-                self._check_description(directory / "run.toml")
+        with contextlib.ExitStack() as undo:
+            if directory is not None and self._claim is not None:
+                undo.callback(self._claim.release, undo=True)
+                if not self._claim.fresh:
+                    self._check_description(directory / "run.toml")
             data = experiment.dataset(data_dir) if dataset is None else dataset
             self.task = Task.of(experiment, data, workers, backend, device)
+            undo.callback(self.task.close)
+            self.recorder = Recorder(None if directory is None else directory / "run.sqlite", self._facts())
+            undo.callback(self.recorder.connection.close)
             parted = experiment.split(data, self.seed)
-            fleet = experiment.fleet
-            setting = Setting(
-                fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
-                getattr(experiment.world.mobility, "stay", 1.0 if experiment.world.mobility.kind == "none" else 0.0),
-            )  # fmt: skip
-            recorder = Recorder(None if directory is None else directory / "run.sqlite", self._facts())
-            self.recorder = recorder
-            self.simulation = Simulation(
-                self.entry.plan(setting), self.task, experiment.world, parted, self.seed,
-                recorder=recorder, limits=experiment.stop, schedule=experiment.evaluate,
-                tiers=fleet.tiers, spans=experiment.record.spans,
-            )  # fmt: skip
-            if is_private(self.simulation.plan):
-                require_library()
+            self.simulation = self._simulation(data, parted)
             self._data = "" if directory is None else fingerprint(data, parted)
             if directory is not None and not (directory / "run.toml").exists():
                 describe(directory / "run.toml", experiment, data_dir)
-        except BaseException:
-            if recorder is not None:
-                recorder.connection.close()
-            if hasattr(self, "task"):
-                self.task.close()
-            if self._claim is not None:
-                self._claim.release(undo=True)
-            raise
-        self._checkpoints = 0
-        self._saved_round, self._saved_at = 0, time.monotonic()
+            undo.pop_all()
+
+    def _simulation(self, data: Dataset, parted: Partition) -> Simulation:
+        experiment, fleet = self.experiment, self.experiment.fleet
+        setting = Setting(
+            fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
+            experiment.world.mobility.staying,
+        )  # fmt: skip
+        plan = self.entry.plan(setting)
+        if is_private(plan):
+            require_library()
+        return Simulation(
+            plan, self.task, experiment.world, parted, self.seed, recorder=self.recorder, limits=experiment.stop,
+            schedule=experiment.evaluate, tiers=fleet.tiers, spans=experiment.record.spans,
+        )  # fmt: skip
 
     def run(self, progress: Callable[[Simulation], None] | None = None) -> None:
         """Run to the end, from the newest checkpoint if there is one.

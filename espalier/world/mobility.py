@@ -74,6 +74,11 @@ Edges = NDArray[np.int64]
 class Mobility(Spec, ABC, family="mobility"):
     """How devices move between edges."""
 
+    @property
+    def staying(self) -> float:
+        """The probability that a device stays where it is when it may move (0 where it follows a trace)."""
+        return 0.0
+
     @abstractmethod
     def bind(self, shape: Shape) -> BoundMobility:
         """Return the moves of one fleet under one seed."""
@@ -98,6 +103,11 @@ class _Still:
 class Static(Mobility, kind="none"):
     """Every device stays at its edge."""
 
+    @property
+    def staying(self) -> float:
+        """Always."""
+        return 1.0
+
     def bind(self, shape: Shape) -> BoundMobility:
         """Return no moves."""
         return _Still()
@@ -117,6 +127,11 @@ class Markov(Mobility, kind="markov"):
     graph: Literal["ring", "grid", "complete", "custom"] = "ring"
     when: Literal["boundary", "mid_round"] = "boundary"
     neighbours: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def staying(self) -> float:
+        """As given."""
+        return self.stay
 
     def check(self) -> None:
         """Refuse what is no probability, and neighbours without or with another graph."""

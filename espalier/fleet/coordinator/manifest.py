@@ -211,6 +211,6 @@ def _whole_plan(experiment: Experiment, n_classes: int) -> Plan:
     fleet, mobility = experiment.fleet, experiment.world.mobility
     setting = Setting(
         fleet.devices, fleet.edges, n_classes, experiment.training.updates, fleet.fraction,
-        getattr(mobility, "stay", 1.0 if mobility.kind == "none" else 0.0), MESSAGE_SECONDS,
+        mobility.staying, MESSAGE_SECONDS,
     )  # fmt: skip
     return experiment.methods[0].plan(setting)
