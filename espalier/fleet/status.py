@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from espalier.core.errors import ConfigError, EspalierError
-from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links.admission import parse_parent
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def status(host: Host) -> dict[str, Any]:
         "time": round(host.clock.now(), 3),
         "refused": host.refusals,
     }
-    if isinstance(steward, Conductor):
+    if isinstance(steward, Coordinator):
         found |= {"round": steward.round, "started": steward.started, "finished": steward.finished}
         found["devices"] = sum(m.role == "device" for m in list(steward.engine.directory.members.values()))
     return found
@@ -68,13 +68,13 @@ class Collector:
             "models_held": ("Models in memory", float(len(host.engine.store)) if host.engine is not None else 0.0),
             "works_waiting": (
                 "Trainings and other work under way",
-                float(len(host.engine.works.waiting)) if host.engine else 0.0,
+                float(len(host.engine.jobs.waiting)) if host.engine else 0.0,
             ),
         }
         if "round" in now:
             gauges["round"] = ("The run's round", float(now["round"]))
             gauges["devices"] = ("Devices in the fleet", float(now["devices"]))
-            last = host.steward.last if isinstance(host.steward, Conductor) else {}
+            last = host.steward.last if isinstance(host.steward, Coordinator) else {}
             for name, value in last.items():
                 gauges[f"score_{name}"] = ("A figure of the last evaluation", value)
         for name, (text, value) in gauges.items():

@@ -66,7 +66,7 @@ class Runner:
     ) -> None:
         """Prepare a run of the experiment's only method and seed; no directory: all in memory.
 
-        A directory that holds a run of the same experiment is gone on with. ``backend`` computes jobs elsewhere
+        A directory that holds a run of the same experiment is resumed. ``backend`` computes jobs elsewhere
         than in ``workers`` threads of this process, on the ``device``. ``tell`` is given what a user should know
         besides (a damaged checkpoint that was passed over).
 

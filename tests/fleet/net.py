@@ -19,17 +19,17 @@ import torch
 from torch import Tensor
 
 from espalier.experiment import Experiment
-from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Card, Charter
-from espalier.fleet.coordinator.member import Follower
+from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.framing import Arrival, Letter
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
-from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, Joined, Linked, Restarted, Worked
+from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, JobDone, Joined, Linked, Restarted
 from espalier.fleet.node.journal import Journal
-from espalier.fleet.node.trainer import Learnt, Lesson
+from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
 
 
 class Killed(Exception):
@@ -37,14 +37,14 @@ class Killed(Exception):
 
 
 class OneMore:
-    """A learner whose training adds one to the number of its device; it has nothing to test on."""
+    """A trainer whose training adds one to the number of its device; it has nothing to test on."""
 
     samples = 10
 
-    def train(self, lesson: Lesson) -> Learnt:
-        vector = lesson.work.start.clone()
-        vector[lesson.device] += 1.0
-        return Learnt(vector, 0.0, None, 1)
+    def train(self, request: TrainingRequest) -> TrainingResult:
+        vector = request.work.start.clone()
+        vector[request.device] += 1.0
+        return TrainingResult(vector, 0.0, None, 1)
 
     def probe(self) -> float:
         return 0.0
@@ -92,7 +92,7 @@ class Net:
         #: letters that are under way: (destination, origin, letter)
         self.wire: list[tuple[int, int, Letter]] = []
         self.boxes: dict[int, dict[int, list[Letter]]] = {}
-        self.works: list[tuple[int, Any]] = []
+        self.jobs: list[tuple[int, Any]] = []
         self.timers: list[tuple[int, Any]] = []
         #: what was refused: (by whom, whose, why); only where somebody is expected to send such things
         self.refused: list[tuple[int, int, str]] = []
@@ -129,16 +129,16 @@ class Net:
         """Start a process, from its journal if it has one."""
         folder = self.directory / str(host)
         journal = Journal(folder)
-        learner = OneMore() if host < self.n else Serving()
-        engine = Engine(self.member(host), self.charter, journal, learner, lambda: self.now)
+        trainer = OneMore() if host < self.n else Serving()
+        engine = Engine(self.member(host), self.charter, journal, trainer, lambda: self.now)
         if host == self.cloud:
             registry = Registry(self.n, self.cloud, journal.get("registry"))
-            engine.steward = Conductor(engine, registry, folder, self.n)
+            engine.steward = Coordinator(engine, registry, folder, self.n)
         else:
-            engine.steward = Follower(engine)
+            engine.steward = Participant(engine)
         self.engines[host] = engine
         self.boxes[host] = {}
-        self.works = [(h, w) for h, w in self.works if h != host]
+        self.jobs = [(h, w) for h, w in self.jobs if h != host]
         self.timers = [(h, t) for h, t in self.timers if h != host]
         self.carry_out(host, engine.resume())
 
@@ -149,7 +149,7 @@ class Net:
         engine.journal._db.close()
         if engine.journal._lock is not None:
             os.close(engine.journal._lock)
-        if isinstance(engine.steward, Conductor):
+        if isinstance(engine.steward, Coordinator):
             engine.steward.recorder.connection.close()
         if forget:
             shutil.rmtree(self.directory / str(host))
@@ -185,7 +185,7 @@ class Net:
                 self.carry_out(origin, self.engines[origin].take([Acknowledged(host, series, number)]))
         for origin, (series, known) in effects.restarts.items():
             self.carry_out(origin, self.engines[origin].take([Restarted(host, series, known)]))
-        self.works += [(host, work) for work in effects.works]
+        self.jobs += [(host, work) for work in effects.jobs]
         self.timers += [(host, timer) for timer in effects.timers]
         self.refused += [(host, origin, why) for origin, why in effects.refused]
         assert self.hostile or not effects.refused, effects.refused
@@ -207,11 +207,11 @@ class Net:
                     return True  # lost
                 self.wire.append((dest, origin, letter))  # comes again later
             self.give(dest, arrival(letter, origin))
-        elif self.works:
-            host, work = self.works.pop(self.rng.randrange(len(self.works)))
-            todo = self.engines[host].works.perform(work)
+        elif self.jobs:
+            host, work = self.jobs.pop(self.rng.randrange(len(self.jobs)))
+            todo = self.engines[host].jobs.perform(work)
             if todo is not None:
-                self.give(host, Worked(work.id, todo(), 0.01))
+                self.give(host, JobDone(work.id, todo(), 0.01))
         elif not self.wire and not self.resend():
             # a letter is sent again long before anybody's patience is over
             if not self.timers:
@@ -231,13 +231,13 @@ class Net:
 
     def run(self, steps: int = 100_000) -> None:
         """Run until the run is over."""
-        conductor = self.conductor
+        coordinator = self.coordinator
         for _ in range(steps):
-            if self.conductor.finished:
+            if self.coordinator.finished:
                 return
             if not self.step():
                 self.idle()
-        raise AssertionError(f"not over after {steps} steps: round {conductor.round}")
+        raise AssertionError(f"not over after {steps} steps: round {coordinator.round}")
 
     def idle(self) -> None:
         """Let time pass in which nothing happens: everybody looks at what it has sent."""
@@ -246,9 +246,9 @@ class Net:
             self.carry_out(host, engine.take([Call(lambda e=engine: e.steward.counted({}))]))  # type: ignore[misc]
 
     @property
-    def conductor(self) -> Conductor:
+    def coordinator(self) -> Coordinator:
         steward = self.engines[self.cloud].steward
-        assert isinstance(steward, Conductor)
+        assert isinstance(steward, Coordinator)
         return steward
 
     def leave(self, device: int) -> None:
@@ -260,15 +260,15 @@ class Net:
     def forget(self, device: int) -> None:
         """Lose everything that is under way from or to a device."""
         self.wire = [w for w in self.wire if device not in w[:2]]
-        self.works = [(h, w) for h, w in self.works if h != device]
+        self.jobs = [(h, w) for h, w in self.jobs if h != device]
         for boxes in self.boxes.values():
             boxes.pop(device, None)
         self.boxes[device] = {}
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """What the cloud's record says of a kind."""
-        self.conductor.recorder.commit()
-        rows = self.conductor.recorder.connection.execute(
+        self.coordinator.recorder.commit()
+        rows = self.coordinator.recorder.connection.execute(
             "SELECT data FROM events WHERE kind = ? ORDER BY rowid", (kind,)
         )
         return [json.loads(text) for (text,) in rows]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import DataError
 from espalier.core.messages import Arrived, Report, Train
-from espalier.fleet.node.events import Call, Gone, Worked
+from espalier.fleet.node.events import Call, Gone, JobDone
 from tests.fleet.net import Net, charter
 
 ROUNDS = 4
@@ -59,7 +59,7 @@ def test_a_device_that_is_gone_is_not_waited_for(quick: Path) -> None:
     for _ in range(2000):
         net.wire = [w for w in net.wire if w[0] != 0]
         net.boxes[net.cloud].pop(0, None)
-        if net.conductor.finished or not net.step():
+        if net.coordinator.finished or not net.step():
             break
     torch.testing.assert_close(net.model()[:4], torch.tensor([0.0, 1, 1, 1]) * ROUNDS / 3)
 
@@ -67,10 +67,10 @@ def test_a_device_that_is_gone_is_not_waited_for(quick: Path) -> None:
 def test_a_device_without_memory_takes_part_again(quick: Path) -> None:
     # Device 1 comes back under a new life while its edge waits for it: the round closes without it, the next has it.
     net = Net(charter(2, 1, ROUNDS), quick)
-    while not any(host == 1 for host, _ in net.works):
+    while not any(host == 1 for host, _ in net.jobs):
         net.step()
     net.wire = [w for w in net.wire if w[0] != 1 and w[1] != 1]
-    net.works = [(h, w) for h, w in net.works if h != 1]
+    net.jobs = [(h, w) for h, w in net.jobs if h != 1]
     net.lives[1] += 1
     net.kill(1, forget=True)
     net.join(1, net.edge_of(1), stamp=2)
@@ -84,18 +84,18 @@ def test_a_training_that_fails_does_not_stop_the_round(quick: Path) -> None:
     net = Net(charter(2, 1, ROUNDS), quick)
     failed = False
     for _ in range(5000):
-        if net.conductor.finished:
+        if net.coordinator.finished:
             break
-        if not failed and (mine := [w for h, w in net.works if h == 0 and isinstance(w.action, Train)]):
-            net.works = [(h, w) for h, w in net.works if w is not mine[0]]
-            net.give(0, Worked(mine[0].id, DataError("the disk is wet"), 0.1))
+        if not failed and (mine := [w for h, w in net.jobs if h == 0 and isinstance(w.action, Train)]):
+            net.jobs = [(h, w) for h, w in net.jobs if w is not mine[0]]
+            net.give(0, JobDone(mine[0].id, DataError("the disk is wet"), 0.1))
             failed = True
             continue
         if not net.step():
             net.idle()
-    assert net.conductor.finished
+    assert net.coordinator.finished
     torch.testing.assert_close(net.model()[:2], torch.tensor([3 / 2, 1 + 3 / 2]))
-    events = net.conductor.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'failed'")
+    events = net.coordinator.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'failed'")
     assert [(n, "the disk is wet" in d) for n, d in events] == [(0, True)]
 
 

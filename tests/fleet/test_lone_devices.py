@@ -21,25 +21,25 @@ def fast_first(net: Net, slow: int) -> list[int]:
     """Run a net in which one device works only when nobody else can; return the lead that others ever had over it."""
     leads = []
     for _ in range(20_000):
-        if net.conductor.finished:
+        if net.coordinator.finished:
             return leads
-        mine = [(h, w) for h, w in net.works if h == slow and isinstance(w.action, Train)]
-        rest = [(h, w) for h, w in net.works if (h, w) not in mine]
+        mine = [(h, w) for h, w in net.jobs if h == slow and isinstance(w.action, Train)]
+        rest = [(h, w) for h, w in net.jobs if (h, w) not in mine]
         if mine and (rest or net.wire):
-            net.works = rest
+            net.jobs = rest
             net.step()
-            net.works += mine
+            net.jobs += mine
         elif not net.step():
             net.idle()
-        closed = net.conductor.rounds.closed
+        closed = net.coordinator.rounds.closed
         leads.append(max(closed.values(), default=0) - closed.get(slow, 0))
-    raise AssertionError(f"not over: round {net.conductor.round}")
+    raise AssertionError(f"not over: round {net.coordinator.round}")
 
 
 def test_every_device_trains_as_often_as_the_slowest(quick: Path) -> None:
     net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
     assert max(fast_first(net, slow=3)) == 1
-    assert net.conductor.round == ROUNDS
+    assert net.coordinator.round == ROUNDS
     assert trained(net) == [ROUNDS] * DEVICES
 
 
@@ -52,18 +52,18 @@ def test_in_step_whatever_happens_to_the_fleet(quick: Path, seed: int) -> None:
 
 def test_nobody_waits_for_a_device_that_is_gone(quick: Path) -> None:
     net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
-    while len(net.conductor.rounds.closed) < 2:
+    while len(net.coordinator.rounds.closed) < 2:
         net.step()
-    slow = next(d for d in range(DEVICES) if d not in net.conductor.rounds.closed)
+    slow = next(d for d in range(DEVICES) if d not in net.coordinator.rounds.closed)
     net.leave(slow)
     net.run()
-    assert net.conductor.round == ROUNDS
+    assert net.coordinator.round == ROUNDS
 
 
 def test_a_device_that_comes_later_catches_up(quick: Path) -> None:
     net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
     net.leave(1)
-    while net.conductor.round < 2:
+    while net.coordinator.round < 2:
         net.step()
     net.lives[1] += 1
     net.kill(1, forget=True)

@@ -55,7 +55,7 @@ def test_noise_at_an_aggregator(quick: Path) -> None:
 
 
 def spent(net: Net) -> Any:
-    return net.conductor.recorder.read_meta("privacy")
+    return net.coordinator.recorder.read_meta("privacy")
 
 
 @pytest.mark.parametrize("trouble", [0.0, 0.3])
@@ -90,21 +90,21 @@ def test_it_is_what_the_simulator_says(quick: Path) -> None:
 def test_who_has_lost_its_memory_is_counted_on(quick: Path) -> None:
     # Device 1 trains for the first round, loses its directory before it reports, and trains in three more rounds: 4.
     net = Net(charter(2, 1, 4, private(clip=0.5, noise=2.0)), quick)
-    while not any(host == 1 and isinstance(work.action, Train) for host, work in net.works):
+    while not any(host == 1 and isinstance(work.action, Train) for host, work in net.jobs):
         net.step()
     while any(origin == 1 and dest == net.cloud for dest, origin, _ in net.wire):
         net.step()
-    net.works = [(h, w) for h, w in net.works if h != 1]
+    net.jobs = [(h, w) for h, w in net.jobs if h != 1]
     net.forget(1)
     net.lives[1] += 1
     net.kill(1, forget=True)
     net.join(1, 2, stamp=2)
     net.run()
     trained = {host: 0 for host in range(2)}
-    for (host, _), (jobs, _) in net.conductor._spent.items():
+    for (host, _), (jobs, _) in net.coordinator._spent.items():
         trained[host] += jobs
     assert trained == {0: 4, 1: 4}
-    assert len([key for key in net.conductor._spent if key[0] == 1]) == 2
+    assert len([key for key in net.coordinator._spent if key[0] == 1]) == 2
     assert spent(net)["reports"]["releases"] == 4
 
 
@@ -124,7 +124,7 @@ def test_statistics_are_counted_too(quick: Path) -> None:
     found = spent(net)["statistics"]
     assert (found["unit"], found["releases"]) == ("sample", 4)
     assert 0 < found["epsilon"] < 1
-    assert net.conductor.recorder.read_meta("status") == {"state": "finished"}
+    assert net.coordinator.recorder.read_meta("status") == {"state": "finished"}
 
 
 def test_without_noise_nothing_is_said(quick: Path) -> None:

@@ -18,7 +18,7 @@ from espalier.core.messages import Train
 from espalier.core.policies import Arrangement, Assignment, Pace, Structure
 from espalier.core.view import Arrival, View
 from espalier.fleet.node.events import Gone, Joined, Linked
-from espalier.fleet.node.trainer import Learnt, Lesson
+from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
 from espalier.fleet.secure.aggregator import Gathering
 from espalier.secure.masks import decode, encode
 from tests.fleet.net import Net, OneMore, charter
@@ -112,9 +112,9 @@ def test_counters_are_no_secret(quick: Path, monkeypatch: pytest.MonkeyPatch) ->
     # device, and not through the masks.
     honest = OneMore.train
 
-    def counting(self: OneMore, lesson: Lesson) -> Learnt:
-        learnt = honest(self, lesson)
-        learnt.vector[63] += 10 + lesson.device
+    def counting(self: OneMore, request: TrainingRequest) -> TrainingResult:
+        learnt = honest(self, request)
+        learnt.vector[63] += 10 + request.device
         return learnt
 
     monkeypatch.setattr(OneMore, "train", counting)
@@ -139,10 +139,10 @@ def pieces(model: torch.Tensor, samples: int) -> Iterator[bytes]:
 def test_the_edges_host_never_sees_a_single_model(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learnt: dict[int, torch.Tensor] = {}
 
-    def scatter(self: OneMore, lesson: Lesson) -> Learnt:
-        rng = torch.Generator().manual_seed(lesson.device + 100 * lesson.number)
-        learnt[lesson.device] = lesson.work.start + torch.randn(64, generator=rng)
-        return Learnt(learnt[lesson.device], 0.0, None, 1)
+    def scatter(self: OneMore, request: TrainingRequest) -> TrainingResult:
+        rng = torch.Generator().manual_seed(request.device + 100 * request.number)
+        learnt[request.device] = request.work.start + torch.randn(64, generator=rng)
+        return TrainingResult(learnt[request.device], 0.0, None, 1)
 
     monkeypatch.setattr(OneMore, "train", scatter)
     net = Net(charter(4, 1, 1, SECURE), quick)
@@ -206,7 +206,7 @@ def test_a_device_that_dies_is_made_up_for(quick: Path, stage: str, merged: dict
     net.leave(0)
     for _ in range(3000):
         net.forget(0)
-        if net.conductor.finished:
+        if net.coordinator.finished:
             break
         if not net.step():
             net.idle()
@@ -227,11 +227,11 @@ def test_with_too_few_the_model_stays(quick: Path, stage: str) -> None:
     for _ in range(3000):
         for device in (0, 1):
             net.forget(device)
-        if net.conductor.finished:
+        if net.coordinator.finished:
             break
         if not net.step():
             net.idle()
-    assert net.conductor.finished
+    assert net.coordinator.finished
     assert not net.model().any()
     (note,) = net.events("secure")
     assert (note["clients"], note["threshold"]) == (4, 3)
@@ -289,9 +289,9 @@ def test_an_edge_without_memory_begins_anew(quick: Path, stage: str) -> None:
 def test_a_model_without_sense_stays_at_home(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = OneMore.train
 
-    def broken(self: OneMore, lesson: Lesson) -> Learnt:
-        learnt = honest(self, lesson)
-        return Learnt(learnt.vector * float("nan"), 0.0, None, 1) if lesson.device == 2 else learnt
+    def broken(self: OneMore, request: TrainingRequest) -> TrainingResult:
+        learnt = honest(self, request)
+        return TrainingResult(learnt.vector * float("nan"), 0.0, None, 1) if request.device == 2 else learnt
 
     monkeypatch.setattr(OneMore, "train", broken)
     net = Net(charter(4, 1, 2, SECURE), quick)
@@ -315,12 +315,12 @@ def test_a_round_that_closes_in_time_leaves_out_who_is_late(quick: Path) -> None
     net = Net(charter(4, 1, 2, {**SECURE, "edge": {"merge": "secure", "pace": "test_punctual"}}), quick)
     late: list[tuple[int, Any]] = []
     while not net.events("secure"):
-        late += [(h, w) for h, w in net.works if h == 0]
-        net.works = [(h, w) for h, w in net.works if h != 0]
+        late += [(h, w) for h, w in net.jobs if h == 0]
+        net.jobs = [(h, w) for h, w in net.jobs if h != 0]
         if not net.step():
             net.idle()
     assert net.now >= 60
-    net.works += late
+    net.jobs += late
     net.run()
     first = net.events("secure")[0]
     assert (first["clients"], first["reports"]) == (4, 3)
@@ -333,12 +333,12 @@ def test_a_device_that_moves_takes_part_at_its_new_edge(quick: Path) -> None:
     # edge 6's sum and of no use elsewhere. Edge 6 sums up two; from the next round on edge 7 has four.
     merge = {"kind": "secure", "threshold": 0.51}
     net = Net(charter(6, 2, 2, {**SECURE, "edge": {"merge": merge}}), quick)
-    while not any(host == 0 and isinstance(work.action, Train) for host, work in net.works):
+    while not any(host == 0 and isinstance(work.action, Train) for host, work in net.jobs):
         net.step()
-    training = [(h, w) for h, w in net.works if h == 0]
-    net.works = [(h, w) for h, w in net.works if h != 0]
+    training = [(h, w) for h, w in net.jobs if h == 0]
+    net.jobs = [(h, w) for h, w in net.jobs if h != 0]
     until(net, 6, "numbers")
-    net.works += training
+    net.jobs += training
     net.join(0, 7, stamp=2)
     net.give(6, Gone([0]))
     net.run()

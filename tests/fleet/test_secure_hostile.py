@@ -92,7 +92,7 @@ def tampered(net: Net, devices: set[int], change: Callable[[Letter], Letter | No
     """Run with devices (the first ``times`` of) whose letters to the edge are changed on their way."""
     done: list[Letter] = []
     for _ in range(20_000):
-        if net.conductor.finished:
+        if net.coordinator.finished:
             break
         for place, (dest, origin, letter) in enumerate(net.wire):
             if dest != 4 or origin not in devices or len(done) == times:
@@ -102,7 +102,7 @@ def tampered(net: Net, devices: set[int], change: Callable[[Letter], Letter | No
                 done.append(other)
         if not net.step():
             net.idle()
-    assert net.conductor.finished
+    assert net.coordinator.finished
     assert done
 
 
@@ -167,14 +167,14 @@ def test_a_silent_device_is_left_out(quick: Path) -> None:
     # It is linked and gets its letters, and says nothing.
     net = Net(charter(4, 1, 1, SECURE), quick)
     for _ in range(5000):
-        if net.conductor.finished:
+        if net.coordinator.finished:
             break
         net.wire = [w for w in net.wire if not (w[0] == 4 and w[1] == 0)]
         net.boxes[0].pop(4, None)
-        net.works = [(h, w) for h, w in net.works if h != 0]
+        net.jobs = [(h, w) for h, w in net.jobs if h != 0]
         if not net.step():
             net.idle()
-    assert net.conductor.finished
+    assert net.coordinator.finished
     torch.testing.assert_close(net.model()[:4], torch.tensor([0, 1, 1, 1.0]) / 3, atol=1e-6, rtol=0)
     assert [e["why"] for e in net.events("dropped")] == ["silent in a secure sum (keys)"]
 

@@ -364,10 +364,10 @@ def test_a_name_that_hurries_is_held_back(ca: Path, quick: Path) -> None:
 def test_models_of_the_users_own_are_not_imported_unasked(quick: Path) -> None:
     from espalier.core.errors import ConfigError
     from espalier.fleet.node.data import Holdings
-    from espalier.fleet.node.trainer import OwnLearner
+    from espalier.fleet.node.trainer import ArrayTrainer
 
     made = charter(4, 1, 3)
     wicked = replace(made, card=replace(made.card, model="os:system", options={"command": "touch /tmp/owned"}))
     with pytest.raises(ConfigError, match="--allow-model os:system"):
-        OwnLearner(wicked, Holdings())
+        ArrayTrainer(wicked, Holdings())
     assert OneMore().samples == 10

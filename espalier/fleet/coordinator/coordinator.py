@@ -22,16 +22,16 @@ from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.topology import Arranger
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine, save_models
-from espalier.fleet.node.events import Score, Work
+from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
 from espalier.record.measures import spread
 
 #: seconds that the cloud waits at the end for what others still have to tell
-ACCOUNT = 30.0
+ACCOUNT_SECONDS = 30.0
 
 
-class Conductor:
+class Coordinator:
     """Conducts one run."""
 
     def __init__(self, engine: Engine, registry: Registry, directory: Path, start_with: int) -> None:
@@ -49,7 +49,7 @@ class Conductor:
             },
         )  # fmt: skip
         self._start_with = start_with
-        plain = engine.journal.get("conductor") or {}
+        plain = engine.journal.get("coordinator") or {}
         self.started: bool = plain.get("started", False)
         self.ending: bool = plain.get("ending", False)
         self.finished: bool = plain.get("finished", False)
@@ -72,7 +72,7 @@ class Conductor:
         self._account_by = 0.0
         #: whether the bytes must be counted anew before the last evaluation
         self.wants_count = False
-        scores = [w.action for w in engine.works.waiting.values() if isinstance(w.action, Score)]
+        scores = [w.action for w in engine.jobs.waiting.values() if isinstance(w.action, ScoreModels)]
         self._closing = any(score.data["last"] for score in scores)
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
@@ -177,7 +177,7 @@ class Conductor:
         if not self.ending:
             self.ending = self.engine.frozen = True
             self._accounts = set(self.tree.hosts())
-            self._account_by = self.engine.now() + ACCOUNT
+            self._account_by = self.engine.now() + ACCOUNT_SECONDS
             self.wants_count = True
             for host in self.tree.hosts():
                 self.engine.say(host, "account")
@@ -215,7 +215,7 @@ class Conductor:
             return  # of two trees that meet, each has a root for a moment
         self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
 
-    def worked(self, work: Work, seconds: float) -> None:
+    def worked(self, work: PendingJob, seconds: float) -> None:
         """No device lives here."""
 
     def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
@@ -264,9 +264,9 @@ class Conductor:
         root = engine.served.get(engine.directory.tree.root, {})
         model = root.get(ALL) if root else engine.store.initial()
         models = (model,) if model is not None and engine.plan.clock == "root" else ()
-        engine.works.assign(engine.me, Score(models, {"round": self.round, "time": engine.now(), "last": last}))
+        engine.jobs.assign(engine.me, ScoreModels(models, {"round": self.round, "time": engine.now(), "last": last}))
 
-    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+    def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:
         """Write an evaluation down."""
         time, round, last = (work.action.data[k] for k in ("time", "round", "last"))
         row = {f"{name}_global": value for name, value in figures[0].items()} if figures else {}
@@ -340,7 +340,7 @@ class Conductor:
         """Write the rows, and note how far they go together with the state."""
         self.recorder.commit()
         self.engine.journal.put(
-            "conductor",
+            "coordinator",
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,

@@ -12,14 +12,14 @@ from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine, save_models
-from espalier.fleet.node.events import Score, Work
+from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.fleet.node.outbox import SERVED
 
 #: seconds between two batches of notes to the cloud
-NOTES = 1.0
+NOTES_SECONDS = 1.0
 
 
-class Follower:
+class Participant:
     """An edge's or a device's steward."""
 
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
@@ -76,7 +76,7 @@ class Follower:
     def _start(self) -> None:
         """Let the device of this host begin; a lone one that trains, or waits to, has begun already."""
         engine = self.engine
-        at_work = any(isinstance(w.action, Train) for w in engine.works.waiting.values())
+        at_work = any(isinstance(w.action, Train) for w in engine.jobs.waiting.values())
         if engine.plan.clock != "device" or not (at_work or self._waiting):
             engine.begin(engine.me, Started())
 
@@ -88,7 +88,7 @@ class Follower:
             self.engine.begin(device, Started())
 
     def served(self, node: Address, models: dict[str, Ref]) -> None:
-        """Score the models in use here, if this host has something to score them on."""
+        """ScoreModels the models in use here, if this host has something to score them on."""
         engine = self.engine
         level = "device" if engine.directory.is_device(node) else "edge"
         if node == engine.directory.tree.root:
@@ -104,27 +104,27 @@ class Follower:
             self._score(node, next(iter(models.values())))
 
     def ordered(self, order: Order) -> None:
-        """Score the model that a device is handed."""
+        """ScoreModels the model that a device is handed."""
         if self.engine.plan.serves != "device" and order.ask is None and order.models:
             self._score(order.to, next(iter(order.models.values())))
 
     def _score(self, node: Address, model: Ref) -> None:
-        for work in [w for w in self.engine.works.waiting.values() if isinstance(w.action, Score)]:
-            del self.engine.works.waiting[work.id]  # only the newest is of interest
-        self.engine.works.assign(node, Score((model,), {"node": node}))
+        for work in [w for w in self.engine.jobs.waiting.values() if isinstance(w.action, ScoreModels)]:
+            del self.engine.jobs.waiting[work.id]  # only the newest is of interest
+        self.engine.jobs.assign(node, ScoreModels((model,), {"node": node}))
 
-    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+    def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:
         """Tell the cloud how good the model in use is here."""
         if figures:
             self._scores = figures[0]
             if self.engine.plan.serves == "edge":
-                self._at = -NOTES  # the run's curve is made of these: they do not wait for the next notes
+                self._at = -NOTES_SECONDS  # the run's curve is made of these: they do not wait for the next notes
 
     def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Note something for the cloud's record."""
         self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
 
-    def worked(self, work: Work, seconds: float) -> None:
+    def worked(self, work: PendingJob, seconds: float) -> None:
         """Note a span of work."""
         kind = "measure" if isinstance(work.action, Measure) else "train"
         stop = self.engine.now()
@@ -248,7 +248,7 @@ class Follower:
         engine = self.engine
         traffic = {k: v for k, v in self.traffic.items() if self._told.get(k) != v}
         noted = bool(self._events or self._spans or self._scores)
-        scoring = any(isinstance(w.action, Score) for w in engine.works.waiting.values())
+        scoring = any(isinstance(w.action, ScoreModels) for w in engine.jobs.waiting.values())
         final = (
             self._asked
             and not self.wants_count
@@ -256,7 +256,7 @@ class Follower:
             and len(self._events) <= 200
             and len(self._spans) <= 1000
         )
-        if final or ((noted or self._worth(traffic)) and engine.now() - self._at >= NOTES):
+        if final or ((noted or self._worth(traffic)) and engine.now() - self._at >= NOTES_SECONDS):
             self._at = engine.now()
             self._asked = self._asked and not final
             engine.say(

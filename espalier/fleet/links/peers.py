@@ -8,7 +8,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from espalier.fleet.coordinator.member import Follower
+from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
@@ -36,7 +36,7 @@ class Peers:
         """Make the links that are wanted, and measure those to peers that are new."""
         host = self._host
         steward = host.steward
-        if not isinstance(steward, Follower) or host.identity.role != "device":
+        if not isinstance(steward, Participant) or host.identity.role != "device":
             return
         for address in steward.peers:
             if address not in self._kept or self._kept[address].done():
@@ -54,7 +54,7 @@ class Peers:
     def kin(self) -> dict[str, int]:
         """Return the names of peers that may link here."""
         steward = self._host.steward
-        if not isinstance(steward, Follower):
+        if not isinstance(steward, Participant):
             return {}
         return {m.name: m.address for m in list(steward.engine.directory.others.values())} | steward.kin
 
@@ -74,7 +74,7 @@ class Peers:
     async def _keep(self, address: int) -> None:
         """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
         host = self._host
-        while isinstance(host.steward, Follower) and address in host.steward.peers and not host.stopping:
+        while isinstance(host.steward, Participant) and address in host.steward.peers and not host.stopping:
             endpoint, name = host.steward.peers[address]
 
             async def take(link: Link, frame: pb.Frame) -> None:

@@ -24,7 +24,7 @@ from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.node.data import Holdings, from_arrays, imported
-from espalier.fleet.node.trainer import Learnt, Lesson, OwnLearner
+from espalier.fleet.node.trainer import ArrayTrainer, TrainingRequest, TrainingResult
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Client(Protocol):
         ...
 
 
-class ClientLearner:
-    """A user's client as a learner."""
+class ClientTrainer:
+    """A user's client as a trainer."""
 
     def __init__(self, charter: Charter, client: Client) -> None:
         self._charter, self._client = charter, client
@@ -89,19 +89,19 @@ class ClientLearner:
         """Nothing is known before the first training."""
         return 0.0
 
-    def train(self, lesson: Lesson) -> Learnt:
+    def train(self, request: TrainingRequest) -> TrainingResult:
         """Let the client train."""
         training = self._charter.experiment.training
-        asked = lesson.work
+        asked = request.work
         work = Work(
             asked.updates, training.unit, asked.clock, training.at(asked.clock).lr, training.batch_size, asked.mu,
             None if asked.anchor is None else self._state(asked.anchor),
-            torch_seed(self._charter.seed, "train", lesson.device, lesson.number), dict(asked.args),
+            torch_seed(self._charter.seed, "train", request.device, request.number), dict(asked.args),
         )  # fmt: skip
         state = self._client.fit(self._state(asked.start), work)
         vector = self._spec.flatten(dict(state), self._dtype)
         self.samples = max(1, int(self._client.samples()))  # some know only now
-        return Learnt(vector, math.nan, None, training.batches(self.samples, asked.updates))
+        return TrainingResult(vector, math.nan, None, training.batches(self.samples, asked.updates))
 
     def trial(self, device: int, epochs: int) -> float:
         """Let the client train and evaluate once: its accuracy, or a share that falls with its loss."""
@@ -115,7 +115,7 @@ class ClientLearner:
         x, y = arrays()
         card = self._charter.card
         held: Holdings = from_arrays({"x": np.asarray(x), "y": np.asarray(y)}, "arrays()", card.kind, card.n_classes)
-        return OwnLearner(self._charter, held, (card.model,)).measure(what, vectors, args, rng)
+        return ArrayTrainer(self._charter, held, (card.model,)).measure(what, vectors, args, rng)
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
         """Let the client evaluate."""
@@ -127,15 +127,15 @@ class ClientLearner:
         return {name: view.clone().to(dtypes[name]) for name, view in self._spec.views(vector).items()}
 
 
-def plain(charter: Charter, device: int, path: str) -> ClientLearner:
-    """Make the learner of ``--client package.module:factory``."""
+def plain(charter: Charter, device: int, path: str) -> ClientTrainer:
+    """Make the trainer of ``--client package.module:factory``."""
     client = imported(path, "--client")(device)
     missing = [n for n in ("samples", "fit", "evaluate") if not callable(getattr(client, n, None))]
     if missing:
         raise ConfigError(
             f"--client {path}: what it returned has no {', '.join(missing)}; see espalier.fleet.node.clients."
         )
-    return ClientLearner(charter, client)
+    return ClientTrainer(charter, client)
 
 
 # -- Flower ------------------------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ class FlowerAdapter:
         return found
 
 
-def flower(charter: Charter, device: int, path: str) -> ClientLearner:
-    """Make the learner of ``--flower-client package.module:client_fn``."""
+def flower(charter: Charter, device: int, path: str) -> ClientTrainer:
+    """Make the trainer of ``--flower-client package.module:client_fn``."""
     client = _numpy_client(_called(imported(path, "--flower-client"), device), path)
     card = charter.card
     # a Flower client's parameters are in the order of its model's state dict: ours may keep buffers last
     order = card.order or tuple(name for name, _, _ in card.entries)
     adapter = FlowerAdapter(client, order, {name: shape for name, shape, _ in card.entries})
-    return ClientLearner(charter, adapter)
+    return ClientTrainer(charter, adapter)
 
 
 def _called(client_fn: Callable[..., Any], device: int) -> Any:

@@ -19,7 +19,7 @@ from espalier.fleet.node.events import Call, Effects, Item
 T = TypeVar("T")
 
 #: items that are one transaction at most
-BATCH = 256
+BATCH_ITEMS = 256
 
 
 class Driver:
@@ -58,7 +58,7 @@ class Driver:
         """Feed the engine, batch by batch, for ever."""
         while True:
             batch = [await self._items.get()]
-            while len(batch) < BATCH and not self._items.empty():
+            while len(batch) < BATCH_ITEMS and not self._items.empty():
                 batch.append(self._items.get_nowait())
             found = engine()
             if found is None:

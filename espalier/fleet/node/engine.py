@@ -53,18 +53,18 @@ from espalier.fleet.node.events import (
     Effects,
     Gone,
     Item,
+    JobDone,
     Joined,
     Linked,
     Restarted,
     Steward,
     Timer,
-    Worked,
 )
-from espalier.fleet.node.jobs import Works
+from espalier.fleet.node.jobs import JobQueue
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.outbox import Desk
 from espalier.fleet.node.store import EagerStore
-from espalier.fleet.node.trainer import Learner
+from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.aggregator import SILENT, Sums
 from espalier.fleet.secure.child import Hiding
 from espalier.policies.privacy import PRIVATE
@@ -82,24 +82,24 @@ class Engine:
     """Drives the nodes of one host."""
 
     def __init__(
-        self, me: Member, charter: Charter, journal: Journal, learner: Learner, now: Callable[[], float]
+        self, me: Member, charter: Charter, journal: Journal, trainer: NodeTrainer, now: Callable[[], float]
     ) -> None:
-        self.charter, self.journal, self.learner, self.now = charter, journal, learner, now
+        self.charter, self.journal, self.trainer, self.now = charter, journal, trainer, now
         self.plan = charter.plan()
         fleet = charter.experiment.fleet
         self.store = EagerStore(
-            charter.card.spec, lambda index: learner.initial(charter.seed, index), journal, self._rejected
+            charter.card.spec, lambda index: trainer.initial(charter.seed, index), journal, self._rejected
         )
         structure = self.plan.root.structure
         self.directory = Directory(
             me.address, fleet.devices, fleet.edges, charter.seed, cloud=charter.cloud,
             flat=structure.flat, plants=structure.plants(), store=self.store,
-            judge=lambda refs, where, node, what: self.works.judge(refs, where, node, what),
+            judge=lambda refs, where, node, what: self.jobs.judge(refs, where, node, what),
             update_batches=lambda samples: charter.experiment.training.batches(samples, 1),
-            pretrained=lambda device, epochs: self.works.pretrained(device, epochs),
+            pretrained=lambda device, epochs: self.jobs.pretrained(device, epochs),
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, self, PRIVATE)
-        self.works = Works(self)
+        self.jobs = JobQueue(self)
         self.desk = Desk(self)
         self.sums, self.hiding = Sums(self), Hiding(self)
         self.store.sums = self.sums.total
@@ -151,8 +151,8 @@ class Engine:
     # -- items ---------------------------------------------------------------------------------------------
 
     def resume(self) -> Effects:
-        """Return what an earlier life left undone."""
-        effects = Effects(works=list(self.works.waiting.values()), timers=list(self.timers.values()))
+        """Return what an earlier incarnation left undone."""
+        effects = Effects(jobs=list(self.jobs.waiting.values()), timers=list(self.timers.values()))
         for dest in self.desk.mail.waiting:
             effects.replaced[dest] = self.desk.letters_to(dest)
         return effects
@@ -193,8 +193,8 @@ class Engine:
                     self.sums.due(wake)
                 elif timer is not None:
                     self._queue.append((timer.node, timer.event))
-            case Worked(work=number, result=result, seconds=seconds):
-                self.works.done(number, result, seconds)
+            case JobDone(work=number, result=result, seconds=seconds):
+                self.jobs.done(number, result, seconds)
             case Call(what=what):
                 what()
 
@@ -271,7 +271,7 @@ class Engine:
     def _greeted(self, member: Member) -> None:
         old = self.directory.members.get(member.address)
         if old is not None and old.life != member.life:
-            # what was meant for its earlier life would only puzzle it
+            # what was meant for an earlier incarnation answers orders that it does not know
             self.desk.renumber(member.address, forget=True)
         self.tell(self.directory.joined(member))
 
@@ -305,11 +305,11 @@ class Engine:
 
     def train(self, device: Address, train: Train, number: int) -> None:
         """Begin a training."""
-        self.works.ask(device, train, number)
+        self.jobs.ask(device, train, number)
 
     def measure(self, device: Address, measure: Measure, number: int) -> None:
         """Begin a statistic."""
-        self.works.ask(device, measure, number)
+        self.jobs.ask(device, measure, number)
 
     def await_sum(self, node: Address, wanted: AwaitSum) -> None:
         """Hold back what comes for a node until children have helped to take the masks off their sums."""
@@ -390,7 +390,7 @@ class Engine:
         self.desk.held(found)
         for node in self.nodes.values():
             refs_in(node.state, found)
-        self.works.held(found)
+        self.jobs.held(found)
         self.hiding.held(found)
         refs_in([self.served, self.final, self._held], found)
         return found
@@ -404,7 +404,7 @@ class Engine:
         self._taken.clear()
         self.store.keep_only(self.held())
         self.desk.save()
-        self.works.save()
+        self.jobs.save()
         self.sums.save()
         self.hiding.save()
         journal.put("now", self.now())

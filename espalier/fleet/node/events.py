@@ -18,15 +18,15 @@ register(Measure)
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """Score models on this node's own test set; ``data`` comes back with the figures."""
+class ScoreModels:
+    """ScoreModels models on this node's own test set; ``data`` comes back with the figures."""
 
     models: tuple[Ref, ...]
     data: dict[str, Any]
 
 
 @dataclass(slots=True)
-class Work:
+class PendingJob:
     """Something for the worker thread: the action, the node that asked, the job's number, and when it was given."""
 
     id: int
@@ -38,14 +38,14 @@ class Work:
     def to_plain(self) -> tuple[Any, ...]:
         """Return it as plain data."""
         action = self.action
-        what = (action.models, action.data) if isinstance(action, Score) else action
+        what = (action.models, action.data) if isinstance(action, ScoreModels) else action
         return (self.id, self.node, what, self.number, self.at)
 
     @staticmethod
-    def of_plain(plain: tuple[Any, ...]) -> Work:
+    def of_plain(plain: tuple[Any, ...]) -> PendingJob:
         """Read what :meth:`to_plain` wrote."""
         number, node, what, job, at = plain
-        return Work(number, node, Score(*what) if isinstance(what, tuple) else what, job, at)
+        return PendingJob(number, node, ScoreModels(*what) if isinstance(what, tuple) else what, job, at)
 
 
 @dataclass(slots=True)
@@ -113,8 +113,8 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Worked:
-    """Work is done: what came out (or why nothing did), and the seconds it took."""
+class JobDone:
+    """PendingJob is done: what came out (or why nothing did), and the seconds it took."""
 
     work: int
     result: Any
@@ -128,7 +128,7 @@ class Call:
     what: Callable[[], None]
 
 
-Item = Arrival | Joined | Gone | Linked | Acknowledged | Restarted | Due | Worked | Call
+Item = Arrival | Joined | Gone | Linked | Acknowledged | Restarted | Due | JobDone | Call
 
 
 @dataclass
@@ -140,7 +140,7 @@ class Effects:
     acks: dict[int, tuple[int, int]] = field(default_factory=dict)
     restarts: dict[int, tuple[int, int]] = field(default_factory=dict)
     timers: list[Timer] = field(default_factory=list)
-    works: list[Work] = field(default_factory=list)
+    jobs: list[PendingJob] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
@@ -183,11 +183,11 @@ class Steward(Protocol):
         """Hosts below came or went."""
         ...
 
-    def worked(self, work: Work, seconds: float) -> None:
+    def worked(self, work: PendingJob, seconds: float) -> None:
         """The worker is done with something (for the time accounts)."""
         ...
 
-    def scored(self, work: Work, figures: list[dict[str, float]]) -> None:
+    def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:
         """Models were scored that the steward asked for."""
         ...
 

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from espalier.core.errors import ConfigError
 from espalier.fleet.certs import Bundle
-from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry, read_names
 from espalier.fleet.coordinator.manifest import Charter
-from espalier.fleet.coordinator.member import Follower
+from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
 from espalier.fleet.links.admission import Gate
 from espalier.fleet.links.children import Reception
@@ -53,7 +53,7 @@ class Host:
         self.clock = FleetClock()
         self.roster = Roster()
         self.engine: Engine | None = None
-        self.steward: Follower | Conductor | None = None
+        self.steward: Participant | Coordinator | None = None
         self.charter: Charter | None = settings.charter
         self.registry: Registry | None = None
         self.post: Post | None = None
@@ -147,7 +147,7 @@ class Host:
             self._failed.cancel()
 
     def _close(self) -> None:
-        if isinstance(self.steward, Conductor):
+        if isinstance(self.steward, Coordinator):
             self.steward.close()
         self._journal.close()
 
@@ -188,21 +188,21 @@ class Host:
         self._self["stamp"] += 1
 
         def make() -> Effects:
-            learner = self.settings.learner(charter, address)
-            self._self["samples"] = learner.samples
+            trainer = self.settings.trainer(charter, address)
+            self._self["samples"] = trainer.samples
             me = self.myself()
-            if learner.samples and charter.script is None:
-                me = replace(me, seconds_per_batch=learner.probe())
+            if trainer.samples and charter.script is None:
+                me = replace(me, seconds_per_batch=trainer.probe())
             elif charter.script is not None:
                 me = replace(me, seconds_per_batch=charter.script.batch)
-            engine = Engine(me, charter, self._journal, learner, self.clock.now)
+            engine = Engine(me, charter, self._journal, trainer, self.clock.now)
             if self.registry is not None:
                 assert self.settings.directory is not None
-                steward: Follower | Conductor = Conductor(
+                steward: Participant | Coordinator = Coordinator(
                     engine, self.registry, self.settings.directory, self.settings.start_with
                 )
             else:
-                steward = Follower(engine, self.settings.directory)
+                steward = Participant(engine, self.settings.directory)
                 self._journal.put("charter", charter.to_bytes())
             engine.steward = self.steward = steward
             self._journal.put("host", self._self)
@@ -252,19 +252,19 @@ class Host:
             self._answer(origin, self.postman.restart(origin, series, known))
         for dest, letters in effects.replaced.items():
             self.postman.replace(dest, letters)
-        if self.engine is not None and self.engine.learner.samples != self._self["samples"]:
+        if self.engine is not None and self.engine.trainer.samples != self._self["samples"]:
             # the parent must know before it gets a report that counts so many
-            self._self["samples"] = self.engine.learner.samples
+            self._self["samples"] = self.engine.trainer.samples
             self.announce([self.myself()], [])
         self.postman.post(effects.letters)
         for timer in effects.timers:
             loop.call_later(self.clock.until(timer.due), self.put, Due(timer.id))
-        for work in effects.works:
+        for work in effects.jobs:
             self._worker.add(work)
         for origin, why in effects.refused:
             self.refused(f"host {origin}", why)
         steward = self.steward
-        if isinstance(steward, Follower):
+        if isinstance(steward, Participant):
             if steward.redirect is not None and self.uplink is not None:
                 (endpoint, name), steward.redirect = steward.redirect, None
                 self.uplink.move(name, endpoint, "is told to")
@@ -323,7 +323,7 @@ class Host:
     def myself(self) -> Member:
         """Return what this host says of itself."""
         known = self.engine.directory.members.get(self.me) if self.engine is not None else None
-        busy = self.engine is not None and bool(self.engine.works.waiting)
+        busy = self.engine is not None and bool(self.engine.jobs.waiting)
         mine = self._self.get("address", 0)
         base = known or Member(mine, self.identity.name, self.identity.role, via=mine)
         return replace(

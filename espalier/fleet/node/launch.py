@@ -28,7 +28,7 @@ from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.settings import Settings
-from espalier.fleet.node.trainer import Blind, Learner, OwnLearner
+from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, NoTrainer
 from espalier.fleet.status import Ops
 from espalier.privacy.accountant import require_library
 from espalier.privacy.budget import is_private
@@ -149,7 +149,7 @@ def plug_in(modules: Sequence[str]) -> None:
 
 async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log: Log) -> None:
     settings = Settings(
-        lambda charter, address: make_learner(charter, address, options, bundle.identity.role),
+        lambda charter, address: make_trainer(charter, address, options, bundle.identity.role),
         options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
         options.number, options.aggregates,
     )  # fmt: skip
@@ -192,10 +192,10 @@ async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:
             path.replace(directory / name)
 
 
-# -- learners --------------------------------------------------------------------------------------------------
+# -- trainers --------------------------------------------------------------------------------------------------
 
 
-def make_learner(charter: Charter, address: int, options: Options, role: str) -> Learner:
+def make_trainer(charter: Charter, address: int, options: Options, role: str) -> NodeTrainer:
     """Make what a node learns with."""
     if options.flower_client is not None or options.client is not None:
         from espalier.fleet.node import clients
@@ -206,12 +206,12 @@ def make_learner(charter: Charter, address: int, options: Options, role: str) ->
         return clients.plain(charter, address, options.client)
     held = _holdings(charter, address, options)
     if role == "edge" and held.test is None and held.personal is None:
-        return Blind()
+        return NoTrainer()
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
     # the cloud's operator wrote the charter: what it names is the operator's own
     allowed = (*options.allow_models, charter.card.model) if role == "cloud" else options.allow_models
-    return OwnLearner(charter, held, allowed)
+    return ArrayTrainer(charter, held, allowed)
 
 
 def _holdings(charter: Charter, address: int, options: Options) -> Holdings:

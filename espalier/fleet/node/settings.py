@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.fleet.coordinator.manifest import Charter
-from espalier.fleet.node.trainer import Learner
+from espalier.fleet.node.trainer import NodeTrainer
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Settings:
     """One node's settings.
 
     Attributes:
-        learner: Makes the learner once charter and address are known.
+        trainer: Makes the trainer once charter and address are known.
         directory: Where the node's state is kept; None keeps it in memory (a restart begins anew).
         listen: ``host:port`` for children and peers; None: nobody can link to this node.
         advertise: ``host:port`` under which others reach it, if not as it listens.
@@ -28,7 +28,7 @@ class Settings:
         crl: The cloud's: the list of revoked certificates, looked at while it runs.
     """
 
-    learner: Callable[[Charter, int], Learner]
+    trainer: Callable[[Charter, int], NodeTrainer]
     directory: Path | None = None
     listen: str | None = None
     advertise: str | None = None

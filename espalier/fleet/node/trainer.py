@@ -1,7 +1,7 @@
 """What a node does with its own data: train, measure statistics, score models.
 
-A :class:`Learner` is called from one worker thread. :class:`OwnLearner` is the project's trainer on the node's arrays;
-`espalier.fleet.node.clients` wraps a user's own code.
+A :class:`NodeTrainer` is called from one worker thread. :class:`ArrayTrainer` is the project's trainer on the node's
+arrays; `espalier.fleet.node.clients` wraps a user's own code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class TrainingRequest:
     """A training that a node asked for, with its vectors."""
 
     device: int
@@ -43,7 +43,7 @@ class Lesson:
 
 
 @dataclass(frozen=True, eq=False)
-class Learnt:
+class TrainingResult:
     """What a training left: the model, its mean loss, the optimiser's state, and the mini-batches it took."""
 
     vector: Tensor
@@ -52,7 +52,7 @@ class Learnt:
     batches: int = 0
 
 
-def private(learnt: Learnt, start: Tensor, clip: float, noise: float, n_float: int) -> Learnt:
+def private(learnt: TrainingResult, start: Tensor, clip: float, noise: float, n_float: int) -> TrainingResult:
     """Clip a training's change and put noise on it, before anybody else sees it.
 
     The noise is the system's: whoever knows the run's seed must not be able to take it away again.
@@ -66,12 +66,12 @@ def system_rng() -> np.random.Generator:
     return np.random.default_rng(secrets.randbits(256))
 
 
-class Learner(Protocol):
+class NodeTrainer(Protocol):
     """A node's data and what it can do with them."""
 
     samples: int
 
-    def train(self, lesson: Lesson) -> Learnt:
+    def train(self, request: TrainingRequest) -> TrainingResult:
         """Train on the node's own samples."""
         ...
 
@@ -88,7 +88,7 @@ class Learner(Protocol):
         ...
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
-        """Score models on the node's ``"test"`` or ``"personal"`` set; an empty list if it has none."""
+        """ScoreModels models on the node's ``"test"`` or ``"personal"`` set; an empty list if it has none."""
         ...
 
     def initial(self, seed: int, index: int) -> Tensor:
@@ -96,7 +96,7 @@ class Learner(Protocol):
         ...
 
 
-class OwnLearner:
+class ArrayTrainer:
     """The project's own trainer on arrays in memory."""
 
     def __init__(self, charter: Charter, holdings: Holdings, allowed: Sequence[str] = ()) -> None:
@@ -146,15 +146,15 @@ class OwnLearner:
         """Return the ``index``-th initial model."""
         return self._trainer.initial(torch_seed(seed, "initial", index)).to(self._dtype)
 
-    def train(self, lesson: Lesson) -> Learnt:
+    def train(self, request: TrainingRequest) -> TrainingResult:
         """Train on the node's rows."""
         if self._held.pool is None:
             raise DataError("This node has no samples to train on.")
-        seed = key(self._charter.seed, "train", lesson.device, lesson.number)
-        job = self._training.job(lesson.work, self._held.pool, self._held.rows, seed)
+        seed = key(self._charter.seed, "train", request.device, request.number)
+        job = self._training.job(request.work, self._held.pool, self._held.rows, seed)
         result = next(iter(self._trainer.run([job])))
-        batches = self._training.batches(self.samples, lesson.work.updates)
-        return Learnt(result.vector, result.loss, result.optimizer_state, batches)
+        batches = self._training.batches(self.samples, request.work.updates)
+        return TrainingResult(result.vector, result.loss, result.optimizer_state, batches)
 
     def probe(self) -> float:
         """Time a few mini-batches."""
@@ -193,7 +193,7 @@ class OwnLearner:
         return found.compute(local, list(vectors) if found.models else [], **args)
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
-        """Score models on the test or the personal set."""
+        """ScoreModels models on the test or the personal set."""
         test = self._held.personal if where == "personal" else self._held.test
         if where == "validation" and self._held.pool is not None and len(self._held.held):
             test = Test(self._held.pool, self._held.held, np.zeros(len(self._held.held), dtype=np.int64))
@@ -211,12 +211,12 @@ class OwnLearner:
         return {name: float(values[0]) for name, values in row.items()}
 
 
-class Blind:
+class NoTrainer:
     """An edge without data: it merges and passes on."""
 
     samples = 0
 
-    def train(self, lesson: Lesson) -> Learnt:
+    def train(self, request: TrainingRequest) -> TrainingResult:
         """Refuse."""
         raise DataError("This node has no samples to train on.")
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from espalier.fleet.node.events import Score, Work, Worked
+from espalier.fleet.node.events import JobDone, PendingJob, ScoreModels
 
 if TYPE_CHECKING:
     from espalier.fleet.node.host import Host
@@ -21,13 +21,13 @@ class Worker:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._thread = ThreadPoolExecutor(1, "espalier-worker")
-        self._waiting: list[tuple[int, int, Work]] = []
+        self._waiting: list[tuple[int, int, PendingJob]] = []
         self._task: asyncio.Task[Any] | None = None
         self.seconds = 0.0
 
-    def add(self, work: Work) -> None:
+    def add(self, work: PendingJob) -> None:
         """Give it something to do."""
-        heapq.heappush(self._waiting, (1 if isinstance(work.action, Score) else 0, work.id, work))
+        heapq.heappush(self._waiting, (1 if isinstance(work.action, ScoreModels) else 0, work.id, work))
         if self._task is None or self._task.done():
             self._task = self._host.spawn(self._run())
 
@@ -36,7 +36,7 @@ class Worker:
         while self._waiting:
             _, _, work = heapq.heappop(self._waiting)
             assert host.engine is not None
-            todo = await host.call(partial(host.engine.works.perform, work))
+            todo = await host.call(partial(host.engine.jobs.perform, work))
             if todo is None:
                 continue
             begun = time.monotonic()
@@ -50,7 +50,7 @@ class Worker:
             if pause > 0:
                 await asyncio.sleep(pause)
             self.seconds += seconds
-            host.put(Worked(work.id, result, seconds + pause))
+            host.put(JobDone(work.id, result, seconds + pause))
 
     def _pause(self, result: Any, seconds: float) -> float:
         """Return how long to wait so that work takes as long as the fleet's script says."""
