@@ -22,8 +22,8 @@ from espalier.core.messages import (
     Action,
     Arrange,
     Arrived,
-    BeginRound,
     AwaitSum,
+    BeginRound,
     ChildJoined,
     ChildLeft,
     CloseCohort,
@@ -40,8 +40,8 @@ from espalier.core.messages import (
     Serve,
     SetDeadline,
     Started,
-    Wake,
     Summed,
+    Wake,
     Word,
 )
 from espalier.core.policies import Assignment, Progress, Rules, Survey
