@@ -57,6 +57,20 @@ class Watcher(Protocol):
         ...
 
 
+#: who may say a word to a node: nodes of its own host only, the coordinator, or any device
+Speaker = Literal["own", "coordinator", "device"]
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """A node that takes words of its method's own; on a fleet, others' words to it are refused."""
+
+    @property
+    def hears(self) -> Mapping[str, Speaker]:
+        """The kinds of words that it takes, and who may say them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Setting:
     """What a method knows of the experiment when it makes its plan.

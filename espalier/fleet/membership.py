@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.links.protocol import espalier_pb2 as pb
+
+#: seconds that a mini-batch, or a model's way, may be measured as
+SLOWEST_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Member:
         """
         found = Member(**{name: getattr(member, name) for name in Member.__slots__})
         times = (found.seconds_per_batch, found.model_seconds)
-        if not all(math.isfinite(t) and t >= 0 for t in times) or len(found.name) > 64 or len(found.endpoint) > 300:
+        long = len(found.name) > 64 or len(found.role) > 64 or len(found.endpoint) > 300
+        if long or not all(0 <= t <= SLOWEST_SECONDS for t in times):
             raise ProtocolError(f"A greeting with impossible values: {found}.")
         return found

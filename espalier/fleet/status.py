@@ -43,7 +43,7 @@ def status(host: Host) -> dict[str, Any]:
         "endpoint": host.endpoint,
         "letters": host.postman.pending() if host.postman is not None else 0,
         "time": round(host.clock.now(), 3),
-        "refused": host.refusals,
+        "refused": host.refusals.count,
     }
     if isinstance(steward, Coordinator):
         found |= {"round": steward.round, "started": steward.started, "finished": steward.finished}
@@ -80,7 +80,7 @@ class Collector:
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
         counters = {
-            "refused": ("Links and letters that were refused", float(host.refusals)),
+            "refused": ("Links and letters that were refused", float(host.refusals.count)),
             "frames_relayed": ("Frames passed on for others", float(host.post.relayed) if host.post else 0.0),
             "frames_lost": (
                 "Frames for nobody who is linked; they come again",

@@ -7,7 +7,7 @@ import pytest
 
 from espalier.core.errors import ConfigError
 from espalier.fleet import certs
-from espalier.fleet.links.admission import Gate, parse_parent
+from espalier.fleet.links.admission import Admission, parse_parent
 from espalier.fleet.links.limits import Limits
 
 
@@ -55,7 +55,7 @@ def test_revoked_certificates_are_on_a_signed_list(ca: Path, tmp_path: Path) -> 
 
 def test_the_gate_keeps_revoked_certificates_out(ca: Path) -> None:
     thief = certs.Bundle.read(certs.issue(ca, "thief", "device"))
-    gate = Gate(thief, Limits(greetings_per_minute=60))
+    gate = Admission(thief, Limits(greetings_per_minute=60))
     assert gate.refuses(thief.identity) is None
     assert "not one of this software's" in str(gate.refuses(None))
     certs.revoke(ca, "thief")

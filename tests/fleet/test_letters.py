@@ -98,9 +98,30 @@ def test_sizes_are_checked_before_anything_is_allocated() -> None:
 def test_unfinished_letters_are_bounded() -> None:
     assembler = Assembler(Limits())
     for number in range(Assembler.OPEN):
-        assembler.head(next(frames(letter(b"ab", number=number), origin=1)).head)
+        assembler.head(next(frames(letter(b"ab"), origin=number)).head)
     with pytest.raises(ProtocolError, match="begun and none is finished"):
-        assembler.head(next(frames(letter(b"ab", number=9999), origin=1)).head)
+        assembler.head(next(frames(letter(b"ab"), origin=9999)).head)
+
+
+def test_of_one_origin_one_letter_is_in_the_making() -> None:
+    assembler = Assembler(Limits())
+    one, two = (list(frames(letter(bytes(2 * CHUNK), number=n), origin=1)) for n in (1, 2))
+    assert fed(assembler, [one[0], one[1], two[0], one[2]]) is None, "the first one was given up"
+    assert fed(assembler, [two[1], two[2]]).number == 2
+
+
+def test_the_bound_of_a_letter_follows_from_the_model() -> None:
+    # 55,210 numbers of 8 bytes, and a kilobyte each: eight of them in a device's letter, 256 in a server's
+    limits = Limits().fitted(55_210)
+    assert limits.of_device() == 8 * (8 * 55_211 + 1024)
+    assembler = Assembler(limits, devices=3)
+    for origin, size, accepted in ((2, 3_500_000, True), (2, 4_000_000, False), (3, 100_000_000, True)):
+        head = pb.Head(envelope=pb.Envelope(origin=origin, dest=7, series=5, number=1), parts=[pb.Part(size=size)])
+        if accepted:
+            assert assembler.head(head) is None
+            continue
+        with pytest.raises(ProtocolError, match="are accepted"):
+            assembler.head(head)
 
 
 def test_a_meter_lets_through_a_burst_and_then_the_rate() -> None:

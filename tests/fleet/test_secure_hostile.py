@@ -14,10 +14,10 @@ import torch
 from espalier.core.errors import ConfigError
 from espalier.core.policies import Structure, Survey
 from espalier.core.view import View
+from espalier.fleet.authority.rules import SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding
 from espalier.fleet.links.framing import Letter, Part
-from espalier.fleet.secure.child import SUMMAND
 from tests.fleet.net import Net, charter
 from tests.fleet.test_secure import SECURE, until
 

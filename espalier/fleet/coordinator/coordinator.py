@@ -243,7 +243,7 @@ class Coordinator:
 
     def _noted(self, origin: int, data: dict[str, Any]) -> None:
         for time, kind, node, what in data["events"]:
-            self.recorder.event(float(time), str(kind), None if node is None else int(node), what)
+            self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
         for node, kind, start, stop in data["spans"]:
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
             if self.engine.charter.experiment.record.spans:

@@ -103,6 +103,11 @@ class Charter:
         """The run's seed."""
         return self.experiment.seeds[0]
 
+    @property
+    def bounds(self) -> Limits:
+        """The limits, with what follows from the model's size."""
+        return self.limits.fitted(self.card.spec.size)
+
     def plan(self) -> Plan:
         """Return the policies of every node."""
         return plan_of(self.experiment, self.card.n_classes, self.compress)

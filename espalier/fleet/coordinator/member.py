@@ -10,10 +10,10 @@ from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
+from espalier.fleet.authority.rules import SERVED
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine, save_models
 from espalier.fleet.node.events import PendingJob, ScoreModels
-from espalier.fleet.node.outbox import SERVED
 
 #: seconds between two batches of notes to the cloud
 NOTES_SECONDS = 1.0
@@ -30,6 +30,8 @@ class Participant:
         self.redirect: tuple[str, str] | None = None
         #: peers that this host should have links of its own to: address -> (endpoint, name)
         self.peers: dict[int, tuple[str, str]] = engine.journal.get("peers") or {}
+        #: hosts whose link here the cloud wants closed, because they send what they may not
+        self.expelled: set[int] = set()
         #: how many other devices were known when links were measured last
         self.measured_peers = 0
         #: peers that may link here: name -> address
@@ -94,7 +96,7 @@ class Participant:
         if node == engine.directory.tree.root:
             # the run's root lives on this device: the cloud, which only watches, evaluates its models
             word = Word(SERVED, node, engine.directory.cloud, engine.now(), {"models": dict(models)})
-            engine.desk.send(word)
+            engine.outbox.send(word)
         if engine.plan.clock != level:
             self._served(node, models)
 
@@ -183,6 +185,8 @@ class Participant:
                 engine.reborn(int(data["host"]))
             case "root":
                 engine.directory.tree.root = int(data["root"])
+            case "expel":
+                self.expelled.add(int(data["host"]))
             case "start":
                 self._start()
             case "round":

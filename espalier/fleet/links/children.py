@@ -42,8 +42,8 @@ class Reception:
     async def accept(self, link: Link) -> Take | None:
         """Decide from its certificate whether a link is let in at all."""
         host = self._host
-        why = host.gate.refuses(link.peer)
-        if why is None and link.peer is not None and host.gate.hurries(link.peer):
+        why = host.admission.refuses(link.peer)
+        if why is None and link.peer is not None and host.admission.hurries(link.peer):
             why = f"{link.peer.name} opens more links per minute than it may"
         if why is not None:
             self.refuse(link, why, final="revoked" in why or link.peer is None)
@@ -56,12 +56,25 @@ class Reception:
         link.post(pb.Frame(refusal=pb.Refusal(why=why, final=final)))
         link.close()
 
+    def expel(self, address: int) -> bool:
+        """Close the link of a host that has sent too many letters against the rules; False if it has none here."""
+        host = self._host
+        child = host.roster.children.get(address)
+        link = child.link if child is not None else host.roster.peers.get(address)
+        if link is None or link.peer is None:
+            return False
+        host.admission.ban(link.peer.name)
+        self.refuse(link, host.admission.refuses(link.peer) or "")
+        return True
+
     def malformed(self, link: Link, why: str) -> None:
         """A link said what nobody may say."""
         self.refuse(link, why)
 
     async def _take(self, link: Link, frame: pb.Frame) -> None:
         host = self._host
+        if not link.open:
+            return  # a newer link has taken its place: whoever sent this sends it again over that one
         kind = frame.WhichOneof("kind")
         child = host.roster.child(link)
         if child is None and link not in host.roster.peers.values():
@@ -298,15 +311,15 @@ class Reception:
     def resume(self) -> None:
         """Tell everybody below that the way up is whole again."""
         for child in self._host.roster.children.values():
-            child.link.post(pb.Frame(resume=pb.Resume(crl=self._host.gate.crl)))
+            child.link.post(pb.Frame(resume=pb.Resume(crl=self._host.admission.crl)))
 
     def revocations(self, crl: bytes) -> None:
         """Take over a list of revoked certificates, if it is genuine and newer; links of revoked ones end."""
         host = self._host
         with contextlib.suppress(ConfigError):
-            if crl and host.gate.update(crl):
+            if crl and host.admission.update(crl):
                 for child in list(host.roster.children.values()):
-                    why = host.gate.refuses(child.link.peer)
+                    why = host.admission.refuses(child.link.peer)
                     if why is not None:
                         self.refuse(child.link, why, final=True)
                 self.resume()

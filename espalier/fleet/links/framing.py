@@ -75,13 +75,17 @@ def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
 
 
 class Assembler:
-    """Puts the letters of one link together. A relay's link carries those of many origins, interleaved."""
+    """Puts the letters of one link together. A relay's link carries those of many origins, interleaved.
+
+    Of one origin one letter at a time is in the making: another one's beginning means that it was given up.
+    """
 
     OPEN = 4096
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._open: dict[tuple[int, int, int], _Growing] = {}
+    def __init__(self, limits: Limits, devices: int = 0) -> None:
+        """Prepare to take letters; hosts below ``devices`` are devices, whose letters are smaller."""
+        self._limits, self._devices = limits, devices
+        self._open: dict[int, _Growing] = {}
         self._held = 0
 
     def head(self, head: pb.Head) -> Arrival | None:
@@ -91,20 +95,20 @@ class Assembler:
             ProtocolError: It is larger than the limits allow, or malformed.
         """
         limits = self._limits
-        total = sum(p.size for p in head.parts)
-        if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > limits.letter_bytes:
+        total, origin = sum(p.size for p in head.parts), head.envelope.origin
+        most = limits.of_device() if origin < self._devices else limits.letter_bytes
+        if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > most:
             raise ProtocolError(
                 f"A letter of {len(head.content)} bytes with {len(head.parts)} models of {total} bytes together; "
-                f"{limits.content_bytes}, {limits.parts} and {limits.letter_bytes} are accepted."
+                f"{limits.content_bytes}, {limits.parts} and {most} are accepted."
             )
-        at = (head.envelope.origin, head.envelope.series, head.envelope.number)
-        self._close(at)
+        self._close(origin)
         growing = _Growing(head)
         if growing.missing == 0:
             return growing.done()
         if len(self._open) >= self.OPEN or self._held > 4 * limits.letter_bytes:
             raise ProtocolError(f"{len(self._open)} letters of {self._held} bytes are begun and none is finished.")
-        self._open[at] = growing
+        self._open[origin] = growing
         return None
 
     def chunk(self, chunk: pb.Chunk) -> Arrival | None:
@@ -112,22 +116,22 @@ class Assembler:
 
         A chunk of a letter whose beginning was lost is passed over: the letter comes again.
         """
-        at = (chunk.envelope.origin, chunk.envelope.series, chunk.envelope.number)
-        growing = self._open.get(at)
-        if growing is None:
+        origin = chunk.envelope.origin
+        growing = self._open.get(origin)
+        if growing is None or growing.at != (chunk.envelope.series, chunk.envelope.number):
             return None
         try:
             follows = growing.add(chunk)
         except ProtocolError:
-            self._close(at)
+            self._close(origin)
             raise
         self._held += len(chunk.data) if follows else 0
         if not follows or growing.missing == 0:
-            self._close(at)
+            self._close(origin)
         return growing.done() if follows and growing.missing == 0 else None
 
-    def _close(self, at: tuple[int, int, int]) -> None:
-        growing = self._open.pop(at, None)
+    def _close(self, origin: int) -> None:
+        growing = self._open.pop(origin, None)
         if growing is not None:
             self._held -= growing.total - growing.missing
 
@@ -137,6 +141,7 @@ class _Growing:
 
     def __init__(self, head: pb.Head) -> None:
         self._head = head
+        self.at = (head.envelope.series, head.envelope.number)
         self._buffers = [bytearray() for _ in head.parts]
         self.total = sum(p.size for p in head.parts)
         self.missing = self.total

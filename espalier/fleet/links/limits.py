@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from espalier.core.spec import Spec
 
@@ -13,9 +13,10 @@ class Limits(Spec, family="limits"):
     """Bounds of one node; the cloud hands its own down.
 
     Attributes:
-        letter_bytes: Models of one letter together, as they travel.
+        letter_bytes: Models of one letter together, as they travel; less, if the model's size says so.
         content_bytes: A letter's message without its models.
         parts: Models in one letter.
+        device_parts: Models in one letter of a device.
         letters_per_second: Of one child, on average; bursts of ten seconds' worth are let through.
         bytes_per_second: Of one child, on average.
         greetings_per_minute: Links that one name may open.
@@ -25,6 +26,7 @@ class Limits(Spec, family="limits"):
     letter_bytes: int = 1 << 30
     content_bytes: int = 4 << 20
     parts: int = 256
+    device_parts: int = 8
     letters_per_second: float = 200.0
     bytes_per_second: float = float(1 << 30)
     greetings_per_minute: float = 120.0
@@ -34,6 +36,19 @@ class Limits(Spec, family="limits"):
         """Refuse what would let nothing through."""
         for name in self._fields():
             self.require(getattr(self, name) > 0, name, "more than 0")
+
+    def fitted(self, numbers: int) -> Limits:
+        """Return these limits for models of so many numbers: no letter is larger than its models may be."""
+        return replace(self, letter_bytes=min(self.letter_bytes, self.parts * _model_bytes(numbers)))
+
+    def of_device(self) -> int:
+        """Return the bytes of a device's letter."""
+        return max(1, self.letter_bytes * min(self.device_parts, self.parts) // self.parts)
+
+
+def _model_bytes(numbers: int) -> int:
+    """Return the bytes that a model may take at most: masked ones have one word more, compressed ones may grow."""
+    return 8 * (numbers + 1) + 1024
 
 
 class Meter:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from typing import TYPE_CHECKING
@@ -109,6 +110,8 @@ class Uplink:
             host.log("refused", level="warning", why=frame.refusal.why)
         elif kind == "pong":
             waiting = self._pongs.pop(frame.pong.sent, None)
+            if not math.isfinite(frame.pong.now):
+                raise ProtocolError(f"The parent says that it is {frame.pong.now} o'clock.")
             if waiting is not None and not waiting.done():
                 waiting.set_result(host.clock.heard(frame.pong.now, frame.pong.sent))
         elif not self._welcomed:
@@ -131,12 +134,18 @@ class Uplink:
             self._refused = f"it speaks version {welcome.version}, this node version {wire.VERSION}"
             link.close()
             return
+        try:
+            parent = Member.of_wire(welcome.parent)
+        except ProtocolError as error:
+            host.log("refused", level="warning", who=welcome.parent.name[:64], why=str(error))
+            link.close()
+            return
         await self._ask(link)
         await host.follow(welcome)
         seconds = await self._gauge(link)
         if not link.open:
             return
-        await host.linked(Member.of_wire(welcome.parent), seconds)
+        await host.linked(parent, seconds)
         # the parent must know who is here before it hears from them
         link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
         host.roster.parent = link

@@ -76,6 +76,7 @@ class Peers:
         host = self._host
         while isinstance(host.steward, Participant) and address in host.steward.peers and not host.stopping:
             endpoint, name = host.steward.peers[address]
+            made: list[Link] = []
 
             async def take(link: Link, frame: pb.Frame) -> None:
                 if frame.HasField("welcome"):
@@ -83,10 +84,12 @@ class Peers:
                 elif host.post is not None:
                     host.post.take(link, frame)
 
-            await dial(host.bundle, endpoint, name, self._hello(), take, connected=lambda link: None)
-            link = host.roster.peers.pop(address, None)
-            if link is not None and host.post is not None:
-                host.post.drop(link)
+            await dial(host.bundle, endpoint, name, self._hello(), take, connected=made.append)
+            for link in made:
+                if host.roster.peers.get(address) is link:  # it may have made a link of its own meanwhile
+                    del host.roster.peers[address]
+                if host.post is not None:
+                    host.post.drop(link)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _measure(self, address: int, endpoint: str, name: str) -> None:

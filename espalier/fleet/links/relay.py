@@ -17,8 +17,12 @@ from espalier.fleet.node.events import Acknowledged, Item, Restarted
 class Post:
     """Takes the frames of letters from every link."""
 
-    def __init__(self, roster: Roster, postman: Postman, limits: Limits, deliver: Callable[[Item], None]) -> None:
+    def __init__(
+        self, roster: Roster, postman: Postman, limits: Limits, devices: int, deliver: Callable[[Item], None]
+    ) -> None:
+        """Prepare to take frames; hosts below ``devices`` are devices, whose letters are smaller."""
         self._roster, self._postman, self._limits, self._deliver = roster, postman, limits, deliver
+        self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
         self._meters: dict[Link, tuple[Meter, Meter]] = {}
         self.relayed = 0
@@ -56,7 +60,7 @@ class Post:
         if envelope.dest != me:
             self._relay(link, frame, envelope.dest)
             return
-        assembler = self._assemblers.setdefault(link, Assembler(self._limits))
+        assembler = self._assemblers.setdefault(link, Assembler(self._limits, self._devices))
         arrival = assembler.head(frame.head) if frame.HasField("head") else assembler.chunk(frame.chunk)
         if arrival is not None:
             self._deliver(arrival)

@@ -255,6 +255,9 @@ class Server:
             except ProtocolError as error:
                 self._malformed(link, str(error))
                 return
+            except Exception as error:  # whatever a frame does to our code, only its link ends
+                self._malformed(link, f"a frame that cannot be taken: {error!r}")
+                return
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -315,6 +318,8 @@ async def dial(
             reading.cancel()
         for task in done:
             error = task.exception()
+            if isinstance(error, ProtocolError):
+                return str(error)
             if error is not None and not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
                 raise error
         if reading in done and not reading.cancelled() and reading.exception() is None:

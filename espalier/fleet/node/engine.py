@@ -20,7 +20,7 @@ from safetensors.torch import save as to_bytes
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.codec import refs_in
-from espalier.core.errors import ProtocolError
+from espalier.core.errors import ProtocolError, TrainingError
 from espalier.core.messages import (
     ALL,
     Action,
@@ -42,6 +42,8 @@ from espalier.core.method import Node
 from espalier.core.policies import Rules
 from espalier.core.runtime import Runtime
 from espalier.core.store import Ref
+from espalier.fleet.authority.check import Authority
+from espalier.fleet.authority.fields import Receiver
 from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.links.framing import Arrival
 from espalier.fleet.membership import Member
@@ -60,9 +62,10 @@ from espalier.fleet.node.events import (
     Steward,
     Timer,
 )
+from espalier.fleet.node.inbox import NOT_A_LETTERS_FAULT, Inbox
 from espalier.fleet.node.jobs import JobQueue
 from espalier.fleet.node.journal import Journal
-from espalier.fleet.node.outbox import Desk
+from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.store import EagerStore
 from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.aggregator import SILENT, Sums
@@ -70,10 +73,6 @@ from espalier.fleet.secure.child import Hiding
 from espalier.policies.privacy import PRIVATE
 from espalier.simulator.checkpoint import atomic_write
 
-#: what a node's code raises when a message does not hold what it should
-_SENSELESS = (
-    KeyError, IndexError, ValueError, TypeError, AttributeError, ZeroDivisionError, AssertionError, ProtocolError,
-)  # fmt: skip
 #: seconds after which a round opens although not everybody has confirmed the new arrangement
 SETTLE_SECONDS = 10.0
 
@@ -100,10 +99,14 @@ class Engine:
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, self, PRIVATE)
         self.jobs = JobQueue(self)
-        self.desk = Desk(self)
+        self.inbox, self.outbox = Inbox(self), Outbox(self)
         self.sums, self.hiding = Sums(self), Hiding(self)
         self.store.sums = self.sums.total
         self.steward: Steward
+        receiver = Receiver(
+            self.directory, self.plan, charter.experiment, self.runtime.nodes, self.runtime.node, lambda: self.frozen
+        )
+        self.authority = Authority(receiver, journal.get("authority"))
         self._queue: deque[tuple[Address, Event]] = deque()
         plain = journal.get("engine") or {}
         self.timers: dict[int, Timer] = {t[0]: Timer(*t) for t in plain.get("timers", ())}
@@ -153,8 +156,8 @@ class Engine:
     def resume(self) -> Effects:
         """Return what an earlier incarnation left undone."""
         effects = Effects(jobs=list(self.jobs.waiting.values()), timers=list(self.timers.values()))
-        for dest in self.desk.mail.waiting:
-            effects.replaced[dest] = self.desk.letters_to(dest)
+        for dest in self.outbox.mail.waiting:
+            effects.replaced[dest] = self.outbox.letters_to(dest)
         return effects
 
     def take(self, items: Sequence[Item]) -> Effects:
@@ -170,7 +173,7 @@ class Engine:
     def _take(self, item: Item) -> None:
         match item:
             case Arrival():
-                self.desk.take(item)
+                self.inbox.take(item)
             case Joined(members=members):
                 for member in members:
                     self._greeted(member)
@@ -182,10 +185,10 @@ class Engine:
             case Linked(parent=parent):
                 self._linked(parent)
             case Acknowledged(dest=dest, series=series, number=number):
-                if self.desk.mail.acknowledged(dest, series, number):
+                if self.outbox.mail.acknowledged(dest, series, number):
                     self.settled(dest, number)
             case Restarted(dest=dest, series=series, above=above):
-                self.desk.renumber(dest, series, above=above)
+                self.outbox.renumber(dest, series, above=above)
             case Due(timer=number):
                 timer = self.timers.pop(number, None)
                 wake = None if timer is None else timer.event.wake
@@ -222,8 +225,9 @@ class Engine:
         now = self.now()
         try:
             actions = self.runtime.ask(address, event)
-        except _SENSELESS as error:
-            if not isinstance(event, Arrived):
+        except Exception as error:
+            ours = isinstance(error, NOT_A_LETTERS_FAULT) and not isinstance(error, ProtocolError | TrainingError)
+            if ours or not isinstance(event, Arrived):
                 raise
             self._put_back(address)
             sender = event.message.sender
@@ -265,14 +269,14 @@ class Engine:
 
     def reborn(self, host: int) -> None:
         """A host that reports here, though it is not linked here, came back without its memory."""
-        self.desk.renumber(host, forget=True)
+        self.outbox.renumber(host, forget=True)
         self.stumbled(host)
 
     def _greeted(self, member: Member) -> None:
         old = self.directory.members.get(member.address)
         if old is not None and old.life != member.life:
             # what was meant for an earlier incarnation answers orders that it does not know
-            self.desk.renumber(member.address, forget=True)
+            self.outbox.renumber(member.address, forget=True)
         self.tell(self.directory.joined(member))
 
     def _linked(self, parent: Member) -> None:
@@ -282,7 +286,7 @@ class Engine:
 
     def say(self, dest: int, kind: str, **data: Any) -> int:
         """Say something to another host's runtime; return the letter's number."""
-        return self.desk.say(dest, kind, **data)
+        return self.outbox.say(dest, kind, **data)
 
     # -- the runtime's ports -------------------------------------------------------------------------------
 
@@ -301,7 +305,7 @@ class Engine:
 
     def send(self, message: Message) -> None:
         """Send a message to a node, of this host or another."""
-        self.desk.send(message)
+        self.outbox.send(message)
 
     def train(self, device: Address, train: Train, number: int) -> None:
         """Begin a training."""
@@ -387,7 +391,7 @@ class Engine:
     def held(self) -> set[int]:
         """Return the models that somebody here holds."""
         found: set[int] = set()
-        self.desk.held(found)
+        self.outbox.held(found)
         for node in self.nodes.values():
             refs_in(node.state, found)
         self.jobs.held(found)
@@ -403,7 +407,7 @@ class Engine:
         self._touched.clear()
         self._taken.clear()
         self.store.keep_only(self.held())
-        self.desk.save()
+        self.outbox.save()
         self.jobs.save()
         self.sums.save()
         self.hiding.save()

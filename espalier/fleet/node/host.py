@@ -20,7 +20,7 @@ from espalier.fleet.coordinator.enrolment import Registry, read_names
 from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
-from espalier.fleet.links.admission import Gate
+from espalier.fleet.links.admission import Admission, Refusals
 from espalier.fleet.links.children import Reception
 from espalier.fleet.links.delivery import Postman
 from espalier.fleet.links.limits import Limits
@@ -58,7 +58,7 @@ class Host:
         self.registry: Registry | None = None
         self.post: Post | None = None
         self.postman: Postman | None = None
-        self.gate = Gate(bundle, settings.charter.limits if settings.charter is not None else Limits())
+        self.admission = Admission(bundle, settings.charter.limits if settings.charter is not None else Limits())
         self.reception = Reception(self)
         self.uplink: Uplink | None = None
         self.server: Server | None = None
@@ -66,7 +66,7 @@ class Host:
         self.peers = Peers(self)
         self.names: dict[str, int] = {}
         self.stopping = False
-        self.refusals = 0
+        self.refusals = Refusals()
         self.model_bytes = 0
         self._driver = Driver()
         self._worker = Worker(self)
@@ -183,7 +183,7 @@ class Host:
     async def _build(self, charter: Charter, address: int) -> None:
         """Make the engine for a charter."""
         self.charter, self.model_bytes = charter, charter.card.spec.model_bytes
-        self.gate.limits = charter.limits
+        self.admission.limits = charter.limits
         self._self["address"] = self.roster.me = address
         self._self["stamp"] += 1
 
@@ -214,7 +214,7 @@ class Host:
         if self.postman is not None:
             await self.postman.close()
         self.postman = Postman(address, self.roster.route)
-        self.post = Post(self.roster, self.postman, charter.limits, self.put)
+        self.post = Post(self.roster, self.postman, charter.bounds, charter.experiment.fleet.devices, self.put)
         for member in list(self.engine.directory.members.values()) if self.engine is not None else ():
             if member.via == address and member.address != address:
                 self.reception.wait_for(member.address)
@@ -263,12 +263,17 @@ class Host:
             self._worker.add(work)
         for origin, why in effects.refused:
             self.refused(f"host {origin}", why)
+            if self.refusals.offends(f"host {origin}"):
+                self._expel(origin)
         steward = self.steward
         if isinstance(steward, Participant):
             if steward.redirect is not None and self.uplink is not None:
                 (endpoint, name), steward.redirect = steward.redirect, None
                 self.uplink.move(name, endpoint, "is told to")
             self.peers.look()
+            for expelled in steward.expelled:
+                self.reception.expel(expelled)
+            steward.expelled.clear()
         if steward is not None and steward.wants_count:
             self.tally.tick()
         if steward is not None and steward.finished and not self._stop.is_set():
@@ -362,7 +367,7 @@ class Host:
         assert self.charter is not None
         return pb.Welcome(
             version=wire.VERSION, address=address, parent=self.myself().to_wire(), run=self.charter.run,
-            charter=self.charter.to_bytes(), now=self.clock.now(), crl=self.gate.crl,
+            charter=self.charter.to_bytes(), now=self.clock.now(), crl=self.admission.crl,
         )  # fmt: skip
 
     async def learn_name(self, name: str, address: int) -> None:
@@ -382,11 +387,27 @@ class Host:
             self.postman.again(hosts)
 
     def refused(self, who: str, why: str) -> None:
-        """Write down that something was refused."""
-        self.refusals += 1
-        self.log("refused", level="warning", who=who, why=why)
+        """Write down that something was refused; of many refusals, not each one."""
+        before = self.refusals.told(who)
+        if before is None:
+            return
+        data: dict[str, Any] = {"by": self.identity.name, "who": who, "why": why}
+        if before:
+            data["untold"] = before
+        self.log("refused", level="warning", who=who, why=why, **({"untold": before} if before else {}))
         steward = self.steward
-        if steward is not None and self.refusals <= 10_000:
-            self.put(
-                Call(lambda: steward.recorded(None, "refused", {"by": self.identity.name, "who": who, "why": why}))
-            )
+        if steward is not None:
+            self.put(Call(lambda: steward.recorded(None, "refused", data)))
+
+    def _expel(self, origin: int) -> None:
+        """Close the link of a host that has offended too often; if it is linked elsewhere, the cloud has it closed."""
+        engine = self.engine
+        if self.reception.expel(origin) or self.registry is None or engine is None:
+            return
+
+        def tell() -> None:
+            member = engine.directory.members.get(origin)
+            if member is not None and member.via != self.me:
+                engine.say(member.via, "expel", host=origin)
+
+        self.put(Call(tell))

@@ -19,9 +19,8 @@ from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.manifest import Card, Charter, Script, card_of, rounds_reports
-from espalier.fleet.links.admission import parse_parent
+from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
-from espalier.fleet.links.handshakes import Handshakes
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.node.data import Holdings, from_arrays, imported, read_arrays, shape_of, share
 from espalier.fleet.node.host import Host
@@ -166,7 +165,7 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log
     def told(why: str) -> None:
         loop.call_soon_threadsafe(host.refused, "somebody at the door", why)
 
-    handshakes = Handshakes(told) if options.listen is not None else None
+    handshakes = HandshakeWatch(told) if options.listen is not None else None
     ops = Ops(host)
     await ops.start(options.ops, options.directory)
     watch = asyncio.create_task(_publish(host, ops, options.directory))

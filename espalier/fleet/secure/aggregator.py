@@ -25,7 +25,8 @@ from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import Action, Alarm, Deadline, Order, Report, Send
 from espalier.core.store import Ref
-from espalier.fleet.secure.child import SUM, shares_of
+from espalier.fleet.authority.rules import SUM
+from espalier.fleet.secure.child import shares_of
 from espalier.fleet.secure.state import Gathering
 from espalier.policies.secure_sum import SecureMerge, Total
 from espalier.secure import shamir

@@ -15,15 +15,13 @@ from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in, register
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import Message, Report
+from espalier.fleet.authority.rules import SUMMAND
 from espalier.policies.secure_sum import SecureMerge, to_hide
 from espalier.secure.client import BOX, Client, Keys
 from espalier.secure.masks import encode
 
 if TYPE_CHECKING:
     from espalier.fleet.node.engine import Engine
-
-#: messages between the two parts: from the aggregator, and from a child
-SUM, SUMMAND = "sum", "summand"
 
 
 @register
@@ -110,7 +108,7 @@ class Hiding:
     def _go_on(self, veil: Veil) -> None:
         if veil.report is not None and (veil.ready or veil.void):
             report, veil.report = veil.report, None
-            self._engine.desk.send_hidden(report, self._hidden(veil, report))
+            self._engine.outbox.send_masked(report, self._hidden(veil, report))
 
     def _hidden(self, veil: Veil, report: Report) -> bytes:
         """Return a report's numbers as masked words, and its counters as words; nothing if it must stay out."""

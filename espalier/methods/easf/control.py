@@ -8,8 +8,9 @@ message to the farthest device and back. A control node that comes back without 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from espalier.core.messages import (
     Started,
     Word,
 )
+from espalier.core.method import Speaker
 from espalier.core.policies import Local, Pace
 from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
@@ -84,6 +86,8 @@ class ControlState:
 
 class ControlNode:
     """The control node."""
+
+    hears: ClassVar[Mapping[str, Speaker]] = {ControlKind.REGISTER: "device", ControlKind.ROUND_CLOSED: "device"}
 
     def __init__(self, me: Address, build: Build, env: Environment, patience: float) -> None:
         self.me, self.env = me, env
@@ -192,6 +196,11 @@ class ControlledDevice(Device):
     """A device that registers with the control node."""
 
     state: ControlledDeviceState
+    hears: ClassVar[Mapping[str, Speaker]] = {
+        ControlKind.REGISTER_AGAIN: "coordinator",
+        ControlKind.START_ROOT: "coordinator",
+        messages.NEW_MODEL: "own",
+    }
 
     def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int) -> None:
         super().__init__(me, local, pace, env, ControlledDeviceState())
@@ -244,6 +253,12 @@ class ControlledDevice(Device):
 
 class ControlledHead(ClusterHead):
     """A head whose rounds, when it is the root, begin when the control node says so."""
+
+    hears: ClassVar[Mapping[str, Speaker]] = {
+        **ClusterHead.hears,
+        ControlKind.NEXT_ROUND: "coordinator",
+        ControlKind.HAND_OVER: "coordinator",
+    }
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""

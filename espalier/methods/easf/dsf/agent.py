@@ -17,7 +17,7 @@ An agent lives as long as one event: what it remembers is its state.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from espalier.core.address import Address
@@ -25,6 +25,7 @@ from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.environment import Environment
 from espalier.core.messages import Action, Alarm, Arrived, Deadline, Event, Lost, Order, Started, Word
+from espalier.core.method import Speaker
 from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
 from espalier.methods.easf.dsf import messages as kinds
@@ -198,6 +199,11 @@ class Peer(Device):
     def idle(self) -> bool:
         """Never: its place in the tree must be remembered."""
         return False
+
+    @property
+    def hears(self) -> Mapping[str, Speaker]:
+        """Words of other agents, and of the aggregators that this device runs."""
+        return {**dict.fromkeys(HANDLERS, "device"), kinds.NEW_MODEL: "own"}
 
     def watches(self, host: int) -> bool:
         """Tell whether it matters that a host is gone."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from espalier.core.address import host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import (
@@ -18,6 +21,7 @@ from espalier.core.messages import (
     Serve,
     Word,
 )
+from espalier.core.method import Speaker
 from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
@@ -31,6 +35,8 @@ class ClusterHead(Aggregator):
     Messages of its own device: `BECOME_ROOT` (from the given round and model on) and `RESET` (forget all). A report
     with a ``root_round`` brings a model to begin with as the root.
     """
+
+    hears: ClassVar[Mapping[str, Speaker]] = {messages.BECOME_ROOT: "own", messages.RESET: "own"}
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""

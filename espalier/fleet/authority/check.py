@@ -1,0 +1,233 @@
+"""The check at the door: one place that asks the table of rules about every letter that a host opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from espalier.core.address import Address, host_of, level_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import Message, Order, Report, Word
+from espalier.core.method import Listener
+from espalier.fleet.authority.fields import LEVELS, Claim, Receiver
+from espalier.fleet.authority.rules import (
+    AWAKE,
+    BEQUEST,
+    CONTROLS,
+    ORDER,
+    REPORT,
+    SCOPES,
+    SERVED,
+    SERVES,
+    SUM,
+    SURVEY,
+    WORD,
+    Rule,
+    Scope,
+    Sender,
+)
+from espalier.fleet.links.limits import Meter
+
+#: rounds by which one letter `closed` may be ahead of all before it
+ROUNDS_AHEAD = 8
+#: rows of notes that a member may write: so many at once, and so many per second; a server as often for each below it
+ROWS_AT_ONCE, ROWS_PER_SECOND = 5000, 200.0
+
+
+class Outdated(Exception):
+    """An honest host may have sent this, but it is of no use any more: it is passed over without a word."""
+
+
+class Authority:
+    """Checks what comes to one host. Keeps what the check needs to know of the past."""
+
+    def __init__(self, receiver: Receiver, saved: Mapping[str, Any] | None = None) -> None:
+        """Go on from what :meth:`to_plain` said."""
+        self._here = receiver
+        known = saved or {}
+        #: whom each node of this host has ordered to work: they may answer although they report elsewhere by then
+        self._ordered: dict[Address, set[Address]] = known.get("ordered", {})
+        #: who has given orders to each node of this host
+        self._obeyed: dict[Address, set[Address]] = known.get("obeyed", {})
+        #: the farthest round that was told
+        self._progress: int = known.get("progress", 0)
+        self._rows: dict[int, Meter] = {}
+        self._scopes = {scope: holds(receiver.plan) for scope, holds in SCOPES.items()}
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all that must outlive the process."""
+        return {"ordered": self._ordered, "obeyed": self._obeyed, "progress": self._progress}
+
+    def ordered(self, order: Order) -> None:
+        """A node of this host gives an order: its receiver may report."""
+        self._ordered.setdefault(order.sender, set()).add(order.to)
+
+    # -- messages between nodes ------------------------------------------------------------------------------
+
+    def check(self, origin: int, message: Message) -> None:
+        """Refuse a message that its sender may not send.
+
+        Raises:
+            ProtocolError: It breaks the rules.
+            Outdated: It is too late to be of use.
+        """
+        self._between(origin, message)
+        rule = self._rule(message)
+        what = f"A message ({rule.kind}) of node {message.sender} to {message.to}"
+        self._in_scope(rule, what)
+        self._fields(rule, origin, {name: getattr(message, name) for name in rule.fields}, what)
+        self._sent_by(rule, message, what)
+        if isinstance(message, Order):
+            if message.ask is None and not message.models and self._here.fleet.is_device(message.to):
+                raise ProtocolError(f"{what} has no model to begin with.")
+            self._obeyed.setdefault(message.to, set()).add(message.sender)
+
+    def _between(self, origin: int, message: Message) -> None:
+        """Check that a message is from a node of its sender's to one that may live here."""
+        fleet = self._here.fleet
+        if host_of(message.sender) != origin or host_of(message.to) != fleet.me:
+            raise ProtocolError(
+                f"A letter of host {origin} to {fleet.me} holds a message of {message.sender} to "
+                f"{message.to}: nobody speaks for another."
+            )
+        leads = self._here.plan.root.structure.peers
+        for node in (message.sender, message.to):
+            if level_of(node) and not (leads and fleet.is_device(host_of(node)) and level_of(node) <= LEVELS):
+                raise ProtocolError(f"A letter of host {origin} names node {node}; no host runs such a one here.")
+
+    def _rule(self, message: Message) -> Rule:
+        match message:
+            case Order():
+                return SURVEY if message.back or message.ask is not None else ORDER
+            case Report(order=0) if self._scopes[Scope.ELECTING]:
+                return BEQUEST
+            case Report():
+                return REPORT
+            case Word(kind="awake"):
+                return AWAKE
+            case Word(kind=kind):
+                return SERVES if kind == SERVED else WORD
+
+    def _sent_by(self, rule: Rule, message: Message, what: str) -> None:
+        sender, to, fleet = message.sender, message.to, self._here.fleet
+        allowed = True
+        match rule.by:
+            case Sender.PARENT:
+                allowed = fleet.parent(to) == sender
+                server, elects = not fleet.is_device(host_of(sender)), self._scopes[Scope.ELECTING]
+                if not allowed and (sender in self._obeyed.get(to, ()) or server or elects):
+                    raise Outdated  # its parent before it moved, or one that does not know yet that it did
+            case Sender.CHILD:
+                allowed = self._answers(sender, to) and not fleet.is_device(to)
+            case Sender.COORDINATOR:
+                allowed = sender == fleet.cloud and fleet.is_device(to)
+            case Sender.DEVICE:
+                allowed = fleet.is_device(host_of(sender))
+            case Sender.ROOT:
+                if fleet.me != fleet.cloud or not fleet.may_aggregate(host_of(sender)):
+                    allowed = False
+                elif sender != fleet.tree.root:
+                    raise Outdated  # of two trees that meet, each has a root for a moment
+            case Sender.LISTED:
+                allowed = self._listed(message)
+        if not allowed:
+            raise ProtocolError(f"{what}: only {rule.by.value} may send it.")
+
+    def _answers(self, sender: Address, to: Address) -> bool:
+        """Tell whether a node is a child of another, or was ordered by it."""
+        node = self._here.nodes.get(to)
+        out = node.state.tickets if isinstance(node, Aggregator) else ()
+        return self._here.fleet.parent(sender) == to or sender in out or sender in self._ordered.get(to, ())
+
+    def _listed(self, message: Message) -> bool:
+        assert isinstance(message, Word)
+        fleet = self._here.fleet
+        if level_of(message.to) and message.to not in self._here.nodes:
+            raise Outdated  # an aggregator that this device does not run (any more)
+        node = self._here.node(message.to)
+        if not isinstance(node, Listener):
+            return False
+        match node.hears.get(message.kind):
+            case "coordinator":
+                return message.sender == fleet.cloud
+            case "device":
+                return fleet.is_device(host_of(message.sender))
+        return False
+
+    # -- control letters between hosts -----------------------------------------------------------------------
+
+    def check_control(self, origin: int, kind: str, data: Mapping[str, Any]) -> None:
+        """Refuse a control letter that its sender may not send.
+
+        Raises:
+            ProtocolError: It breaks the rules.
+            Outdated: It is too late to be of use.
+        """
+        fleet, rule = self._here.fleet, CONTROLS.get(kind)
+        what = f"{kind[:64]!r} of host {origin}"
+        if rule is None:
+            raise ProtocolError(f"{what}: this version does not know it.")
+        self._in_scope(rule, what)
+        allowed = {
+            Sender.COORDINATOR: origin == fleet.cloud,
+            Sender.DEVICE: fleet.is_device(origin),
+        }.get(rule.by, True)
+        if not allowed:
+            raise ProtocolError(f"{what}: only {rule.by.value} may send it; it is not its to say.")
+        coordinates = fleet.me == fleet.cloud
+        if rule.to in ("the coordinator", "a member") and (rule.to == "the coordinator") != coordinates:
+            raise ProtocolError(f"{what}: it is said to {rule.to}, which this host is not.")
+        self._fields(rule, origin, data, what)
+        if kind == "closed":
+            self._counts(data["node"], data["progress"], what)
+        elif kind == "notes":
+            self._notes(origin, len(data["events"]) + len(data["spans"]), what)
+        elif kind == SUM and data["step"] == "begin" and fleet.parent(data["child"]) != data.get("node"):
+            raise Outdated  # this node went elsewhere meanwhile, and will not report there
+
+    def _counts(self, node: Address, progress: int, what: str) -> None:
+        """Check that a node's rounds are the run's, and that they did not leap."""
+        fleet, clock = self._here.fleet, self._here.plan.clock
+        if clock == "root" and node != fleet.tree.root:
+            if self._scopes[Scope.ELECTING]:
+                raise Outdated  # of two trees that meet, each has a root for a moment
+            raise ProtocolError(f"{what}: node {node} is not the root, whose rounds are the run's.")
+        if clock != "root" and (clock == "device") != fleet.is_device(node):
+            raise ProtocolError(f"{what}: the run's rounds are those of every {clock}, which node {node} is not.")
+        if progress > self._progress + ROUNDS_AHEAD:
+            raise ProtocolError(f"{what}: round {progress} cannot be over; {self._progress} were told.")
+        self._progress = max(self._progress, progress)
+
+    def _notes(self, origin: int, rows: int, what: str) -> None:
+        """Check that a member does not write more into the record than it can have to say."""
+        meter = self._rows.setdefault(origin, Meter(ROWS_PER_SECOND, ROWS_AT_ONCE))
+        below = max(1, sum(m.via == origin for m in self._here.fleet.members.values()))
+        if not meter.take(rows / below):
+            raise ProtocolError(f"{what}: more than {ROWS_PER_SECOND:g} rows per second.")
+
+    # -- both --------------------------------------------------------------------------------------------------
+
+    def _in_scope(self, rule: Rule, what: str) -> None:
+        if not self._scopes[rule.scope]:
+            raise ProtocolError(f"{what}: this run's method has no such thing; it is not its to say.")
+        if self._here.over() and not rule.after:
+            raise Outdated
+
+    def _fields(self, rule: Rule, origin: int, data: Mapping[str, Any], what: str) -> None:
+        claim = Claim(origin, self._here)
+        unknown = [name for name in data if name not in rule.fields]
+        if unknown:
+            raise ProtocolError(f"{what} is malformed: it has a field {str(unknown[0])[:64]!r}.")
+        for name, field in rule.fields.items():
+            if name not in data:
+                if name not in rule.optional:
+                    raise ProtocolError(f"{what} is malformed: {name} is missing.")
+            elif not field.holds(data[name], claim):
+                raise ProtocolError(f"{what} is malformed: {name} is {_shown(data[name])}; accepted is {field.says}.")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message may show it."""
+    shown = repr(value)
+    return shown if len(shown) <= 80 else f"{shown[:80]}…"

@@ -1,0 +1,194 @@
+"""The table of who may say what: every message between nodes and every control letter between hosts.
+
+`docs/deployment.md` shows this table (:func:`as_markdown`), and a test keeps the two equal. Who a sender is, is what
+the certificate of its link says; an edge that passes a letter on grants it nothing. A field that is not in the table
+may not be in a letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from espalier.core.method import Plan
+from espalier.fleet.authority.fields import (
+    CLOCK,
+    COUNT,
+    DEVICE,
+    EMPTY,
+    EVENT,
+    EVENTS,
+    HEAD,
+    HOST,
+    LEADER,
+    LEVELS,
+    LONG_COUNT,
+    MEMBER,
+    MINE,
+    MODEL,
+    NAME,
+    NODE,
+    OWN,
+    PLAIN,
+    SCORE,
+    SECONDS,
+    SENDER,
+    SPANS,
+    TIME,
+    TRUTH,
+    WORK,
+    Field,
+    listed,
+    maybe,
+    one_of,
+    real,
+    row,
+    table,
+    text,
+    whole,
+)
+from espalier.policies.secure_sum import SecureMerge
+from espalier.privacy.budget import is_private
+
+#: the word with which a root that lives on a device hands its models to the coordinator
+SERVED = "@served"
+#: the two control letters of secure aggregation: of an aggregator, and of one of its children
+SUM, SUMMAND = "sum", "summand"
+
+
+class Sender(Enum):
+    """Who may send something, in words."""
+
+    PARENT = "the parent of the node that it is to"
+    CHILD = "a child of the node that it is to, or one that this node has ordered to work"
+    COORDINATOR = "the coordinator"
+    ROOT = "the root that the coordinator knows"
+    DEVICE = "a device"
+    MEMBER = "any member"
+    LISTED = "whom the node lists for this word (`hears`): devices, or the coordinator"
+
+
+class Scope(Enum):
+    """The methods that have something."""
+
+    ANY = "all"
+    ELECTING = "devices make the tree"
+    SECURE = "secure sums"
+    PRIVATE = "private"
+
+
+#: tells whether a plan is of a scope
+SCOPES: Mapping[Scope, Callable[[Plan], bool]] = {
+    Scope.ANY: lambda plan: True,
+    Scope.ELECTING: lambda plan: not plan.root.structure.plants(),
+    Scope.SECURE: lambda plan: any(isinstance(r.merge, SecureMerge) for r in (plan.root, plan.middle, plan.edge)),
+    Scope.PRIVATE: is_private,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the table.
+
+    Attributes:
+        kind: What is said.
+        to: Who hears it.
+        by: Who may say it.
+        fields: What it holds.
+        optional: Fields that need not be there.
+        scope: The methods that have it.
+        after: Whether it still counts when the run is over; else it is passed over then.
+    """
+
+    kind: str
+    to: str
+    by: Sender
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
+    scope: Scope = Scope.ANY
+    after: bool = False
+
+
+_MODELS = table(256, text(64), MODEL)
+_ORDER = {
+    "id": whole(LONG_COUNT), "models": _MODELS, "updates": WORK, "round": whole(COUNT), "clock": CLOCK, "sent": TIME,
+    "budget": maybe(real()), "anchor": maybe(MODEL), "ask": maybe(NAME), "args": PLAIN,
+}  # fmt: skip
+_REPORT = {
+    "order": whole(LONG_COUNT), "dispatcher": NODE, "models": _MODELS, "samples": table(256, text(64), whole(COUNT)),
+    "updates": whole(COUNT), "round": whole(COUNT), "sent": TIME, "download": real(least=-SECONDS), "compute": real(),
+    "stats": PLAIN,
+}  # fmt: skip
+
+#: messages between nodes
+ORDER = Rule("order", "a node", Sender.PARENT, _ORDER)
+SURVEY = Rule("order with `ask` or `back`: a survey", "a device", Sender.COORDINATOR, _ORDER)
+REPORT = Rule("report", "an aggregator", Sender.CHILD, _REPORT)
+BEQUEST = Rule(
+    "report of order 0: a root hands over", "an aggregator", Sender.DEVICE, {**_REPORT, "order": whole(0)},
+    scope=Scope.ELECTING,
+)  # fmt: skip
+AWAKE = Rule("word `awake`", "an aggregator", Sender.CHILD, {"sent": TIME, "data": EMPTY})
+SERVES = Rule(
+    f"word `{SERVED}`", "the coordinator", Sender.ROOT,
+    {"sent": TIME, "data": table(1, one_of("models"), table(256, text(64), MODEL))}, scope=Scope.ELECTING,
+)  # fmt: skip
+WORD = Rule("any other word", "a node", Sender.LISTED, {"sent": TIME, "data": PLAIN})
+
+_COORDINATOR, _MEMBER = "the coordinator", "a member"
+#: control letters between hosts
+CONTROLS = {rule.kind: rule for rule in (
+    Rule("closed", _COORDINATOR, Sender.MEMBER, {"node": OWN, "progress": whole(COUNT)}),
+    Rule("stumbled", "anybody", Sender.MEMBER, {"node": OWN}, after=True),
+    Rule("arrange", _COORDINATOR, Sender.DEVICE, {
+        "parents": table(LEVELS, OWN, maybe(LEADER)), "groups": EMPTY, "root": maybe(HEAD)}, scope=Scope.ELECTING),
+    Rule("spent", _COORDINATOR, Sender.DEVICE, {
+        "life": whole(1 << 64), "jobs": whole(COUNT), "revealed": whole(COUNT)}, scope=Scope.PRIVATE, after=True),
+    Rule("notes", _COORDINATOR, Sender.MEMBER, {
+        "events": listed(EVENTS, EVENT),
+        "spans": listed(SPANS, row(SENDER, one_of("train", "measure"), TIME, TIME)),
+        "scores": table(64, NAME, SCORE),
+        "traffic": listed(64, row(one_of("dev-edge", "edge-cloud", "dev-dev"), one_of("up", "down", "peer"),
+                                  one_of("model", "ctrl"), whole(LONG_COUNT))),
+        "final": TRUTH}, after=True),
+    Rule("groups", _MEMBER, Sender.COORDINATOR, {"groups": table(COUNT, DEVICE, text(64))}),
+    Rule("place", _MEMBER, Sender.COORDINATOR, {
+        "node": MINE, "parent": maybe(NODE), "endpoint": text(300), "name": text(64), "relink": TRUTH},
+        optional=frozenset({"endpoint", "name", "relink"})),
+    Rule("adopt", _MEMBER, Sender.COORDINATOR, {
+        "child": NODE, "parent": MINE, "samples": whole(LONG_COUNT), "name": text(64)}),
+    Rule("release", _MEMBER, Sender.COORDINATOR, {"child": NODE}),
+    Rule("roster", _MEMBER, Sender.COORDINATOR, {"joined": listed(COUNT, MEMBER), "gone": listed(COUNT, HOST)}),
+    Rule("reborn", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
+    Rule("root", _MEMBER, Sender.COORDINATOR, {"root": NODE}),
+    Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
+    Rule("start", _MEMBER, Sender.COORDINATOR),
+    Rule("account", _MEMBER, Sender.COORDINATOR, after=True),
+    Rule("finish", _MEMBER, Sender.COORDINATOR, after=True),
+    Rule(SUM, _MEMBER, Sender.PARENT, {
+        "step": one_of("begin", "keys", "boxes", "void", "there"), "sum": whole(LONG_COUNT), "child": MINE,
+        "node": NODE, "order": whole(LONG_COUNT), "members": whole(COUNT), "keys": PLAIN, "boxes": PLAIN,
+        "there": PLAIN}, optional=frozenset({"node", "order", "members", "keys", "boxes", "there"}),
+        scope=Scope.SECURE),
+    Rule(SUMMAND, "an aggregator", Sender.CHILD, {
+        "step": one_of("keys", "shares", "help"), "sum": whole(LONG_COUNT), "child": OWN, "shares": PLAIN,
+        "masks": PLAIN, "boxes": PLAIN, "lost": PLAIN, "there": PLAIN},
+        optional=frozenset({"shares", "masks", "boxes", "lost", "there"}), scope=Scope.SECURE),
+)}  # fmt: skip
+
+RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, WORD, *CONTROLS.values())
+
+
+def as_markdown() -> str:
+    """Return the table as the documentation shows it."""
+    lines = [
+        "| what | to | who may send it | methods | after the end | fields |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for rule in RULES:
+        fields = "; ".join(f"`{name}`: {f.says}" for name, f in rule.fields.items()) or "none"
+        kind = f"`{rule.kind}`" if rule.kind in CONTROLS else rule.kind
+        after = "counts" if rule.after else "passed over"
+        lines.append(f"| {kind} | {rule.to} | {rule.by.value} | {rule.scope.value} | {after} | {fields} |")
+    return "\n".join(lines)

@@ -1,0 +1,165 @@
+"""The inbox: letters that came to a host are checked, opened, and given to the node or the runtime that they are for.
+
+Every letter is opened here and nowhere else. Whether its sender may say this is checked first
+(`espalier.fleet.authority`); only then are its models read and stored. Whatever goes wrong with one letter is refused
+and recorded: no letter may end the process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from espalier.core.errors import EspalierError, ProtocolError, TrainingError
+from espalier.core.messages import Arrived, Message, Order, Report, Word
+from espalier.core.store import Ref
+from espalier.fleet.authority.check import Outdated
+from espalier.fleet.authority.rules import SERVED, SUM, SUMMAND
+from espalier.fleet.links import wire
+from espalier.fleet.links.encoding import Encoding, decode
+from espalier.fleet.links.framing import Arrival, Part
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.engine import Engine
+
+#: errors that no letter is to blame for: the disk, the memory, the operator's configuration
+NOT_A_LETTERS_FAULT = (EspalierError, sqlite3.Error, OSError, MemoryError)
+
+
+class Inbox:
+    """Opens the letters of one host. All is called in the engine's thread."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def take(self, arrival: Arrival) -> None:
+        """Take a letter, and those that waited for it; a letter that was taken before is only acknowledged again."""
+        effects, mail = self._engine.effects, self._engine.outbox.mail
+        following: Arrival | None = arrival
+        while following is not None:
+            fate = mail.fate(following)
+            if fate == "unknown":
+                effects.restarts[following.origin] = (following.series, mail.heard(following.origin)[0])
+                return
+            if fate == "early":
+                return
+            after: Arrival | None = None
+            if fate == "new":
+                self._open_safely(following)
+                after = mail.take(following)
+            effects.acks[following.origin] = mail.heard(following.origin)
+            following = after
+
+    def _open_safely(self, arrival: Arrival) -> None:
+        """Open a letter; one that is refused is acknowledged all the same: it would be no better the next time."""
+        refused = self._engine.effects.refused
+        try:
+            self._open(arrival)
+            self._engine.drain()
+        except Outdated:
+            pass
+        except (ProtocolError, TrainingError) as error:
+            refused.append((arrival.origin, str(error)))
+        except NOT_A_LETTERS_FAULT:
+            raise
+        except Exception as error:
+            refused.append((arrival.origin, f"A letter of host {arrival.origin} is malformed: {error!r}."))
+
+    def _open(self, arrival: Arrival) -> None:
+        engine, origin = self._engine, arrival.origin
+        if arrival.content.WhichOneof("kind") == "control":
+            kind, data = wire.unpack_control(arrival.content)
+            engine.authority.check_control(origin, kind, data)
+            if kind == SUM:
+                engine.hiding.control(origin, data)
+            elif kind == SUMMAND:
+                engine.sums.control(origin, data)
+            else:
+                engine.steward.control(origin, kind, data)
+            return
+        # read once with numbers in place of models, so that the sender's right is checked before they are stored
+        numbers = [Ref(number) for number in range(len(arrival.parts))]
+        engine.authority.check(origin, wire.unpack(arrival.content, numbers, lambda spans, cut: Ref(0)))
+        self._deliver(arrival)
+
+    def _deliver(self, arrival: Arrival) -> None:
+        """Store a letter's models and give its message to the node that it is for."""
+        engine = self._engine
+        masked = arrival.content.WhichOneof("kind") == "report" and engine.sums.concerns(arrival.content.report.to)
+        keep = partial(self._kept_masked, node=arrival.content.report.to) if masked else self._kept
+        refs = [keep(part, arrival.origin) for part in arrival.parts]
+        message = self._clocked(wire.unpack(arrival.content, refs, self._restored))
+        if isinstance(message, Word) and message.kind == SERVED:
+            engine.steward.handed(message)
+            return
+        if isinstance(message, Report):
+            self._reported(message)
+            if masked:
+                engine.sums.arrived(message)
+        elif isinstance(message, Order) and engine.directory.is_device(message.to):
+            engine.outbox.obeys(message)
+            engine.steward.ordered(message)
+        engine.begin(message.to, Arrived(message))
+
+    def _clocked(self, message: Message) -> Message:
+        """Return a message that was not sent after it arrived: clocks of two hosts agree only so far."""
+        now = self._engine.now()
+        return message if message.sent <= now else replace(message, sent=now)
+
+    # -- models -----------------------------------------------------------------------------------------------
+
+    def _restored(self, spans: tuple[tuple[int, int], ...], numbers: Any) -> Ref:
+        """Keep a model of which only some numbers came; the others are zero."""
+        store = self._engine.store
+        if spans and max(stop for _, stop in spans) > store.spec.size:
+            raise ProtocolError(f"A cut of a model ends at {spans[-1][1]}; the model has {store.spec.size} numbers.")
+        vector = torch.zeros(store.spec.size)
+        at = 0
+        for start, stop in spans:
+            vector[start:stop] = torch.from_numpy(numbers[at : at + stop - start].copy())
+            at += stop - start
+        return store.put(vector)
+
+    def _decoded(self, part: Part, origin: int) -> Tensor:
+        if part.encoding != Encoding.Q8:
+            return decode(part, self._engine.store.spec.size)
+        found = self._engine.outbox.feedback.decoded(part, origin)
+        if found is None:
+            # Its sender waits for nothing: it takes part again from the next order on.
+            self._engine.stumbled(origin)
+            raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
+        return found
+
+    def _kept(self, part: Part, origin: int) -> Ref:
+        return self._engine.store.put(self._decoded(part, origin))
+
+    def _kept_masked(self, part: Part, origin: int, node: int) -> Ref:
+        """Keep a masked model; one that is not masked is not even looked at."""
+        size = 8 * (self._engine.store.spec.size + 1)
+        if part.encoding == Encoding.MASKED and len(part.data) in (0, size):
+            return self._engine.store.seal(np.frombuffer(part.data, dtype="<u8").astype(np.uint64))
+        self._engine.sums.strike(node, origin)
+        what = f"{len(part.data)} bytes" if part.encoding == Encoding.MASKED else "a model that is not masked"
+        raise ProtocolError(f"Host {origin} sends {what} to a secure sum of masked models of {size} bytes.")
+
+    # -- what a report tells besides ------------------------------------------------------------------------------
+
+    def _reported(self, report: Report) -> None:
+        """Learn from a report how fast its sender and the way to it are."""
+        engine, sender = self._engine, report.sender
+        directory = engine.directory
+        directory.at_work.discard(sender)
+        engine.outbox.feedback.answered(report)
+        member = directory.members.get(sender)
+        if member is None or not report.models or engine.charter.script is not None:
+            return
+        way = max(0.0, (report.download + engine.now() - report.sent) / 2)
+        batches = engine.charter.experiment.training.batches(member.samples, report.updates)
+        speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
+        directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)

@@ -1,0 +1,204 @@
+"""A member with a real certificate, over real links, that says whatever it likes: the run is still the others'."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from safetensors.numpy import load_file
+
+from espalier.core.messages import Word
+from espalier.core.store import Ref
+from espalier.fleet import certs
+from espalier.fleet.authority.rules import SERVED
+from espalier.fleet.certs import Bundle
+from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.links import wire
+from espalier.fleet.links.framing import Letter, Part, frames
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.transport import METHOD, SERVICE
+from espalier.fleet.node.host import Host
+from espalier.fleet.node.log import Log
+from espalier.fleet.node.settings import Settings
+from espalier.record.run import Run
+from tests.fleet.net import OneMore, Serving, charter
+from tests.fleet.test_authority import Places, model, order
+
+ROUNDS = 60
+# devices 0, 1 and (the dishonest one) 2, the edge, the cloud
+ROGUE, EDGE, CLOUD = 2, 3, 4
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet") / "ca"
+    certs.init(folder)
+    for name, role in (("cloud", "cloud"), ("edge-0", "edge"), *((f"d{i}", "device") for i in range(3))):
+        certs.issue(folder, name, role, ["127.0.0.1"])
+    return folder
+
+
+class Rogue:
+    """A device's certificate, a link to the edge, and letters of its own making."""
+
+    def __init__(self, bundle: Bundle, target: str) -> None:
+        credentials = grpc.ssl_channel_credentials(bundle.ca, bundle.key, bundle.cert)
+        self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", "edge-0")])
+        self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")()
+        self._numbers: dict[int, int] = {}
+
+    async def say(self, frame: pb.Frame) -> None:
+        await self.call.write(frame.SerializeToString())
+
+    async def hear(self) -> pb.Frame | None:
+        try:
+            data = await asyncio.wait_for(self.call.read(), 10)
+        except grpc.RpcError:
+            return None
+        return None if data is grpc.aio.EOF else pb.Frame.FromString(data)
+
+    async def enter(self) -> pb.Frame:
+        member = pb.Member(life=1, stamp=1, samples=10)
+        await self.say(pb.Frame(hello=pb.Hello(version=wire.VERSION, member=member, wish=ROGUE)))
+        frame = await self.hear()
+        assert frame is not None
+        if frame.HasField("welcome"):
+            assert frame.welcome.address == ROGUE
+            member.address = ROGUE
+            await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
+        return frame
+
+    async def letter(self, dest: int, content: pb.Content, parts: tuple[Part, ...] = ()) -> None:
+        number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
+        for frame in frames(Letter(dest, 1 << 50, number, content.SerializeToString(), parts), ROGUE):
+            await self.say(frame)
+
+    async def control(self, dest: int, kind: str, **data: Any) -> None:
+        await self.letter(dest, wire.control(kind, data))
+
+    async def close(self) -> None:
+        self.call.cancel()
+        await self.channel.close()
+
+
+class Scene:
+    """Cloud, edge and two honest devices, each with its own state and certificate."""
+
+    def __init__(self, ca: Path, folder: Path) -> None:
+        self.ca, self.folder = ca, folder
+        self.hosts: dict[str, Host] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, name: str, learner: Any, **settings: Any) -> Host:
+        folder = self.folder / name
+        folder.mkdir()
+        told = Settings(lambda c, a: learner, folder, **settings)
+        host = self.hosts[name] = Host(Bundle.read(self.ca / name), told, Log(name, folder / "log"))
+        self.tasks[name] = asyncio.create_task(host.run())
+        while settings.get("listen") and not host.endpoint:
+            await asyncio.sleep(0.01)
+        return host
+
+    async def until_refused(self, count: int, *names: str) -> None:
+        await until(lambda: sum(self.hosts[n].refusals.count for n in names or self.hosts) >= count)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any) -> AsyncIterator[tuple[Scene, Rogue]]:
+    made = charter(3, 1, ROUNDS, method, patience=0.5, **options)
+    scene = Scene(ca, folder)
+    cloud = await scene.start("cloud", Serving(), listen="127.0.0.1:0", charter=made, start_with=3)
+    above = ((("cloud", cloud.endpoint),), "127.0.0.1:0")
+    edge = await scene.start("edge-0", Serving(), parents=above[0], listen=above[1])
+    for number in (0, 1):
+        await scene.start(f"d{number}", OneMore(), parents=(("edge-0", edge.endpoint),), wish=number)
+    await until(lambda: edge.roster.parent is not None)
+    rogue = Rogue(Bundle.read(ca / "d2"), edge.endpoint)
+    assert (await rogue.enter()).HasField("welcome")
+    await until(lambda: isinstance(cloud.steward, Conductor) and cloud.steward.started)
+    try:
+        yield scene, rogue
+        # nobody's process has ended
+        assert not [n for n, t in scene.tasks.items() if t.done() and t.exception() is not None]
+        await rogue.close()
+        await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 60)
+    finally:
+        await rogue.close()
+        for host in scene.hosts.values():
+            host.stop()
+        await asyncio.gather(*scene.tasks.values(), return_exceptions=True)
+        for host in scene.hosts.values():
+            host.log.close()
+    # the rogue left: the others' run is the others', to its last round
+    run = Run(folder / "cloud")
+    assert run.status["state"] == "finished"
+    found = load_file(folder / "cloud" / "models" / "global.safetensors")["w"]
+    assert 0 < found[0] == found[1] <= ROUNDS
+    assert not found[3:].any()
+
+
+def test_a_device_cannot_take_the_run_over(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            await rogue.control(CLOUD, "arrange", parents={}, groups={}, root=ROGUE)
+            await rogue.letter(
+                CLOUD, wire.pack(Word(SERVED, ROGUE, CLOUD, 0.0, {"models": {"": Ref(0)}}), Places()), model()
+            )
+            await rogue.control(CLOUD, "closed", node=ROGUE, progress=ROUNDS)
+            await rogue.control(CLOUD, "arrange", parents={}, groups={}, root="junk")
+            await scene.until_refused(4, "cloud")
+            victim = 0
+            changes: dict[str, Any]
+            for changes in ({"back": True}, {"ask": "label_histogram", "back": True}, {"updates": 1 << 40}):
+                wicked = order(victim, ROGUE, **changes)
+                await rogue.letter(victim, wire.pack(wicked, Places()), model())
+            await scene.until_refused(3, "d0")
+        refused = [e for e in Run(quick / "cloud").events("refused") if e["who"] == f"host {ROGUE}"]
+        assert {e["by"] for e in refused} == {"cloud", "d0"}, "the record says who did it, and to whom"
+
+    asyncio.run(play())
+
+
+def test_odd_values_end_no_process(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            await rogue.control(CLOUD, "closed", node=math.inf)
+            await rogue.control(CLOUD, "stumbled", node=math.inf)
+            empty: dict[str, Any] = {"spans": [], "scores": {}, "traffic": [], "final": False}
+            await rogue.control(CLOUD, "notes", events=[[0.0, "x", 1 << 70, {}]], **empty)
+            await rogue.control(CLOUD, "notes", events=[[math.nan, "x", None, {}]], **empty)
+            for dest in (0, EDGE):
+                await rogue.control(dest, "stumbled", node=math.inf)
+            await scene.until_refused(6)
+
+    asyncio.run(play())
+
+
+def test_who_offends_again_and_again_is_shown_the_door(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            # it offends the cloud, whose letters the edge passes on: the edge closes the link
+            for _ in range(12):
+                await rogue.control(CLOUD, "finish")
+            why = ""
+            while (frame := await rogue.hear()) is not None:
+                why = frame.refusal.why or why
+            assert why == "d2 has sent too many letters that it may not send"
+            again = Rogue(Bundle.read(ca / "d2"), scene.hosts["edge-0"].endpoint)
+            assert (await again.enter()).refusal.why == why
+            await again.close()
+
+    asyncio.run(play())
