@@ -87,6 +87,13 @@ _experiment_options = (
     click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting."),
     click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds a lost child is waited for."),
     click.option(
+        "--round-deadline",
+        type=float,
+        default=60.0,
+        show_default=True,
+        help="Seconds that a round waits for its slowest child, at least (0: for ever).",
+    ),
+    click.option(
         "--compress",
         type=click.Choice(["none", "zstd", "q8"]),
         help="How models travel [default: none; q8 if the experiment says so].",
@@ -123,6 +130,7 @@ def cloud(
     seed: int | None,
     changes: tuple[str, ...],
     patience: float,
+    round_deadline: float,
     compress: Any,
     allow: Path | None,
     start_with: int | None,
@@ -138,7 +146,7 @@ def cloud(
     experiment = _experiment(config, method, seed, changes)
     run(
         given,
-        CloudOptions(experiment, start_with, patience, compress, _limits(limits), None, allow, classes),
+        CloudOptions(experiment, start_with, patience, compress, _limits(limits), None, allow, classes, round_deadline),
     )
 
 
@@ -232,6 +240,7 @@ def up(
     seed: int | None,
     changes: tuple[str, ...],
     patience: float,
+    round_deadline: float,
     compress: str | None,
     devices: int | None,
     edges: int | None,
@@ -249,7 +258,9 @@ def up(
     if (where / "cloud" / "node.sqlite").exists():
         raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
     shown = _Progress(quiet)
-    with LocalFleet(found, where, data_dir=data_dir, patience=patience, compress=compress) as running:
+    with LocalFleet(
+        found, where, data_dir=data_dir, patience=patience, compress=compress, round_deadline=round_deadline
+    ) as running:
         shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
         running.start()
         running.wait(7 * 24 * 3600, shown.look)

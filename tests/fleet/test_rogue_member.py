@@ -172,6 +172,16 @@ def test_a_device_cannot_take_the_run_over(ca: Path, quick: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_device_that_never_reports_does_not_stop_the_run(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick, round_deadline=0.5) as (scene, _):
+            # it is linked, takes its order, and says nothing
+            await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 60)
+        assert [e["children"] for e in Run(quick / "cloud").events("overdue")] == [[ROGUE]]
+
+    asyncio.run(play())
+
+
 def test_odd_values_end_no_process(ca: Path, quick: Path) -> None:
     async def play() -> None:
         async with fleet(ca, quick) as (scene, rogue):

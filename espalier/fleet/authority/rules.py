@@ -162,6 +162,7 @@ CONTROLS = {rule.kind: rule for rule in (
     Rule("roster", _MEMBER, Sender.COORDINATOR, {"joined": listed(COUNT, MEMBER), "gone": listed(COUNT, HOST)}),
     Rule("reborn", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("root", _MEMBER, Sender.COORDINATOR, {"root": NODE}),
+    Rule("overdue", _MEMBER, Sender.PARENT, {"node": MINE, "round": whole(COUNT)}),
     Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("start", _MEMBER, Sender.COORDINATOR),
     Rule("account", _MEMBER, Sender.COORDINATOR, after=True),

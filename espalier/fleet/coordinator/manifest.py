@@ -23,6 +23,8 @@ from espalier.policies.secure_sum import SecureMerge
 
 #: what a control message may take in a fleet: servers relay it, busy processes handle it
 MESSAGE_SECONDS = 0.5
+#: seconds that a round waits for its slowest child, at least
+ROUND_DEADLINE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Charter:
         patience: Seconds that a parent waits for a lost child before it counts as gone.
         compress: How models travel.
         script: Times that devices report instead of what they measure (None: they measure).
+        round_deadline: Seconds that a round waits for its slowest child, at least (None: for ever).
     """
 
     run: str
@@ -91,6 +94,7 @@ class Charter:
     patience: float = 10.0
     compress: Compress = "none"
     script: Script | None = None
+    round_deadline: float | None = ROUND_DEADLINE_SECONDS
 
     @property
     def cloud(self) -> int:
@@ -123,6 +127,7 @@ class Charter:
             "patience": self.patience,
             "compress": self.compress,
             "script": None if self.script is None else asdict(self.script),
+            "round_deadline": self.round_deadline,
         }
         return json.dumps(table, sort_keys=True).encode()
 
@@ -142,7 +147,7 @@ class Charter:
             return Charter(
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
                 Limits.build(table["limits"]), float(table["patience"]), table["compress"],
-                None if table["script"] is None else Script(**table["script"]),
+                None if table["script"] is None else Script(**table["script"]), table["round_deadline"],
             )  # fmt: skip
         except ConfigError as error:
             raise ProtocolError(f"The fleet's charter cannot be followed here: {error}") from error

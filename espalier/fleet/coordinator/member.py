@@ -162,6 +162,9 @@ class Participant:
                 raise ProtocolError(f"Host {origin} says that {node} has stumbled: nobody speaks for another.")
             engine.stumbled(node)
             return
+        if kind == "overdue":
+            self.recorded(int(data["node"]), "late", {"parent": origin, "round": data["round"]})
+            return
         if origin != engine.directory.cloud:
             raise ProtocolError(f"Host {origin} gives the instruction {kind!r}; only the cloud does.")
         match kind:

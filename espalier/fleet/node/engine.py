@@ -67,6 +67,7 @@ from espalier.fleet.node.jobs import JobQueue
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.store import EagerStore
+from espalier.fleet.node.stragglers import OVERDUE, Stragglers
 from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.aggregator import SILENT, Sums
 from espalier.fleet.secure.child import Hiding
@@ -101,6 +102,7 @@ class Engine:
         self.jobs = JobQueue(self)
         self.inbox, self.outbox = Inbox(self), Outbox(self)
         self.sums, self.hiding = Sums(self), Hiding(self)
+        self.stragglers = Stragglers(self, charter.round_deadline)
         self.store.sums = self.sums.total
         self.steward: Steward
         receiver = Receiver(
@@ -194,6 +196,8 @@ class Engine:
                 wake = None if timer is None else timer.event.wake
                 if isinstance(wake, Alarm) and wake.key.startswith(SILENT):
                     self.sums.due(wake)
+                elif timer is not None and wake == OVERDUE:
+                    self.stragglers.due(timer.node)
                 elif timer is not None:
                     self._queue.append((timer.node, timer.event))
             case JobDone(work=number, result=result, seconds=seconds):
@@ -212,11 +216,13 @@ class Engine:
                 held.append(event)
             if isinstance(event, ChildLeft):
                 self.sums.left(address, event.child)
+                self.stragglers.left(address, event.child)
             if held is not None:
                 continue
             self._touched.add(address)
             actions = self._asked_of(address, event)
             self.sums.opened(address, actions)
+            self.stragglers.ordered(address, actions)
             for action in actions:
                 self.runtime.act(address, action)
 

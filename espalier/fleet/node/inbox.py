@@ -155,6 +155,7 @@ class Inbox:
         engine, sender = self._engine, report.sender
         directory = engine.directory
         directory.at_work.discard(sender)
+        engine.stragglers.reported(report)
         engine.outbox.feedback.answered(report)
         member = directory.members.get(sender)
         if member is None or not report.models or engine.charter.script is not None:

@@ -18,7 +18,7 @@ import tomli_w
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
-from espalier.fleet.coordinator.manifest import Card, Charter, Script, card_of, rounds_reports
+from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Charter, Script, card_of, rounds_reports
 from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.limits import Limits
@@ -92,6 +92,7 @@ class CloudOptions:
         script: Times that every node pretends to.
         allow: A file with the names that may join.
         classes: Classes of the task, where the data do not show them all.
+        round_deadline: Seconds that a round waits for its slowest child, at least (0: for ever).
     """
 
     experiment: Experiment
@@ -102,6 +103,7 @@ class CloudOptions:
     script: Script | None = None
     allow: Path | None = None
     classes: int | None = None
+    round_deadline: float = ROUND_DEADLINE_SECONDS
 
 
 def run(options: Options, cloud: CloudOptions | None = None) -> None:
@@ -241,7 +243,7 @@ def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
     compress = cloud.compress or ("q8" if rounds_reports(cloud.experiment, card.n_classes) else "none")
     charter = Charter(
         f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
-        compress, cloud.script,
+        compress, cloud.script, cloud.round_deadline or None,
     )  # fmt: skip
     # what cannot be run is told before anything is written
     if is_private(charter.plan()):

@@ -1,0 +1,108 @@
+"""Rounds on a real fleet end: a child that takes much longer than the others is left out of the round, and told.
+
+In a simulation every order is answered or its device is known to be gone. A real device may hang and keep its link. So
+a round whose method sets no deadline has one here: ten times what three quarters of the children took for their last
+reports, and not less than the manifest's `round_deadline` (twice that over edges, whose own rounds must end first). The
+clock begins to count when somebody has reported: as
+long as nobody has, nobody is late. The straggler keeps its order. Its late report frees it for the next round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from espalier.core.address import Address, host_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.messages import Action, Alarm, CloseCohort, Deadline, Order, Report, Send
+
+if TYPE_CHECKING:
+    from espalier.fleet.node.engine import Engine
+
+#: what the reminder of this file is called
+OVERDUE = Alarm("@overdue")
+#: a round may take so many times what three quarters of the children took
+TIMES_SLOWER = 10.0
+#: seconds between two looks at a round, at least
+LOOK_SECONDS = 1.0
+
+
+class Stragglers:
+    """Looks after the rounds of one host's aggregators. All is called in the engine's thread."""
+
+    def __init__(self, engine: Engine, least_seconds: float | None) -> None:
+        """Wait at least so many seconds for a child (None: for ever)."""
+        self._engine, self._least = engine, least_seconds
+        #: when orders went out: (child, order) -> time
+        self._sent: dict[tuple[Address, int], float] = {}
+        #: what each child took for its last report: aggregator -> child -> seconds
+        self._took: dict[Address, dict[Address, float]] = {}
+
+    def ordered(self, node: Address, actions: Sequence[Action]) -> None:
+        """An aggregator gives orders: see to it that its round ends."""
+        if self._least is None or not isinstance(self._engine.nodes.get(node), Aggregator):
+            return
+        orders = [a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)]
+        for order in orders:
+            self._sent[order.to, order.id] = self._engine.now()
+        if orders and not any(t.node == node and t.event.wake == OVERDUE for t in self._engine.timers.values()):
+            self._engine.set_timer(node, self._least, Deadline(OVERDUE))
+
+    def reported(self, report: Report) -> None:
+        """A child has reported: note how long it took."""
+        sent = self._sent.pop((report.sender, report.order), None)
+        for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
+            del self._sent[key]  # superseded, and never answered
+        if sent is not None:
+            self._took.setdefault(report.to, {})[report.sender] = self._engine.now() - sent
+
+    def left(self, node: Address, child: Address) -> None:
+        """A child left: what it took is of no account any more."""
+        self._took.get(node, {}).pop(child, None)
+        for key in [k for k in self._sent if k[0] == child]:
+            del self._sent[key]
+
+    def _limit(self, node: Address) -> float | None:
+        """Return the seconds that a round of an aggregator may take; None if nobody has reported yet."""
+        assert self._least is not None
+        took = self._took.get(node)
+        if not took:
+            return None
+        directory = self._engine.directory
+        tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
+        return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75)))
+
+    def due(self, node: Address) -> None:
+        """Look at an aggregator's rounds: end those that have waited too long, look again at the others."""
+        engine, aggregator = self._engine, self._engine.nodes.get(node)
+        if engine.frozen or self._least is None or not isinstance(aggregator, Aggregator):
+            return
+        limit = self._limit(node)
+        again: list[float] = []
+        for key, cohort in list(aggregator.state.cohorts.items()):
+            close = CloseCohort(key, cohort.round)
+            own = any(t.node == node and t.event.wake == close for t in engine.timers.values())
+            if not cohort.open or cohort.overdue or not cohort.waiting or own:
+                continue
+            left = self._least if limit is None else limit - (engine.now() - cohort.opened)
+            if limit is None or left > 0:
+                again.append(left)
+                continue
+            late = sorted(cohort.waiting)
+            data = {"node": node, "children": late, "round": cohort.round, "seconds": round(limit, 3)}
+            engine.steward.recorded(node, "overdue", data)
+            for child in late:
+                if host_of(child) != engine.me:
+                    engine.say(host_of(child), "overdue", node=child, round=cohort.round)
+            engine.begin(node, Deadline(close))
+        if again:
+            engine.set_timer(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
+
+
+def _tiers(child: Address, devices: int, edges: int) -> int:
+    """Return how many tiers of aggregators are below a child's parent, the child's own included."""
+    if child < devices:
+        return 0
+    return 1 if host_of(child) < devices + edges else 2
