@@ -114,7 +114,7 @@ class LocalFleet:
         common = {**self._common, "log_file": where / "node.log", "directory": where}
         found = Options(certs=self._ca / name, **{**common, **options})
         self.members[name] = Planned(name, found, parent)
-        where.mkdir(parents=True, exist_ok=True)
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not (self._ca / "ca.key").exists():
             certs.init(self._ca)
         if not (self._ca / name / "node.pem").exists():

@@ -27,6 +27,16 @@ def test_a_units_command_is_understood(role: str) -> None:
     assert context.params["directory"] == Path(f"/var/lib/espalier/{role}")
 
 
+@pytest.mark.parametrize("role", ["cloud", "edge", "device"])
+def test_a_unit_survives_what_passes(role: str) -> None:
+    text = (EXAMPLES / "systemd" / f"espalier-{role}.service").read_text()
+    assert "LimitNOFILE=65536" in text
+    found = re.search(r"^RestartPreventExitStatus=(.*)$", text, flags=re.MULTILINE)
+    assert found is not None
+    # 5 to 7, 70: a bad update, a bad message, a full disk, a mistake of ours
+    assert found[1].split() == ["2", "3", "4"]
+
+
 def test_the_containers_example_is_understood() -> None:
     text = (EXAMPLES / "Containerfile").read_text()
     assert "it has never been built" in text

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from safetensors.numpy import load_file
 
+from espalier.core.errors import RunError
 from espalier.core.messages import Word
 from espalier.core.store import Ref
 from espalier.fleet import certs
@@ -97,7 +98,7 @@ class Scene:
 
     async def start(self, name: str, learner: Any, **settings: Any) -> Host:
         folder = self.folder / name
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         told = Settings(lambda c, a: learner, folder, **settings)
         host = self.hosts[name] = Host(Bundle.read(self.ca / name), told, Log(name, folder / "log"))
         self.tasks[name] = asyncio.create_task(host.run())
@@ -118,7 +119,7 @@ async def until(holds: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any) -> AsyncIterator[tuple[Scene, Rogue]]:
-    made = charter(3, 1, ROUNDS, method, patience=0.5, **options)
+    made = charter(3, 1, ROUNDS, method, **{"patience": 0.5, **options})
     scene = Scene(ca, folder)
     cloud = await scene.start("cloud", Serving(), listen="127.0.0.1:0", charter=made, start_with=3)
     above = ((("cloud", cloud.endpoint),), "127.0.0.1:0")
@@ -178,6 +179,26 @@ def test_a_device_that_never_reports_does_not_stop_the_run(ca: Path, quick: Path
             # it is linked, takes its order, and says nothing
             await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 60)
         assert [e["children"] for e in Run(quick / "cloud").events("overdue")] == [[ROGUE]]
+
+    asyncio.run(play())
+
+
+def test_a_node_that_fails_is_waited_for(ca: Path, quick: Path) -> None:
+    # M7: it said good-bye, so a disk that was full for a moment cost its updates
+    async def play() -> None:
+        async with fleet(ca, quick, patience=60.0) as (scene, rogue):
+            await rogue.say(pb.Frame(bye=pb.Bye(why="leaves")))
+            edge = scene.hosts["edge-0"]
+            await until(lambda: scene.hosts["d0"].roster.parent is not None)
+            await until(lambda: edge.engine is not None and ROGUE not in edge.engine.directory.members)
+            scene.hosts["d0"]._failed.set_exception(RunError("the disk is full"))
+            with pytest.raises(RunError):
+                await scene.tasks["d0"]
+            scene.hosts["d0"].log.close()
+            await asyncio.sleep(0.5)
+            assert edge.engine is not None
+            assert 0 in edge.engine.directory.members
+            await scene.start("d0", OneMore(), parents=(("edge-0", edge.endpoint),), wish=0)
 
     asyncio.run(play())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -18,7 +20,7 @@ from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter, Part, frames
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import METHOD, SERVICE
+from espalier.fleet.links.transport import HANDSHAKE_MS, METHOD, SERVICE
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.settings import Settings
@@ -371,3 +373,74 @@ def test_models_of_the_users_own_are_not_imported_unasked(quick: Path) -> None:
     with pytest.raises(ConfigError, match="--allow-model os:system"):
         ArrayTrainer(wicked, Holdings())
     assert OneMore().samples == 10
+
+
+def test_connections_that_say_nothing_are_closed(ca: Path, quick: Path) -> None:
+    # H4: over a thousand of them kept a node's door closed for as long as they liked
+    async def scene() -> None:
+        async with cloud(ca, quick) as s:
+            name, _, port = s.host.endpoint.rpartition(":")
+            idle = [await asyncio.open_connection(name, int(port)) for _ in range(40)]
+            assert (await s.visitor("d0").greet()).HasField("welcome")
+            async with asyncio.timeout(HANDSHAKE_MS / 1000 + 5):
+                for reader, _ in idle:
+                    assert await reader.read() == b""
+            for _, writer in idle:
+                writer.close()
+
+    play(scene)
+
+
+def test_a_door_leaves_files_for_the_node_itself(ca: Path, quick: Path) -> None:
+    # in a process of its own, which may open few files
+    code = f"""
+import asyncio, os, resource, socket
+from pathlib import Path
+from tests.fleet.test_security import cloud
+async def scene():
+    # so many are open when it begins to listen; the door may take what is left but 128
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+    async with cloud(Path({str(ca)!r}), Path({str(quick)!r})) as s:
+        name, _, port = s.host.endpoint.rpartition(":")
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (512, 512))
+            links = [socket.create_connection((name, int(port))) for _ in range(220)]
+            os.write(writer, b"x")
+            import time
+            time.sleep(3)
+            os._exit(0)
+        await asyncio.get_running_loop().run_in_executor(None, os.read, reader, 1)
+        await asyncio.sleep(0.5)
+        assert len(os.listdir("/proc/self/fd")) < 250, len(os.listdir("/proc/self/fd"))
+        Path({str(quick)!r}, "new").write_text("the node can still write")
+asyncio.run(scene())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (quick / "new").exists()
+
+
+def test_a_node_raises_its_own_limit_of_files() -> None:
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 2048));"
+        "from espalier.fleet.node.launch import raise_file_limit; raise_file_limit();"
+        "print(resource.getrlimit(resource.RLIMIT_NOFILE))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "(2048, 2048)", done.stderr
+
+
+def test_rubbish_at_the_door_does_not_fill_the_log(ca: Path, quick: Path) -> None:
+    # M3: every failed handshake was a row of the record and a line of the log
+    async def scene() -> None:
+        async with cloud(ca, quick) as s:
+            for number in range(200):
+                s.host.refused("somebody at the door", f"Handshake failed {number}")
+            assert s.host.refusals.count == 200
+            await s.refusals(20)
+            await asyncio.sleep(0.3)
+            assert len(await s.refusals(20)) == 20
+        assert (quick / "log").read_text().count("Handshake failed") == 20
+
+    play(scene)

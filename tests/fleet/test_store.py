@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -120,3 +122,18 @@ def test_letters_are_kept_until_they_are_acknowledged() -> None:
         journal.post(7, number, b"c%d" % number, [number])
     journal.acknowledged(7, 2)
     assert journal.letters() == [(7, 3, b"c3", [3])]
+
+
+def test_a_journal_is_its_owners_alone(tmp_path: Path) -> None:
+    # M6: models and the secrets of secure aggregation were world-readable
+    mask = os.umask(0o022)
+    try:
+        journal = Journal(tmp_path / "state")
+        journal.put("x", 1)
+        journal.commit()
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "state").iterdir()}
+        assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
+        assert set(modes.values()) == {0o600}, modes
+        journal.close()
+    finally:
+        os.umask(mask)

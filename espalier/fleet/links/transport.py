@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ SERVICE, METHOD = "espalier.v1.Fleet", "Link"
 FRAME_BYTES = 8 << 20
 #: bytes of chunks that may wait in a link's queue before their sender waits too
 WINDOW = 4 << 20
+#: milliseconds in which a connection must have shown its certificate
+HANDSHAKE_MS = 5000
+#: files that are kept free of connections: the journal, the record, the control socket, the log
+FILES_KEPT_FREE = 128
 
 
 def options(patience_ms: int = 2000) -> list[tuple[str, int]]:
@@ -194,7 +199,14 @@ class Server:
 
     async def start(self, listen: str) -> None:
         """Listen at ``host:port`` (port 0: any that is free; see :attr:`port`)."""
-        server = grpc.aio.server(options=options())
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = 1 << 20 if files == resource.RLIM_INFINITY else max(FILES_KEPT_FREE, files - FILES_KEPT_FREE)
+        doors: list[tuple[str, int]] = [
+            # who opens connections and says nothing must not keep others out
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+            ("grpc.max_allowed_incoming_connections", most),
+        ]
+        server = grpc.aio.server(options=options() + doors)
         handler = grpc.stream_stream_rpc_method_handler(
             self._serve, request_deserializer=_parse, response_serializer=pb.Frame.SerializeToString
         )

@@ -127,7 +127,9 @@ class Host:
 
     async def _shut_down(self) -> None:
         self.stopping = True
-        if self.uplink is not None:
+        failed = self._failed.done() and not self._failed.cancelled() and self._failed.exception() is not None
+        if self.uplink is not None and not failed:
+            # a node that fails may be started again: it is waited for as one whose link is lost
             self.uplink.leave("stops")
         self.reception.close()
         if self.server is not None:

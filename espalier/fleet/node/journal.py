@@ -45,9 +45,12 @@ class Journal:
         self._written: dict[str, bytes] = {}
         path = ":memory:"
         if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
+            # models, and the secrets of secure aggregation: nobody else's to read
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _claim(directory / "node.lock")
             path = str(directory / "node.sqlite")
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            os.chmod(path, 0o600)
         self._db = sqlite3.connect(path, timeout=5, check_same_thread=False, isolation_level=None)
         try:
             self._db.execute("PRAGMA journal_mode=WAL")

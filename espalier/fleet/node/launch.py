@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import secrets
 import signal
 import tomllib
@@ -36,6 +37,9 @@ from espalier.simulator.directory import Claim, describe
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
+
+#: files that a node may have open, if its hard limit allows it
+OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True)
@@ -120,9 +124,10 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     for folder in (options.directory, options.log_file and options.log_file.parent):
         try:
             if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{folder} cannot be made: {error.strerror}; choose another directory.") from error
+    raise_file_limit()
     log = Log(bundle.identity.name, options.log_file, options.log_level)
     log("starting", role=role, pid=os.getpid())
     # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
@@ -140,6 +145,15 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
         if claim is not None:
             claim.release()
         log.close()
+
+
+def raise_file_limit() -> None:
+    """Let this process open more files than a shell or a service manager lets it by default: each link is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def plug_in(modules: Sequence[str]) -> None:
