@@ -24,7 +24,6 @@ from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Card, Charter
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.framing import Arrival, Letter
-from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, JobDone, Joined, Linked, Restarted
@@ -281,8 +280,7 @@ class Net:
 
 def arrival(letter: Letter, origin: int) -> Arrival:
     """A letter as it arrives."""
-    content = pb.Content.FromString(letter.content)
-    return Arrival(origin, letter.series, letter.number, content, letter.parts)
+    return Arrival(origin, letter.series, letter.number, letter.content, letter.parts)
 
 
 def _dies() -> None:

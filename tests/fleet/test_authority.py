@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from espalier.core import codec
 from espalier.core.address import role
 from espalier.core.messages import Order, Report, Word
 from espalier.core.store import Ref
@@ -192,6 +193,23 @@ def test_no_control_letter_ends_a_process(quick: Path, dest: int, kind: str) -> 
     assert net.control(dest, "no such kind", {}) is not None
     finished(net)
     assert net.engines[dest].directory.tree.root == CLOUD
+
+
+@pytest.mark.parametrize("kind", [Order, Report, Word])
+def test_no_message_ends_a_process(quick: Path, kind: Any) -> None:
+    # of a rightful sender: an edge to its device, a device to its edge
+    whole = {
+        Order: order(VICTIM, EDGE),
+        Report: Report(1, EDGE, VICTIM, EDGE, {"": Ref(0)}, {"": 10}, 1, 0, 0.0),
+        Word: Word("awake", VICTIM, EDGE, 0.0),
+    }[kind]
+    net = Rogue(quick)
+    for field in fields(kind):
+        for odd in ODD:
+            wicked = codec.pack(replace(whole, **{field.name: odd}))
+            net.attack(whole.to, wicked, model(0.0), origin=whole.sender)
+    assert len(net.refused) >= 5 * len(fields(kind))
+    assert all(engine.directory.tree.root == CLOUD for engine in net.engines.values())
 
 
 def notes(**changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from espalier.fleet.node.journal import Journal
 
 
 def arrival(series: int, number: int, origin: int = 1) -> Arrival:
-    return Arrival(origin, series, number, pb.Content(), ())
+    return Arrival(origin, series, number, b"", ())
 
 
 def taken(box: Mailbox, *numbers: int, series: int = 10) -> list[int]:

@@ -75,9 +75,9 @@ class Rogue:
             await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return frame
 
-    async def letter(self, dest: int, content: pb.Content, parts: tuple[Part, ...] = ()) -> None:
+    async def letter(self, dest: int, content: bytes, parts: tuple[Part, ...] = ()) -> None:
         number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
-        for frame in frames(Letter(dest, 1 << 50, number, content.SerializeToString(), parts), ROGUE):
+        for frame in frames(Letter(dest, 1 << 50, number, content, parts), ROGUE):
             await self.say(frame)
 
     async def control(self, dest: int, kind: str, **data: Any) -> None:

@@ -26,13 +26,12 @@ from tests.fleet.test_secure import SECURE, until
 
 def said(letter: Letter) -> dict[str, Any] | None:
     """What a letter says about a sum."""
-    content = wire.pb.Content.FromString(letter.content)
-    kind, data = wire.unpack_control(content) if content.WhichOneof("kind") == "control" else ("", {})
-    return data if kind == SUMMAND else None
+    found = wire.unpack(letter.content)
+    return found.data if isinstance(found, wire.ControlLetter) and found.kind == SUMMAND else None
 
 
 def saying(letter: Letter, data: dict[str, Any]) -> Letter:
-    return Letter(letter.dest, letter.series, letter.number, wire.control(SUMMAND, data).SerializeToString())
+    return Letter(letter.dest, letter.series, letter.number, wire.control(SUMMAND, data))
 
 
 def short_key(letter: Letter) -> Letter | None:

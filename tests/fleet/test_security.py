@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from espalier.core.messages import Word
 from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
 from espalier.fleet.links import wire
@@ -26,6 +27,7 @@ from espalier.fleet.node.log import Log
 from espalier.fleet.node.settings import Settings
 from espalier.record.run import Run
 from tests.fleet.net import OneMore, Serving, charter
+from tests.fleet.test_authority import Places
 
 LIMITS = Limits(letter_bytes=1 << 20, content_bytes=1 << 16, parts=4, letters_per_second=20, children=4)
 
@@ -210,8 +212,8 @@ def word(
     origin: int, dest: int, number: int, sender: int | None = None, parts: tuple[Part, ...] = ()
 ) -> list[pb.Frame]:
     """The frames of a letter that says a word."""
-    said = pb.Word(kind="awake", sender=origin if sender is None else sender, to=dest)
-    return list(frames(Letter(dest, 1 << 50, number, pb.Content(word=said).SerializeToString(), parts), origin))
+    said = wire.pack(Word("awake", origin if sender is None else sender, dest, 0.0), Places())
+    return list(frames(Letter(dest, 1 << 50, number, said, parts), origin))
 
 
 CLOUD = 5
@@ -266,11 +268,11 @@ def test_a_word_in_anothers_name_is_refused(ca: Path, quick: Path) -> None:
                 await rogue.say(frame)
             assert "nobody speaks for another" in (await s.refusals())[0]
             # an instruction that is the cloud's to give
-            told = pb.Content(control=pb.Control(kind="finish")).SerializeToString()
+            told = wire.control("finish", {})
             for frame in frames(Letter(CLOUD, 1 << 50, 2, told), 0):
                 await rogue.say(frame)
             assert "not its to say" in (await s.refusals(2))[1]
-            malformed = pb.Content(control=pb.Control(kind="notes")).SerializeToString()
+            malformed = wire.control("notes", {})
             for frame in frames(Letter(CLOUD, 1 << 50, 3, malformed), 0):
                 await rogue.say(frame)
             assert "is malformed" in (await s.refusals(3))[2]
@@ -284,7 +286,7 @@ def test_a_replay_is_taken_once(ca: Path, quick: Path) -> None:
             rogue = s.visitor("d0")
             await rogue.enter(0)
             empty: dict[str, Any] = {"spans": [], "scores": {}, "traffic": [], "final": False}
-            note = wire.control("notes", {"events": [[0.0, "hello", None, {}]], **empty}).SerializeToString()
+            note = wire.control("notes", {"events": [[0.0, "hello", None, {}]], **empty})
             for _ in range(3):
                 for frame in frames(Letter(CLOUD, 1 << 50, 1, note), 0):
                     await rogue.say(frame)
@@ -341,7 +343,7 @@ def test_versions_and_roles_must_fit(ca: Path, quick: Path) -> None:
         async with cloud(ca, quick) as s:
             frame = await s.visitor("d0").greet(version=99)
             assert frame.refusal.final
-            assert frame.refusal.why == "it speaks version 99, this node version 1"
+            assert frame.refusal.why == "it speaks version 99, this node version 2"
             frame = await s.visitor("cloud").greet()
             assert frame.refusal.why == "a cloud has no parent"
             rogue = s.visitor("d1")

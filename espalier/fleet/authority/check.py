@@ -10,7 +10,7 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.method import Listener
-from espalier.fleet.authority.fields import LEVELS, Claim, Receiver
+from espalier.fleet.authority.fields import LEVELS, Claim, Receiver, is_address
 from espalier.fleet.authority.rules import (
     AWAKE,
     BEQUEST,
@@ -86,6 +86,9 @@ class Authority:
     def _between(self, origin: int, message: Message) -> None:
         """Check that a message is from a node of its sender's to one that may live here."""
         fleet = self._here.fleet
+        for node in (message.sender, message.to):
+            if not is_address(node):
+                raise ProtocolError(f"A letter of host {origin} names {_shown(node)}, which is no node.")
         if host_of(message.sender) != origin or host_of(message.to) != fleet.me:
             raise ProtocolError(
                 f"A letter of host {origin} to {fleet.me} holds a message of {message.sender} to "
@@ -164,9 +167,9 @@ class Authority:
             ProtocolError: It breaks the rules.
             Outdated: It is too late to be of use.
         """
-        fleet, rule = self._here.fleet, CONTROLS.get(kind)
-        what = f"{kind[:64]!r} of host {origin}"
-        if rule is None:
+        fleet, rule = self._here.fleet, CONTROLS.get(kind) if type(kind) is str else None
+        what = f"{_shown(kind)} of host {origin}"
+        if rule is None or type(data) is not dict:
             raise ProtocolError(f"{what}: this version does not know it.")
         self._in_scope(rule, what)
         allowed = {

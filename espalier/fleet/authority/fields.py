@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.method import Node, Plan
+from espalier.core.store import Ref
 from espalier.core.tree import Tree
 from espalier.experiment import Experiment
 from espalier.fleet.membership import Member
@@ -159,23 +160,24 @@ def _most(most: int) -> str:
 # -- whose ---------------------------------------------------------------------------------------------------
 
 
-def _address(value: Any) -> bool:
+def is_address(value: Any) -> bool:
+    """Tell whether a value names a node."""
     return type(value) is int and value >= 0 and level_of(value) <= LEVELS
 
 
 def _leads(node: Any, claim: Claim) -> bool:
     """Tell whether a node is an aggregator of a device that may lead others (or that has just gone)."""
-    if not _address(node) or not level_of(node) or not claim.receiver.fleet.is_device(host_of(node)):
+    if not is_address(node) or not level_of(node) or not claim.receiver.fleet.is_device(host_of(node)):
         return False
     member = claim.receiver.fleet.members.get(host_of(node))
     return member is None or member.aggregates
 
 
-NODE = Field("a node", lambda v, _: _address(v))
-HOST = Field("a host", lambda v, _: _address(v) and level_of(v) == 0)
+NODE = Field("a node", lambda v, _: is_address(v))
+HOST = Field("a host", lambda v, _: is_address(v) and level_of(v) == 0)
 DEVICE = Field("a device", lambda v, c: type(v) is int and c.receiver.fleet.is_device(v))
-OWN = Field("a node of the sender's", lambda v, c: _address(v) and host_of(v) == c.origin)
-MINE = Field("a node of the receiver's", lambda v, c: _address(v) and host_of(v) == c.receiver.fleet.me)
+OWN = Field("a node of the sender's", lambda v, c: is_address(v) and host_of(v) == c.origin)
+MINE = Field("a node of the receiver's", lambda v, c: is_address(v) and host_of(v) == c.receiver.fleet.me)
 SENDER = Field("the sender", lambda v, c: type(v) is int and v == c.origin)
 HEAD = Field("an aggregator of the sender's, which may lead", lambda v, c: _leads(v, c) and host_of(v) == c.origin)
 LEADER = Field("an aggregator of a device that may lead", _leads)
@@ -186,11 +188,17 @@ TRUTH = Field("true or false", lambda v, _: type(v) is bool)
 NAME = Field("name ≤ 64", lambda v, _: type(v) is str and _NAME.fullmatch(v) is not None)
 EMPTY = Field("nothing", lambda v, _: type(v) in (dict, list, tuple) and not v)
 TIME = real()
-MODEL = Field("a model of the run's shape", lambda v, _: True)
+MODEL = Field("a model of the run's shape", lambda v, _: type(v) is Ref)
 PLAIN = Field("plain data (its reader checks it)", lambda v, _: True)
+NAMED = Field(
+    "plain data by name (its reader checks it)",
+    lambda v, _: type(v) is dict and all(type(k) is str for k in v),
+)
 #: finite, or NaN where there was nothing to score
 SCORE = Field("a number", lambda v, _: type(v) in (int, float) and (v != v or abs(v) <= 1e300))
-MEMBER = Field("a member", lambda v, _: type(v) in (list, tuple) and len(v) == len(Member.__slots__) and _address(v[0]))
+MEMBER = Field(
+    "a member", lambda v, _: type(v) in (list, tuple) and len(v) == len(Member.__slots__) and is_address(v[0])
+)
 
 
 def _work(value: Any, claim: Claim) -> bool:

@@ -28,6 +28,7 @@ from espalier.fleet.authority.fields import (
     MINE,
     MODEL,
     NAME,
+    NAMED,
     NODE,
     OWN,
     PLAIN,
@@ -113,12 +114,12 @@ class Rule:
 _MODELS = table(256, text(64), MODEL)
 _ORDER = {
     "id": whole(LONG_COUNT), "models": _MODELS, "updates": WORK, "round": whole(COUNT), "clock": CLOCK, "sent": TIME,
-    "budget": maybe(real()), "anchor": maybe(MODEL), "ask": maybe(NAME), "args": PLAIN,
+    "budget": maybe(real()), "anchor": maybe(MODEL), "ask": maybe(NAME), "args": NAMED, "back": TRUTH,
 }  # fmt: skip
 _REPORT = {
     "order": whole(LONG_COUNT), "dispatcher": NODE, "models": _MODELS, "samples": table(256, text(64), whole(COUNT)),
     "updates": whole(COUNT), "round": whole(COUNT), "sent": TIME, "download": real(least=-SECONDS), "compute": real(),
-    "stats": PLAIN,
+    "stats": NAMED,
 }  # fmt: skip
 
 #: messages between nodes
@@ -134,7 +135,7 @@ SERVES = Rule(
     f"word `{SERVED}`", "the coordinator", Sender.ROOT,
     {"sent": TIME, "data": table(1, one_of("models"), table(256, text(64), MODEL))}, scope=Scope.ELECTING,
 )  # fmt: skip
-WORD = Rule("any other word", "a node", Sender.LISTED, {"sent": TIME, "data": PLAIN})
+WORD = Rule("any other word", "a node", Sender.LISTED, {"kind": NAME, "sent": TIME, "data": NAMED})
 
 _COORDINATOR, _MEMBER = "the coordinator", "a member"
 #: control letters between hosts

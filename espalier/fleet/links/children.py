@@ -24,7 +24,7 @@ ENROL = 10.0
 #: tenths of a second that a peer nobody has spoken of yet may wait at the door
 KIN = 30
 #: bytes of a ping at most
-BALLAST = 1 << 20
+BALLAST_BYTES = 1 << 20
 
 
 class Reception:
@@ -32,6 +32,8 @@ class Reception:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        #: links of peers that only measure how far it is
+        self._probes: set[Link] = set()
         self._grace: dict[int, asyncio.TimerHandle] = {}
         self._enrolling: dict[str, asyncio.Future[pb.Enrolled]] = {}
         #: who asked for somebody further down: name -> link
@@ -77,16 +79,18 @@ class Reception:
             return  # a newer link has taken its place: whoever sent this sends it again over that one
         kind = frame.WhichOneof("kind")
         child = host.roster.child(link)
-        if child is None and link not in host.roster.peers.values():
+        if link in self._probes:
+            if kind != "ping":
+                raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
+            self._pong(link, frame.ping)
+        elif child is None and link not in host.roster.peers.values():
             if kind != "hello":
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
             await self._greet(link, frame.hello)
         elif host.post is not None and host.post.take(link, frame):
             pass
         elif kind == "ping":
-            if len(frame.ping.ballast) > BALLAST:
-                raise ProtocolError(f"A ping of {len(frame.ping.ballast)} bytes; {BALLAST} are accepted.")
-            link.post(pb.Frame(pong=pb.Pong(sent=frame.ping.sent, now=host.clock.now())))
+            self._pong(link, frame.ping)
         elif child is None:
             raise ProtocolError(f"A peer sends {kind!r}; letters are accepted.")
         elif kind == "reach":
@@ -97,6 +101,11 @@ class Reception:
             await self._enrol_for(link, frame.enrol)
         else:
             raise ProtocolError(f"A {child.role} sends {kind!r}, which is not its to send.")
+
+    def _pong(self, link: Link, ping: pb.Ping) -> None:
+        if len(ping.ballast) > BALLAST_BYTES:
+            raise ProtocolError(f"A ping of {len(ping.ballast)} bytes; {BALLAST_BYTES} are accepted.")
+        link.post(pb.Frame(pong=pb.Pong(sent=ping.sent, now=self._host.clock.now())))
 
     # -- greetings -------------------------------------------------------------------------------------------
 
@@ -149,7 +158,10 @@ class Reception:
             return
         if not hello.run:
             raise ProtocolError("A peer that takes part in no run.")
-        host.peers.add(address, link)
+        if hello.probe:
+            self._probes.add(link)
+        else:
+            host.peers.add(address, link)
         link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=host.clock.now())))
 
     async def _enrol(self, name: str, role: str, wish: int) -> int:
@@ -252,6 +264,7 @@ class Reception:
         host = self._host
         if host.post is not None:
             host.post.drop(link)
+        self._probes.discard(link)
         for address in [a for a, peer in host.roster.peers.items() if peer is link]:
             del host.roster.peers[address]
         child = host.roster.drop(link)

@@ -11,8 +11,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
 from espalier.core.errors import ProtocolError
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -51,12 +49,12 @@ class Letter:
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """A letter that has arrived whole."""
+    """A letter that has arrived whole; its content is not read yet (`espalier.fleet.links.wire`)."""
 
     origin: int
     series: int
     number: int
-    content: pb.Content
+    content: bytes
     parts: Sequence[Part]
 
 
@@ -170,8 +168,4 @@ class _Growing:
                 raise ProtocolError(f"Part {index} of a letter is damaged: its digest is wrong.")
             parts.append(part)
         envelope = self._head.envelope
-        try:
-            content = pb.Content.FromString(self._head.content)
-        except DecodeError as error:
-            raise ProtocolError(f"A letter's content cannot be read: {error}.") from error
-        return Arrival(envelope.origin, envelope.series, envelope.number, content, parts)
+        return Arrival(envelope.origin, envelope.series, envelope.number, self._head.content, parts)

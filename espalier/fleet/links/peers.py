@@ -67,9 +67,9 @@ class Peers:
             old.close()
         host.postman_again([address])
 
-    def _hello(self) -> pb.Hello:
-        host = self._host
-        return pb.Hello(version=wire.VERSION, member=host.myself().to_wire(), peer=True, run=host.run_name)
+    def _hello(self, probe: bool = False) -> pb.Hello:
+        host, mine = self._host, self._host.myself().to_wire()
+        return pb.Hello(version=wire.VERSION, member=mine, peer=True, run=host.run_name, probe=probe)
 
     async def _keep(self, address: int) -> None:
         """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
@@ -112,7 +112,7 @@ class Peers:
                 link.post(pb.Frame(ping=pb.Ping(sent=time.monotonic(), ballast=ballast)))
 
         async with self._few:
-            call = dial(host.bundle, endpoint, name, self._hello(), take, connected=lambda link: None)
+            call = dial(host.bundle, endpoint, name, self._hello(True), take, connected=lambda link: None)
             try:
                 async with asyncio.timeout(SLOW):
                     await call

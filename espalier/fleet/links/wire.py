@@ -1,30 +1,56 @@
-"""Messages as protobuf and back. What comes from the network is checked here, before any node sees it.
+"""Messages on the wire: the codec's plain form (`espalier.core.codec`), with the checks that a wire needs.
 
-Only plain data travels: None, bool, int, float, str, bytes, list, tuple, set, dict, numpy arrays of numbers, and
-references to models, which become numbers of the letter's parts. There is no pickle and no code on the wire.
+A letter's content is what a checkpoint would hold of the message, but for models: they travel beside it as the letter's
+parts, and where the message has a model it has the part's number. There is no pickle and no code on the wire: the only
+classes are the three messages, :class:`ControlLetter` and :class:`ModelCut`. Sizes, depth, types of arrays and classes
+are checked before anything is made of what came; what a field may hold is checked by `espalier.fleet.authority`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgpack
 import numpy as np
 
-from espalier.core.errors import ProtocolError
+from espalier.core import codec
+from espalier.core.errors import EspalierError, ProtocolError
 from espalier.core.messages import Message, Order, Part, Report, Word
 from espalier.core.store import Ref
-from espalier.fleet.links.protocol import espalier_pb2 as pb
 
-VERSION = 1
+#: 2: contents are the codec's plain form
+VERSION = 2
 
-#: how deep plain data may be nested in a message
-DEPTH = 32
-#: a device's number, a server's, and the level of a role above it
-_ADDRESS = 1 << 48
-_COUNT = 1 << 62
+#: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
+DEPTH = 96
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"}
+_ARRAY_AXES = 8
+_LONG_DIGITS = 64
+
+
+@codec.register
+@dataclasses.dataclass(frozen=True, slots=True)
+class ControlLetter:
+    """What a host's runtime says to another's: a kind and plain data."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+@codec.register
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelCut:
+    """Some numbers of a model: where they lie in its flat vector, and themselves as little-endian float32."""
+
+    spans: tuple[tuple[int, int], ...]
+    data: bytes
+
+
+_TOP = {cls.__qualname__: len(dataclasses.fields(cls)) for cls in (Order, Report, Word, ControlLetter)}
+_WITHIN = {ModelCut.__qualname__: len(dataclasses.fields(ModelCut))}
 
 
 class Models(Protocol):
@@ -43,266 +69,178 @@ class Models(Protocol):
 Restore = Callable[[tuple[tuple[int, int], ...], "np.ndarray[Any, np.dtype[np.float32]]"], Ref]
 
 
-def pack(message: Message, models: Models) -> pb.Content:
-    """Turn a message into protobuf; ``models`` is asked for the part that holds a model."""
-    match message:
-        case Order():
-            order = pb.Order(
-                id=message.id, sender=message.sender, to=message.to, models=_models(message.models, models),
-                updates=message.updates, round=message.round, clock=message.clock, sent=message.sent,
-                budget=message.budget, anchor=None if message.anchor is None else models.place(message.anchor),
-                ask=message.ask, args=to_value(message.args, models), back=message.back,
-            )  # fmt: skip
-            return pb.Content(order=order)
-        case Report():
-            report = pb.Report(
-                order=message.order, dispatcher=message.dispatcher, sender=message.sender, to=message.to,
-                models=_models(message.models, models),
-                samples=[pb.Samples(group=g, count=n) for g, n in message.samples.items()], updates=message.updates,
-                round=message.round, sent=message.sent, download=message.download, compute=message.compute,
-                stats=to_value(message.stats, models),
-            )  # fmt: skip
-            return pb.Content(report=report)
-        case Word():
-            word = pb.Word(
-                kind=message.kind, sender=message.sender, to=message.to, sent=message.sent,
-                data=to_value(message.data, models),
-            )  # fmt: skip
-            return pb.Content(word=word)
-
-
-def control(kind: str, data: Mapping[str, Any]) -> pb.Content:
-    """Make a message between two runtimes."""
-    return pb.Content(control=pb.Control(kind=kind, data=to_value(dict(data), NoModels())))
-
-
-def unpack(content: pb.Content, models: Sequence[Ref], restore: Restore | None = None) -> Message:
-    """Turn protobuf into a message whose models are the given references.
-
-    Args:
-        content: What came.
-        models: The letter's models, in the order of its parts.
-        restore: Makes a model of some of its numbers.
+def pack(message: Message, models: Models) -> bytes:
+    """Write a message; ``models`` is asked for the part that holds a model.
 
     Raises:
-        ProtocolError: A field is missing or has a value that no node may send.
+        ProtocolError: It holds something that cannot be sent.
     """
-    found = _Models(models, restore)
-    match content.WhichOneof("kind"):
-        case "order":
-            return _order(content.order, found)
-        case "report":
-            return _report(content.report, found)
-        case "word":
-            word = content.word
-            if not word.kind or len(word.kind) > 64:
-                raise ProtocolError(f"A word's kind has {len(word.kind)} letters; 1 to 64 are accepted.")
-            return Word(
-                word.kind, _address(word.sender), _address(word.to), _real(word.sent, "sent"),
-                _table(word.data, found, "data"),
-            )  # fmt: skip
-    raise ProtocolError("A letter holds no message; an order, a report or a word is accepted.")
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, Part):
+            return ModelCut(value.spans, models.numbers(value))
+        return Ref(models.place(value))
+
+    return _packed(_replaced(message, placed))
 
 
-def unpack_control(content: pb.Content) -> tuple[str, dict[str, Any]]:
-    """Turn a message between runtimes into its kind and data."""
-    return content.control.kind, _table(content.control.data, _Models((), None), "control")
+def control(kind: str, data: Mapping[str, Any]) -> bytes:
+    """Write a control letter; it carries no models."""
+
+    def refuse(value: Any) -> Any:
+        raise ProtocolError("A message between runtimes carries no models.")
+
+    return _packed(_replaced(ControlLetter(kind, dict(data)), refuse))
 
 
-# -- messages -----------------------------------------------------------------------------------------------
+def unpack(data: bytes) -> Message | ControlLetter:
+    """Read a message, in which models are the numbers of the letter's parts.
 
-
-class _Models:
-    """The models of a letter by their part's number; a number that has no part is refused."""
-
-    def __init__(self, refs: Sequence[Ref], restore: Restore | None) -> None:
-        self._refs, self._restore = refs, restore
-
-    def __getitem__(self, part: int) -> Ref:
-        if not 0 <= part < len(self._refs):
-            raise ProtocolError(f"A message names part {part} of a letter that has {len(self._refs)}.")
-        return self._refs[part]
-
-    def cut(self, cut: pb.Cut) -> Part:
-        spans = tuple(zip(cut.starts, cut.stops, strict=False))
-        size = sum(stop - start for start, stop in spans)
-        if len(cut.starts) != len(cut.stops) or any(a >= b for a, b in spans) or 4 * size != len(cut.data):
-            raise ProtocolError(f"A cut of a model at {spans[:4]} has {len(cut.data)} bytes.")
-        if self._restore is None:
-            raise ProtocolError("A cut of a model where none is accepted.")
-        return Part(self._restore(spans, np.frombuffer(cut.data, dtype="<f4")), spans)
-
-    def named(self, entries: Iterable[pb.Model]) -> dict[str, Ref]:
-        found: dict[str, Ref] = {}
-        for entry in entries:
-            if entry.group in found:
-                raise ProtocolError(f"A message has two models of the group {entry.group!r}.")
-            found[entry.group] = self[entry.part]
-        return found
-
-
-def _models(named: Mapping[str, Ref], models: Models) -> list[pb.Model]:
-    return [pb.Model(group=group, part=models.place(ref)) for group, ref in named.items()]
-
-
-def _order(order: pb.Order, models: _Models) -> Order:
-    return Order(
-        _count(order.id, "id"), _address(order.sender), _address(order.to), models.named(order.models),
-        _count(order.updates, "updates"), _count(order.round, "round"), _count(order.clock, "clock"),
-        _real(order.sent, "sent"), _real(order.budget, "budget") if order.HasField("budget") else None,
-        models[order.anchor] if order.HasField("anchor") else None,
-        order.ask if order.HasField("ask") else None, _table(order.args, models, "args"), order.back,
-    )  # fmt: skip
-
-
-def _report(report: pb.Report, models: _Models) -> Report:
-    return Report(
-        _count(report.order, "order"), _address(report.dispatcher), _address(report.sender), _address(report.to),
-        models.named(report.models), {s.group: _count(s.count, "samples") for s in report.samples},
-        _count(report.updates, "updates"), _count(report.round, "round"), _real(report.sent, "sent"),
-        _real(report.download, "download"), _real(report.compute, "compute"), _table(report.stats, models, "stats"),
-    )  # fmt: skip
-
-
-def _address(value: int) -> int:
-    if not 0 <= value < _ADDRESS:
-        raise ProtocolError(f"{value} is no address; 0 to {_ADDRESS - 1} is accepted.")
-    return value
-
-
-def _count(value: int, name: str) -> int:
-    if not 0 <= value < _COUNT:
-        raise ProtocolError(f"{name} is {value}; 0 or more is accepted.")
-    return value
-
-
-def _real(value: float, name: str) -> float:
-    if not math.isfinite(value):
-        raise ProtocolError(f"{name} is {value}; a finite number is accepted.")
-    return value
-
-
-def _table(value: pb.Value, models: _Models, name: str) -> dict[str, Any]:
-    found = from_value(value, models) if value.WhichOneof("kind") else {}
-    if not isinstance(found, dict) or not all(isinstance(k, str) for k in found):
-        raise ProtocolError(f"{name} is a {type(found).__name__}; a table with names as keys is accepted.")
+    Raises:
+        ProtocolError: It is none, or holds what no node may send.
+    """
+    try:
+        _check(msgpack.unpackb(data, raw=False, strict_map_key=False), 0, _TOP)
+        found = codec.unpack(data)
+    except ProtocolError:
+        raise
+    except (EspalierError, ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"A letter's content cannot be read: {error}.") from error
+    if not isinstance(found, Order | Report | Word | ControlLetter):
+        raise ProtocolError("A letter holds no message; an order, a report, a word or a control letter is accepted.")
     return found
 
 
-# -- plain data ----------------------------------------------------------------------------------------------
+def enclosed(message: Message, refs: Sequence[Ref], restore: Restore) -> Message:
+    """Return a message with its models in place of the numbers of parts.
+
+    Args:
+        message: What came.
+        refs: The letter's models, in the order of its parts.
+        restore: Makes a model of some of its numbers.
+
+    Raises:
+        ProtocolError: It names a part that the letter does not have, or a cut makes no sense.
+    """
+
+    def found(value: Any) -> Any:
+        if isinstance(value, ModelCut):
+            return _cut(value, restore)
+        if not 0 <= int(value) < len(refs):
+            raise ProtocolError(f"A message names part {int(value)} of a letter that has {len(refs)}.")
+        return refs[int(value)]
+
+    changed: Message = _replaced(message, found)
+    return changed
 
 
-class NoModels:
-    """For messages between runtimes, which carry no models."""
-
-    def place(self, ref: Ref) -> int:
-        """Refuse."""
-        raise ProtocolError("A message between runtimes carries no models.")
-
-    def numbers(self, part: Part) -> bytes:
-        """Refuse."""
-        raise ProtocolError("A message between runtimes carries no models.")
+def _cut(cut: ModelCut, restore: Restore) -> Part:
+    spans = cut.spans
+    pairs = type(spans) is tuple and all(
+        type(s) is tuple and len(s) == 2 and all(type(n) is int for n in s) and 0 <= s[0] < s[1] for s in spans
+    )
+    if not pairs or type(cut.data) is not bytes or 4 * sum(b - a for a, b in spans) != len(cut.data):
+        raise ProtocolError(f"A cut of a model at {str(spans)[:80]} has {str(cut.data)[:20]} as its numbers.")
+    return Part(restore(spans, np.frombuffer(cut.data, dtype="<f4")), spans)
 
 
-def to_value(data: Any, models: Models) -> pb.Value:
-    """Turn plain data into protobuf."""
-    match data:
-        case None:
-            return pb.Value(nothing=True)
-        case bool() | np.bool_():
-            return pb.Value(truth=bool(data))
-        case Ref():
-            return pb.Value(model=models.place(data))
-        case Part():
-            starts, stops = zip(*data.spans, strict=True) if data.spans else ((), ())
-            return pb.Value(cut=pb.Cut(starts=starts, stops=stops, data=models.numbers(data)))
-        case int() | np.integer():
-            small = -(2**63) <= int(data) < 2**63
-            return pb.Value(whole=int(data)) if small else pb.Value(big=str(int(data)))
-        case float() | np.floating():
-            return pb.Value(real=float(data))
-        case str():
-            return pb.Value(text=data)
-        case bytes():
-            return pb.Value(raw=data)
-        case list():
-            return pb.Value(items=_items(data, models))
-        case tuple():
-            return pb.Value(row=_items(data, models))
-        case set() | frozenset():
-            return pb.Value(bag=_items(sorted(data), models))
-        case Mapping():
-            return pb.Value(
-                table=pb.Table(keys=_items(data, models).values, values=_items(data.values(), models).values)
-            )
-        case np.ndarray():
-            array = np.ascontiguousarray(data)
-            array = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            if array.dtype.str not in _DTYPES:
-                raise ProtocolError(f"An array of {array.dtype} cannot be sent; numbers and truth values can.")
-            return pb.Value(array=pb.Array(dtype=array.dtype.str, shape=array.shape, data=array.tobytes()))
-    raise ProtocolError(f"A {type(data).__module__}.{type(data).__name__} cannot be sent: messages hold plain data.")
+def _replaced(value: Any, model: Callable[[Any], Any]) -> Any:
+    """Return plain data in which each model, and each cut of one, is replaced."""
+    if isinstance(value, Ref | Part | ModelCut):
+        return model(value)
+    if isinstance(value, list):
+        return [_replaced(v, model) for v in value]
+    if isinstance(value, tuple):
+        return tuple(_replaced(v, model) for v in value)
+    if isinstance(value, Mapping):
+        return {k: _replaced(v, model) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return value.astype(value.dtype.newbyteorder("<"), copy=False)
+    if isinstance(value, Order | Report | Word | ControlLetter):
+        names = [f.name for f in dataclasses.fields(value)]
+        return type(value)(**{n: _replaced(getattr(value, n), model) for n in names})
+    return value
 
 
-def from_value(value: pb.Value, models: _Models, depth: int = 0) -> Any:
-    """Turn protobuf into plain data."""
+def _packed(value: Any) -> bytes:
+    try:
+        data = codec.pack(value)
+        # what this host would refuse itself is not sent
+        _check(msgpack.unpackb(data, raw=False, strict_map_key=False), 0, _TOP)
+    except ProtocolError:
+        raise
+    except (EspalierError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"This cannot be sent, messages hold plain data: {error}") from error
+    return data
+
+
+# -- what came, as msgpack reads it --------------------------------------------------------------------------
+
+
+def _check(value: Any, depth: int, classes: Mapping[str, int] = _WITHIN) -> None:
+    """Refuse what the codec must not make anything of."""
     if depth > DEPTH:
         raise ProtocolError(f"A message is nested more than {DEPTH} deep.")
-    match value.WhichOneof("kind"):
-        case "nothing":
-            return None
-        case "truth":
-            return value.truth
-        case "whole":
-            return value.whole
-        case "real":
-            return value.real
-        case "text":
-            return value.text
-        case "raw":
-            return value.raw
-        case "model":
-            return models[value.model]
-        case "cut":
-            return models.cut(value.cut)
-        case "items":
-            return [from_value(v, models, depth + 1) for v in value.items.values]
-        case "row":
-            return tuple(from_value(v, models, depth + 1) for v in value.row.values)
-        case "bag":
-            return {_key(v, models, depth) for v in value.bag.values}
-        case "table":
-            if len(value.table.keys) != len(value.table.values):
-                raise ProtocolError("A table has another number of keys than of values.")
-            pairs = zip(value.table.keys, value.table.values, strict=True)
-            return {_key(k, models, depth): from_value(v, models, depth + 1) for k, v in pairs}
-        case "array":
-            return _array(value.array)
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return
+    if isinstance(value, list):
+        for item in value:
+            _check(item, depth + 1)
+        return
+    if not isinstance(value, dict) or not isinstance(value.get("!"), str):
+        raise ProtocolError(f"A value of an unknown kind ({type(value).__name__}).")
+    tag = value["!"]
+    inner: Any = value.get("v")
+    match tag:
         case "big":
-            if len(value.big) > 64 or not value.big.lstrip("-").isdecimal():
-                raise ProtocolError("A long whole number has more than 64 digits, or letters.")
-            return int(value.big)
-    raise ProtocolError("A value of an unknown kind; the sender's version may be newer than this one.")
+            if not isinstance(inner, str) or len(inner) > _LONG_DIGITS or not inner.lstrip("-").isdecimal():
+                raise ProtocolError(f"A long whole number has more than {_LONG_DIGITS} digits, or letters.")
+        case "ref":
+            if type(inner) is not int or inner < 0:
+                raise ProtocolError("A model's part has no number.")
+        case "array":
+            _check_array(value)
+        case "tuple" | "set" | "dict" | "data" if not isinstance(inner, list):
+            raise ProtocolError(f"A {tag} that is none.")
+        case "tuple":
+            _check(inner, depth + 1)
+        case "set":
+            for item in inner:
+                _check_key(item)
+        case "dict":
+            for pair in inner:
+                if not isinstance(pair, list) or len(pair) != 2:
+                    raise ProtocolError("A table has another number of keys than of values.")
+                _check_key(pair[0])
+                _check(pair[1], depth + 1)
+        case "data":
+            if classes.get(str(value.get("c"))) != len(inner):
+                raise ProtocolError(f"A {str(value.get('c'))[:64]!r} is not accepted here, or lacks fields.")
+            _check(inner, depth + 1)
+        case _:
+            raise ProtocolError(f"A value of an unknown kind ({tag[:64]!r}).")
 
 
-def _items(data: Iterable[Any], models: Models) -> pb.Items:
-    return pb.Items(values=[to_value(v, models) for v in data])
+def _check_key(key: Any) -> None:
+    if isinstance(key, dict) and key.get("!") == "big":
+        _check(key, 0)
+        return
+    if isinstance(key, dict) and key.get("!") == "tuple" and isinstance(key.get("v"), list):
+        if all(isinstance(k, str | int) or (isinstance(k, dict) and k.get("!") == "big") for k in key["v"]):
+            _check(key["v"], 0)
+            return
+    elif isinstance(key, str | int):
+        return
+    raise ProtocolError(f"A table has a {type(key).__name__} as key; names, whole numbers and tuples are accepted.")
 
 
-def _key(value: pb.Value, models: _Models, depth: int) -> Any:
-    found = from_value(value, models, depth + 1)
-    if isinstance(found, str | int | bool) or (
-        isinstance(found, tuple) and all(isinstance(k, str | int) for k in found)
-    ):
-        return found
-    raise ProtocolError(f"A table has a {type(found).__name__} as key; names, whole numbers and tuples are accepted.")
-
-
-def _array(array: pb.Array) -> np.ndarray[Any, np.dtype[Any]]:
-    if array.dtype not in _DTYPES:
-        raise ProtocolError(f"An array of {array.dtype!r}; numbers and truth values are accepted.")
-    dtype = np.dtype(array.dtype)
-    # math.prod has no overflow: a shape that lies about the bytes is refused before anything is allocated.
-    if len(array.shape) > 8 or math.prod(array.shape) * dtype.itemsize != len(array.data):
-        raise ProtocolError(f"An array of shape {tuple(array.shape)} has {len(array.data)} bytes.")
-    return np.frombuffer(array.data, dtype=dtype).reshape(tuple(array.shape)).copy()
+def _check_array(value: Mapping[str, Any]) -> None:
+    dtype, shape, data = value.get("d"), value.get("s"), value.get("v")
+    if dtype not in _DTYPES:
+        raise ProtocolError(f"An array of {str(dtype)[:64]!r}; numbers and truth values are accepted.")
+    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    # math.prod has no overflow: a shape that lies about the bytes is refused before anything is allocated
+    if not isinstance(shape, list) or not sizes or len(shape) > _ARRAY_AXES or not isinstance(data, bytes):
+        raise ProtocolError(f"An array of shape {str(shape)[:80]} cannot be.")
+    if math.prod(shape) * np.dtype(dtype).itemsize != len(data):
+        raise ProtocolError(f"An array of shape {str(shape)[:80]} has {len(data)} bytes.")

@@ -72,29 +72,28 @@ class Inbox:
             refused.append((arrival.origin, f"A letter of host {arrival.origin} is malformed: {error!r}."))
 
     def _open(self, arrival: Arrival) -> None:
+        """Read a letter, check that its sender may say this, and only then let it have consequences."""
         engine, origin = self._engine, arrival.origin
-        if arrival.content.WhichOneof("kind") == "control":
-            kind, data = wire.unpack_control(arrival.content)
-            engine.authority.check_control(origin, kind, data)
-            if kind == SUM:
-                engine.hiding.control(origin, data)
-            elif kind == SUMMAND:
-                engine.sums.control(origin, data)
-            else:
-                engine.steward.control(origin, kind, data)
+        said = wire.unpack(arrival.content)
+        if not isinstance(said, wire.ControlLetter):
+            engine.authority.check(origin, said)
+            self._deliver(said, arrival)
             return
-        # read once with numbers in place of models, so that the sender's right is checked before they are stored
-        numbers = [Ref(number) for number in range(len(arrival.parts))]
-        engine.authority.check(origin, wire.unpack(arrival.content, numbers, lambda spans, cut: Ref(0)))
-        self._deliver(arrival)
+        engine.authority.check_control(origin, said.kind, said.data)
+        if said.kind == SUM:
+            engine.hiding.control(origin, said.data)
+        elif said.kind == SUMMAND:
+            engine.sums.control(origin, said.data)
+        else:
+            engine.steward.control(origin, said.kind, said.data)
 
-    def _deliver(self, arrival: Arrival) -> None:
+    def _deliver(self, said: Message, arrival: Arrival) -> None:
         """Store a letter's models and give its message to the node that it is for."""
         engine = self._engine
-        masked = arrival.content.WhichOneof("kind") == "report" and engine.sums.concerns(arrival.content.report.to)
-        keep = partial(self._kept_masked, node=arrival.content.report.to) if masked else self._kept
+        masked = isinstance(said, Report) and engine.sums.concerns(said.to)
+        keep = partial(self._kept_masked, node=said.to) if masked else self._kept
         refs = [keep(part, arrival.origin) for part in arrival.parts]
-        message = self._clocked(wire.unpack(arrival.content, refs, self._restored))
+        message = self._clocked(wire.enclosed(said, refs, self._restored))
         if isinstance(message, Word) and message.kind == SERVED:
             engine.steward.handed(message)
             return

@@ -15,7 +15,6 @@ from espalier.fleet.links import wire
 from espalier.fleet.links.delivery import Mailbox
 from espalier.fleet.links.encoding import Encoder, Encoding
 from espalier.fleet.links.framing import Letter, Part
-from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.node.error_feedback import ErrorFeedback
 from espalier.fleet.node.store import EagerStore
 
@@ -81,9 +80,9 @@ class Outbox:
 
     # -- letters -------------------------------------------------------------------------------------------
 
-    def _post(self, dest: int, content: pb.Content, recipe: list[Any]) -> int:
+    def _post(self, dest: int, data: bytes, recipe: list[Any]) -> int:
         limits, effects = self._limits, self._engine.effects
-        data, parts = content.SerializeToString(), self._parts(recipe)
+        parts = self._parts(recipe)
         size = sum(len(p.data) for p in parts)
         device = self._engine.directory.is_device(self._engine.me)
         most = limits.of_device() if device else limits.letter_bytes

@@ -68,18 +68,20 @@ class Member(_message.Message):
     def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., life: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "member", "wish", "run", "peer")
+    __slots__ = ("version", "member", "wish", "run", "peer", "probe")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
     version: int
     member: Member
     wish: int
     run: str
     peer: bool
-    def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ...) -> None: ...
+    probe: bool
+    def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ..., probe: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("version", "address", "parent", "run", "charter", "now", "crl")
@@ -232,177 +234,3 @@ class Restart(_message.Message):
     ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     envelope: Envelope
     def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ...) -> None: ...
-
-class Content(_message.Message):
-    __slots__ = ("order", "report", "word", "control")
-    ORDER_FIELD_NUMBER: _ClassVar[int]
-    REPORT_FIELD_NUMBER: _ClassVar[int]
-    WORD_FIELD_NUMBER: _ClassVar[int]
-    CONTROL_FIELD_NUMBER: _ClassVar[int]
-    order: Order
-    report: Report
-    word: Word
-    control: Control
-    def __init__(self, order: _Optional[_Union[Order, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., word: _Optional[_Union[Word, _Mapping]] = ..., control: _Optional[_Union[Control, _Mapping]] = ...) -> None: ...
-
-class Model(_message.Message):
-    __slots__ = ("group", "part")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    PART_FIELD_NUMBER: _ClassVar[int]
-    group: str
-    part: int
-    def __init__(self, group: _Optional[str] = ..., part: _Optional[int] = ...) -> None: ...
-
-class Order(_message.Message):
-    __slots__ = ("id", "sender", "to", "models", "updates", "round", "clock", "sent", "budget", "anchor", "ask", "args", "back")
-    ID_FIELD_NUMBER: _ClassVar[int]
-    SENDER_FIELD_NUMBER: _ClassVar[int]
-    TO_FIELD_NUMBER: _ClassVar[int]
-    MODELS_FIELD_NUMBER: _ClassVar[int]
-    UPDATES_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    CLOCK_FIELD_NUMBER: _ClassVar[int]
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    BUDGET_FIELD_NUMBER: _ClassVar[int]
-    ANCHOR_FIELD_NUMBER: _ClassVar[int]
-    ASK_FIELD_NUMBER: _ClassVar[int]
-    ARGS_FIELD_NUMBER: _ClassVar[int]
-    BACK_FIELD_NUMBER: _ClassVar[int]
-    id: int
-    sender: int
-    to: int
-    models: _containers.RepeatedCompositeFieldContainer[Model]
-    updates: int
-    round: int
-    clock: int
-    sent: float
-    budget: float
-    anchor: int
-    ask: str
-    args: Value
-    back: bool
-    def __init__(self, id: _Optional[int] = ..., sender: _Optional[int] = ..., to: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., updates: _Optional[int] = ..., round: _Optional[int] = ..., clock: _Optional[int] = ..., sent: _Optional[float] = ..., budget: _Optional[float] = ..., anchor: _Optional[int] = ..., ask: _Optional[str] = ..., args: _Optional[_Union[Value, _Mapping]] = ..., back: bool = ...) -> None: ...
-
-class Samples(_message.Message):
-    __slots__ = ("group", "count")
-    GROUP_FIELD_NUMBER: _ClassVar[int]
-    COUNT_FIELD_NUMBER: _ClassVar[int]
-    group: str
-    count: int
-    def __init__(self, group: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
-
-class Report(_message.Message):
-    __slots__ = ("order", "dispatcher", "sender", "to", "models", "samples", "updates", "round", "sent", "download", "compute", "stats")
-    ORDER_FIELD_NUMBER: _ClassVar[int]
-    DISPATCHER_FIELD_NUMBER: _ClassVar[int]
-    SENDER_FIELD_NUMBER: _ClassVar[int]
-    TO_FIELD_NUMBER: _ClassVar[int]
-    MODELS_FIELD_NUMBER: _ClassVar[int]
-    SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    UPDATES_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
-    COMPUTE_FIELD_NUMBER: _ClassVar[int]
-    STATS_FIELD_NUMBER: _ClassVar[int]
-    order: int
-    dispatcher: int
-    sender: int
-    to: int
-    models: _containers.RepeatedCompositeFieldContainer[Model]
-    samples: _containers.RepeatedCompositeFieldContainer[Samples]
-    updates: int
-    round: int
-    sent: float
-    download: float
-    compute: float
-    stats: Value
-    def __init__(self, order: _Optional[int] = ..., dispatcher: _Optional[int] = ..., sender: _Optional[int] = ..., to: _Optional[int] = ..., models: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., samples: _Optional[_Iterable[_Union[Samples, _Mapping]]] = ..., updates: _Optional[int] = ..., round: _Optional[int] = ..., sent: _Optional[float] = ..., download: _Optional[float] = ..., compute: _Optional[float] = ..., stats: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
-
-class Word(_message.Message):
-    __slots__ = ("kind", "sender", "to", "sent", "data")
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    SENDER_FIELD_NUMBER: _ClassVar[int]
-    TO_FIELD_NUMBER: _ClassVar[int]
-    SENT_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    kind: str
-    sender: int
-    to: int
-    sent: float
-    data: Value
-    def __init__(self, kind: _Optional[str] = ..., sender: _Optional[int] = ..., to: _Optional[int] = ..., sent: _Optional[float] = ..., data: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
-
-class Control(_message.Message):
-    __slots__ = ("kind", "data")
-    KIND_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    kind: str
-    data: Value
-    def __init__(self, kind: _Optional[str] = ..., data: _Optional[_Union[Value, _Mapping]] = ...) -> None: ...
-
-class Value(_message.Message):
-    __slots__ = ("nothing", "truth", "whole", "real", "text", "raw", "items", "row", "bag", "table", "array", "model", "big", "cut")
-    NOTHING_FIELD_NUMBER: _ClassVar[int]
-    TRUTH_FIELD_NUMBER: _ClassVar[int]
-    WHOLE_FIELD_NUMBER: _ClassVar[int]
-    REAL_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    RAW_FIELD_NUMBER: _ClassVar[int]
-    ITEMS_FIELD_NUMBER: _ClassVar[int]
-    ROW_FIELD_NUMBER: _ClassVar[int]
-    BAG_FIELD_NUMBER: _ClassVar[int]
-    TABLE_FIELD_NUMBER: _ClassVar[int]
-    ARRAY_FIELD_NUMBER: _ClassVar[int]
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    BIG_FIELD_NUMBER: _ClassVar[int]
-    CUT_FIELD_NUMBER: _ClassVar[int]
-    nothing: bool
-    truth: bool
-    whole: int
-    real: float
-    text: str
-    raw: bytes
-    items: Items
-    row: Items
-    bag: Items
-    table: Table
-    array: Array
-    model: int
-    big: str
-    cut: Cut
-    def __init__(self, nothing: bool = ..., truth: bool = ..., whole: _Optional[int] = ..., real: _Optional[float] = ..., text: _Optional[str] = ..., raw: _Optional[bytes] = ..., items: _Optional[_Union[Items, _Mapping]] = ..., row: _Optional[_Union[Items, _Mapping]] = ..., bag: _Optional[_Union[Items, _Mapping]] = ..., table: _Optional[_Union[Table, _Mapping]] = ..., array: _Optional[_Union[Array, _Mapping]] = ..., model: _Optional[int] = ..., big: _Optional[str] = ..., cut: _Optional[_Union[Cut, _Mapping]] = ...) -> None: ...
-
-class Items(_message.Message):
-    __slots__ = ("values",)
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    values: _containers.RepeatedCompositeFieldContainer[Value]
-    def __init__(self, values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
-
-class Table(_message.Message):
-    __slots__ = ("keys", "values")
-    KEYS_FIELD_NUMBER: _ClassVar[int]
-    VALUES_FIELD_NUMBER: _ClassVar[int]
-    keys: _containers.RepeatedCompositeFieldContainer[Value]
-    values: _containers.RepeatedCompositeFieldContainer[Value]
-    def __init__(self, keys: _Optional[_Iterable[_Union[Value, _Mapping]]] = ..., values: _Optional[_Iterable[_Union[Value, _Mapping]]] = ...) -> None: ...
-
-class Cut(_message.Message):
-    __slots__ = ("starts", "stops", "data")
-    STARTS_FIELD_NUMBER: _ClassVar[int]
-    STOPS_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    starts: _containers.RepeatedScalarFieldContainer[int]
-    stops: _containers.RepeatedScalarFieldContainer[int]
-    data: bytes
-    def __init__(self, starts: _Optional[_Iterable[int]] = ..., stops: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
-
-class Array(_message.Message):
-    __slots__ = ("dtype", "shape", "data")
-    DTYPE_FIELD_NUMBER: _ClassVar[int]
-    SHAPE_FIELD_NUMBER: _ClassVar[int]
-    DATA_FIELD_NUMBER: _ClassVar[int]
-    dtype: str
-    shape: _containers.RepeatedScalarFieldContainer[int]
-    data: bytes
-    def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
