@@ -1,15 +1,16 @@
 """A real fleet: the same nodes and policies as in the simulator, driven by real messages, timers and training.
 
-Every node is a *host* (a process). A reader's path from the command line inwards:
+Every member of a fleet is a *host*: a process with a certificate. Messages between nodes travel as *letters*: numbered,
+kept in an outbox until they are acknowledged, relayed, taken once. Members are not trusted: what a letter says is
+checked against the table of who may say what before it has any effect.
 
-    launch ─ options become a host            fleet ─ a whole fleet on one machine
-    host ── links, timers, worker, engine     uplink, reception, peers ─ links up, down, sideways
-    engine ─ events in, effects out, one transaction on disk      desk ─ messages become letters and back
-    coordinator / follower ─ what differs between the cloud and everybody else
-    mail, post, letters, transport, wire ─ letters: numbered, passed on, cut into chunks, streamed, encoded
-    trainer, clients, holdings ─ training on a node's own data
+    authority/    who may say what: the table, what fields may hold, the check
+    links/        links to parent, children and peers; admission, routes, relay, delivery, framing, the wire
+    node/         one host: launch (options become a host), host, engine, inbox, outbox, journal, training
+    coordinator/  what the cloud does besides: manifest, enrolment, the tree, the record; the member's counterpart
+    secure/       secure aggregation: a child's part and an aggregator's
+    certs, membership, status, local    certificates; who is who; what operators see; a whole fleet on one machine
 
-Words: a *letter* is a message with its models on its way from one host to another; a *charter* is what the cloud tells
-everybody (experiment, task, limits); a *member* is a host as others know it; a *steward* is the
-coordinator or a participant. `docs/deployment.md` has the whole map.
+Begin with `node/host` (what a process is made of), `node/engine` (events in, effects out, one transaction on disk) and
+`authority/rules`. `docs/deployment.md` says how it is used and what is guaranteed.
 """

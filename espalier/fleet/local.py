@@ -36,7 +36,7 @@ from espalier.world.protocols import Shape
 
 LOCAL = "127.0.0.1"
 #: seconds that a node may take to start, or to stop
-SLOW = 60.0
+START_SECONDS = 60.0
 #: signals that nobody sends: the process itself went wrong
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PARENT_DEATH = 1
@@ -209,7 +209,7 @@ class LocalFleet:
         assert process.pid is not None
         os.kill(process.pid, number)
         if number in (signal.SIGKILL, signal.SIGTERM):
-            process.join(SLOW)
+            process.join(START_SECONDS)
 
     def status(self, name: str) -> dict[str, Any]:
         """Ask a node how it is."""
@@ -264,7 +264,7 @@ def _heads(experiment: Experiment, n_classes: int, parted: Partition) -> set[int
 
 def _read_when_there(path: Path, goes_on: Callable[[], bool]) -> str | None:
     """Return the text of a file as soon as it is there; None if that takes too long or has become pointless."""
-    until = time.monotonic() + SLOW
+    until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and goes_on():
         with contextlib.suppress(OSError):
             return path.read_text()

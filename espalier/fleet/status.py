@@ -38,10 +38,10 @@ def status(host: Host) -> dict[str, Any]:
         "role": host.identity.role,
         "address": host.me if engine is not None else None,
         "run": host.run_name,
-        "linked": host.registry is not None or host.roster.parent is not None,
-        "children": sorted(c.name for c in host.roster.children.values()),
+        "linked": host.registry is not None or host.routes.parent is not None,
+        "children": sorted(c.name for c in host.routes.children.values()),
         "endpoint": host.endpoint,
-        "letters": host.postman.pending() if host.postman is not None else 0,
+        "letters": host.transmitter.pending() if host.transmitter is not None else 0,
         "time": round(host.clock.now(), 3),
         "refused": host.refusals.count,
     }
@@ -81,19 +81,22 @@ class Collector:
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
         counters = {
             "refused": ("Links and letters that were refused", float(host.refusals.count)),
-            "frames_relayed": ("Frames passed on for others", float(host.post.relayed) if host.post else 0.0),
+            "frames_relayed": ("Frames passed on for others", float(host.relay.relayed) if host.relay else 0.0),
             "frames_lost": (
                 "Frames for nobody who is linked; they come again",
-                float(host.post.lost) if host.post else 0.0,
+                float(host.relay.lost) if host.relay else 0.0,
             ),
-            "letters_resent": ("Letters that went out again", float(host.postman.resent) if host.postman else 0.0),
-            "parent_links": ("Links made to a parent", float(host.uplink.made) if host.uplink else 0.0),
+            "letters_resent": (
+                "Letters that went out again",
+                float(host.transmitter.resent) if host.transmitter else 0.0,
+            ),
+            "parent_links": ("Links made to a parent", float(host.parent_link.made) if host.parent_link else 0.0),
             "work_seconds": ("Seconds spent training, measuring and scoring", host.work_seconds),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"espalier_{name}", text, value=value)
         sent = CounterMetricFamily("espalier_sent_bytes", "Bytes sent", labels=["tier", "direction", "kind"])
-        for (tier, direction, kind), count in sorted(host.tally.sent().items()):
+        for (tier, direction, kind), count in sorted(host.housekeeping.sent().items()):
             sent.add_metric([tier, direction, kind], float(count))
         yield sent
 
@@ -175,9 +178,9 @@ class Ops:
             case "status":
                 return status(host)
             case "move":
-                if host.uplink is None:
+                if host.parent_link is None:
                     raise ConfigError("The cloud has no parent to leave.")
-                host.uplink.move(*parse_parent(str(wish["parent"])))
+                host.parent_link.move(*parse_parent(str(wish["parent"])))
                 return {"done": True}
             case "stop":
                 host.stop("told to over the control socket")

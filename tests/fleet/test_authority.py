@@ -19,7 +19,7 @@ from espalier.core.store import Ref
 from espalier.fleet.authority.rules import CONTROLS, RULES, SERVED, as_markdown
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import encode
-from espalier.fleet.links.framing import Arrival, Part
+from espalier.fleet.links.framing import Arrival, LetterPart
 from espalier.fleet.membership import Member
 from tests.fleet.net import Net, charter
 
@@ -64,12 +64,12 @@ class Rogue(Net):
         found = super().member(host, via, stamp)
         return replace(found, aggregates=found.role == "device")
 
-    def attack(self, dest: int, content: Any, parts: tuple[Part, ...] = (), origin: int = ROGUE) -> str | None:
+    def attack(self, dest: int, content: Any, parts: tuple[LetterPart, ...] = (), origin: int = ROGUE) -> str | None:
         """Give a host a letter; return why it was refused."""
         # a device that sends what it likes begins a series of its own
         number = self._sent[dest] = self._sent.get(dest, 0) + 1
         before = len(self.refused)
-        series = self.engines[dest].outbox.mail.heard(origin)[0] if number > 1 else 1 << 50
+        series = self.engines[dest].outbox.delivery.heard(origin)[0] if number > 1 else 1 << 50
         self.give(dest, Arrival(origin, series, number, content, parts))
         return self.refused[before][2] if len(self.refused) > before else None
 
@@ -77,7 +77,7 @@ class Rogue(Net):
         return self.attack(dest, wire.control(kind, data), origin=origin)
 
 
-def model(value: float = 0.666) -> tuple[Part, ...]:
+def model(value: float = 0.666) -> tuple[LetterPart, ...]:
     return (encode(torch.full((64,), value)),)
 
 

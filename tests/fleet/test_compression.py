@@ -19,7 +19,7 @@ from espalier.core.errors import ProtocolError
 from espalier.core.params import Entry, ParamSpec
 from espalier.experiment import Experiment
 from espalier.fleet.links.encoding import Encoding, decode, encode
-from espalier.fleet.links.framing import Part
+from espalier.fleet.links.framing import LetterPart
 from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
 
@@ -71,7 +71,7 @@ def test_a_model_that_would_unpack_to_gigabytes_is_refused() -> None:
     silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 24))
     for data in (silent, zstandard.ZstdCompressor().compress(bytes(1 << 24)), b"nonsense"):
         with pytest.raises(ProtocolError, match="compressed model"):
-            decode(Part.of(data, Encoding.ZSTD_FLOAT32), 10)
+            decode(LetterPart.of(data, Encoding.ZSTD_FLOAT32), 10)
 
 
 BASE = {"task": {"model": "logistic"}, "fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 3}}

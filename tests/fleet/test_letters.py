@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ProtocolError
-from espalier.fleet.links.framing import CHUNK, Assembler, Letter, Part, frames
-from espalier.fleet.links.limits import Limits, Meter
+from espalier.fleet.links.framing import CHUNK_BYTES, Assembler, Letter, LetterPart, frames
+from espalier.fleet.links.limits import Limits, TokenBucket
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 
 
 def letter(*parts: bytes, number: int = 1) -> Letter:
-    return Letter(7, 5, number, b"content", [Part.of(p, 0) for p in parts])
+    return Letter(7, 5, number, b"content", [LetterPart.of(p, 0) for p in parts])
 
 
 def fed(assembler: Assembler, cut: list[pb.Frame]) -> Any:
@@ -25,28 +25,35 @@ def fed(assembler: Assembler, cut: list[pb.Frame]) -> Any:
     return found
 
 
+SIZES = [0, 1, 1000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES]
+
+
 @settings(max_examples=40, deadline=None)
-@given(sizes=st.lists(st.sampled_from([0, 1, 1000, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK]), max_size=3))
+@given(
+    sizes=st.lists(
+        st.sampled_from([0, 1, 1000, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES]), max_size=3
+    )
+)
 def test_cut_and_put_together(sizes: list[int]) -> None:
     parts = [random.Random(n).randbytes(size) for n, size in enumerate(sizes)]
     cut = list(frames(letter(*parts), origin=3))
-    # every frame fits gRPC's bound with room to spare, and a part of n bytes has ceil(n / CHUNK) chunks
-    assert len(cut) == 1 + sum(-(-size // CHUNK) for size in sizes)
-    assert all(f.ByteSize() < CHUNK + 200 for f in cut)
+    # every frame fits gRPC's bound with room to spare, and a part of n bytes has ceil(n / CHUNK_BYTES) chunks
+    assert len(cut) == 1 + sum(-(-size // CHUNK_BYTES) for size in sizes)
+    assert all(f.ByteSize() < CHUNK_BYTES + 200 for f in cut)
     found = fed(Assembler(Limits()), [pb.Frame.FromString(f.SerializeToString()) for f in cut])
     assert (found.origin, found.series, found.number) == (3, 5, 1)
     assert [bytes(p.data) for p in found.parts] == parts
 
 
 def test_letters_of_two_origins_may_interleave() -> None:
-    one, two = (list(frames(letter(bytes(2 * CHUNK)), origin=o)) for o in (1, 2))
+    one, two = (list(frames(letter(bytes(2 * CHUNK_BYTES)), origin=o)) for o in (1, 2))
     assembler = Assembler(Limits())
     assert fed(assembler, [one[0], two[0], one[1], two[1], one[2]]).origin == 1
     assert fed(assembler, [two[2]]).origin == 2
 
 
 def test_a_letter_that_begins_anew_replaces_the_unfinished_one() -> None:
-    cut = list(frames(letter(bytes(2 * CHUNK)), origin=1))
+    cut = list(frames(letter(bytes(2 * CHUNK_BYTES)), origin=1))
     assembler = Assembler(Limits())
     assert fed(assembler, [cut[0], cut[1], cut[0], cut[1], cut[2]]) is not None
     # a chunk whose predecessor was lost drops the letter: it comes again
@@ -101,7 +108,7 @@ def test_unfinished_letters_are_bounded() -> None:
 
 def test_of_one_origin_one_letter_is_in_the_making() -> None:
     assembler = Assembler(Limits())
-    one, two = (list(frames(letter(bytes(2 * CHUNK), number=n), origin=1)) for n in (1, 2))
+    one, two = (list(frames(letter(bytes(2 * CHUNK_BYTES), number=n), origin=1)) for n in (1, 2))
     assert fed(assembler, [one[0], one[1], two[0], one[2]]) is None, "the first one was given up"
     assert fed(assembler, [two[1], two[2]]).number == 2
 
@@ -121,9 +128,9 @@ def test_the_bound_of_a_letter_follows_from_the_model() -> None:
 
 
 def test_a_meter_lets_through_a_burst_and_then_the_rate() -> None:
-    meter = Meter(rate=0.001, burst=3)
+    meter = TokenBucket(rate=0.001, burst=3)
     assert [meter.take() for _ in range(5)] == [True, True, True, False, False]
-    assert Meter(rate=1e9, burst=1).take()
+    assert TokenBucket(rate=1e9, burst=1).take()
 
 
 def test_limits_must_let_something_through() -> None:

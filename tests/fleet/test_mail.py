@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.fleet.links.delivery import Mailbox, Postman
+from espalier.fleet.links.delivery import DeliveryState, Transmitter
 from espalier.fleet.links.framing import Arrival, Letter
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link
@@ -16,7 +16,7 @@ def arrival(series: int, number: int, origin: int = 1) -> Arrival:
     return Arrival(origin, series, number, b"", ())
 
 
-def taken(box: Mailbox, *numbers: int, series: int = 10) -> list[int]:
+def taken(box: DeliveryState, *numbers: int, series: int = 10) -> list[int]:
     """Feed letters of a series; return those that were taken, in the order they were."""
     found: list[int] = []
     for number in numbers:
@@ -28,7 +28,7 @@ def taken(box: Mailbox, *numbers: int, series: int = 10) -> list[int]:
 
 
 def test_letters_are_taken_once_and_in_order() -> None:
-    box = Mailbox(Journal(None))
+    box = DeliveryState(Journal(None))
     assert taken(box, 1, 1, 3, 2, 2, 4, 3, 5) == [1, 2, 3, 4, 5]
     assert box.heard(1) == (10, 5)
 
@@ -36,21 +36,21 @@ def test_letters_are_taken_once_and_in_order() -> None:
 @settings(deadline=None)
 @given(st.permutations(list(range(2, 9))), st.lists(st.integers(1, 8), max_size=8))
 def test_whatever_the_order_and_the_doubles(order: list[int], doubles: list[int]) -> None:
-    box = Mailbox(Journal(None))
+    box = DeliveryState(Journal(None))
     assert taken(box, 1, *order, *doubles) == list(range(1, 9))
 
 
 def test_a_series_without_its_beginning_is_void() -> None:
     # Letter 2 comes first. Whether 1 is late or was taken by an earlier life cannot be told: the sender is asked for a
     # new series, and from then on nothing of the old one may be taken, for it will come again under new numbers.
-    box = Mailbox(Journal(None))
+    box = DeliveryState(Journal(None))
     assert box.fate(arrival(10, 2)) == "unknown"
     assert box.fate(arrival(10, 1)) == "unknown"
     assert taken(box, 1, 2, series=11) == [1, 2]
 
 
 def test_a_new_series_begins_at_one() -> None:
-    box = Mailbox(Journal(None))
+    box = DeliveryState(Journal(None))
     assert taken(box, 1, 2) == [1, 2]
     assert taken(box, 1, series=11) == [1]
     assert box.fate(arrival(10, 3)) == "unknown", "the earlier series is over"
@@ -58,7 +58,7 @@ def test_a_new_series_begins_at_one() -> None:
 
 
 def test_a_sender_without_memory_whose_clock_is_behind() -> None:
-    receiver, sender = Mailbox(Journal(None)), Mailbox(Journal(None))
+    receiver, sender = DeliveryState(Journal(None)), DeliveryState(Journal(None))
     far = 1 << 60
     assert taken(receiver, 1, 2, series=far) == [1, 2]
     letter = sender.post(4, b"x", [], ())
@@ -69,7 +69,7 @@ def test_a_sender_without_memory_whose_clock_is_behind() -> None:
 
 
 def test_a_destination_that_forgot_everything_gets_all_that_waits() -> None:
-    box = Mailbox(Journal(None))
+    box = DeliveryState(Journal(None))
     letters = [box.post(4, b"%d" % i, [], ()) for i in range(3)]
     series = letters[0].series
     assert [x.number for x in letters] == [1, 2, 3]
@@ -86,11 +86,11 @@ def test_a_destination_that_forgot_everything_gets_all_that_waits() -> None:
 
 def test_a_mailbox_goes_on_from_its_journal() -> None:
     journal = Journal(None)
-    box = Mailbox(journal)
+    box = DeliveryState(journal)
     taken(box, 1, 2)
     box.post(4, b"x", [], ())
     box.save()
-    again = Mailbox(journal)
+    again = DeliveryState(journal)
     assert again.heard(1) == (10, 2)
     assert again.waiting == {4: {1: (b"x", [])}}
     assert again.post(4, b"y", [], ()).number == 2
@@ -117,7 +117,7 @@ async def settled() -> None:
 def test_the_postman_sends_again_over_a_new_link() -> None:
     async def scene() -> None:
         links: dict[int, Link] = {}
-        postman = Postman(1, links.get)
+        postman = Transmitter(1, links.get)
         postman.post([Letter(4, 9, n, b"") for n in (1, 2, 3)])
         await settled()
         first = Pipe()

@@ -21,7 +21,7 @@ from espalier.fleet.authority.rules import SERVED
 from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.coordinator import Conductor
 from espalier.fleet.links import wire
-from espalier.fleet.links.framing import Letter, Part, frames
+from espalier.fleet.links.framing import Letter, LetterPart, frames
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import METHOD, SERVICE
 from espalier.fleet.node.host import Host
@@ -75,7 +75,7 @@ class Rogue:
             await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return frame
 
-    async def letter(self, dest: int, content: bytes, parts: tuple[Part, ...] = ()) -> None:
+    async def letter(self, dest: int, content: bytes, parts: tuple[LetterPart, ...] = ()) -> None:
         number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
         for frame in frames(Letter(dest, 1 << 50, number, content, parts), ROGUE):
             await self.say(frame)
@@ -126,7 +126,7 @@ async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any
     edge = await scene.start("edge-0", Serving(), parents=above[0], listen=above[1])
     for number in (0, 1):
         await scene.start(f"d{number}", OneMore(), parents=(("edge-0", edge.endpoint),), wish=number)
-    await until(lambda: edge.roster.parent is not None)
+    await until(lambda: edge.routes.parent is not None)
     rogue = Rogue(Bundle.read(ca / "d2"), edge.endpoint)
     assert (await rogue.enter()).HasField("welcome")
     await until(lambda: isinstance(cloud.steward, Conductor) and cloud.steward.started)
@@ -189,7 +189,7 @@ def test_a_node_that_fails_is_waited_for(ca: Path, quick: Path) -> None:
         async with fleet(ca, quick, patience=60.0) as (scene, rogue):
             await rogue.say(pb.Frame(bye=pb.Bye(why="leaves")))
             edge = scene.hosts["edge-0"]
-            await until(lambda: scene.hosts["d0"].roster.parent is not None)
+            await until(lambda: scene.hosts["d0"].routes.parent is not None)
             await until(lambda: edge.engine is not None and ROGUE not in edge.engine.directory.members)
             scene.hosts["d0"]._failed.set_exception(RunError("the disk is full"))
             with pytest.raises(RunError):

@@ -17,7 +17,7 @@ from espalier.core.view import View
 from espalier.fleet.authority.rules import SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding
-from espalier.fleet.links.framing import Letter, Part
+from espalier.fleet.links.framing import Letter, LetterPart
 from tests.fleet.net import Net, charter
 from tests.fleet.test_secure import SECURE, until
 
@@ -71,14 +71,14 @@ def few_shares(letter: Letter) -> Letter | None:
 def few_words(letter: Letter) -> Letter | None:
     if not letter.parts or letter.parts[0].encoding != Encoding.MASKED:
         return None
-    part = Part.of(bytes(letter.parts[0].data[:80]), Encoding.MASKED)
+    part = LetterPart.of(bytes(letter.parts[0].data[:80]), Encoding.MASKED)
     return Letter(letter.dest, letter.series, letter.number, letter.content, [part])
 
 
 def bare_model(letter: Letter) -> Letter | None:
     if not letter.parts or letter.parts[0].encoding != Encoding.MASKED:
         return None
-    part = Part.of(np.zeros(64, dtype="<f4").tobytes(), Encoding.FLOAT32)
+    part = LetterPart.of(np.zeros(64, dtype="<f4").tobytes(), Encoding.FLOAT32)
     return Letter(letter.dest, letter.series, letter.number, letter.content, [part])
 
 

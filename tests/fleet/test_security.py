@@ -18,7 +18,7 @@ from espalier.core.messages import Word
 from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
 from espalier.fleet.links import wire
-from espalier.fleet.links.framing import Letter, Part, frames
+from espalier.fleet.links.framing import Letter, LetterPart, frames
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import HANDSHAKE_MS, METHOD, SERVICE
@@ -209,7 +209,7 @@ def test_a_revoked_certificate_is_cut_off_at_once(ca: Path, quick: Path) -> None
 
 
 def word(
-    origin: int, dest: int, number: int, sender: int | None = None, parts: tuple[Part, ...] = ()
+    origin: int, dest: int, number: int, sender: int | None = None, parts: tuple[LetterPart, ...] = ()
 ) -> list[pb.Frame]:
     """The frames of a letter that says a word."""
     said = wire.pack(Word("awake", origin if sender is None else sender, dest, 0.0), Places())
@@ -305,10 +305,10 @@ def test_damaged_models_are_refused(ca: Path, quick: Path) -> None:
             rogue = s.visitor("d0")
             await rogue.enter(0)
             # 64 numbers are 256 bytes
-            for frame in word(0, CLOUD, 1, parts=(Part.of(bytes(100), 0),)):
+            for frame in word(0, CLOUD, 1, parts=(LetterPart.of(bytes(100), 0),)):
                 await rogue.say(frame)
             assert "256 are expected" in (await s.refusals())[0]
-            head, chunk = word(0, CLOUD, 2, parts=(Part.of(bytes(256), 0),))
+            head, chunk = word(0, CLOUD, 2, parts=(LetterPart.of(bytes(256), 0),))
             chunk.chunk.data = b"\x01" + chunk.chunk.data[1:]
             await rogue.say(head)
             await rogue.say(chunk)

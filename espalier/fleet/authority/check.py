@@ -10,7 +10,7 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.method import Listener
-from espalier.fleet.authority.fields import LEVELS, Claim, Receiver, is_address
+from espalier.fleet.authority.fields import LEVELS, Receiver, Statement, is_address
 from espalier.fleet.authority.rules import (
     AWAKE,
     BEQUEST,
@@ -27,7 +27,7 @@ from espalier.fleet.authority.rules import (
     Scope,
     Sender,
 )
-from espalier.fleet.links.limits import Meter
+from espalier.fleet.links.limits import TokenBucket
 
 #: rounds by which one letter `closed` may be ahead of all before it
 ROUNDS_AHEAD = 8
@@ -52,7 +52,7 @@ class Authority:
         self._obeyed: dict[Address, set[Address]] = known.get("obeyed", {})
         #: the farthest round that was told
         self._progress: int = known.get("progress", 0)
-        self._rows: dict[int, Meter] = {}
+        self._rows: dict[int, TokenBucket] = {}
         self._scopes = {scope: holds(receiver.plan) for scope, holds in SCOPES.items()}
 
     def to_plain(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ class Authority:
 
     def _notes(self, origin: int, rows: int, what: str) -> None:
         """Check that a member does not write more into the record than it can have to say."""
-        meter = self._rows.setdefault(origin, Meter(ROWS_PER_SECOND, ROWS_AT_ONCE))
+        meter = self._rows.setdefault(origin, TokenBucket(ROWS_PER_SECOND, ROWS_AT_ONCE))
         below = max(1, sum(m.via == origin for m in self._here.fleet.members.values()))
         if not meter.take(rows / below):
             raise ProtocolError(f"{what}: more than {ROWS_PER_SECOND:g} rows per second.")
@@ -220,7 +220,7 @@ class Authority:
             raise Outdated
 
     def _fields(self, rule: Rule, origin: int, data: Mapping[str, Any], what: str) -> None:
-        claim = Claim(origin, self._here)
+        statement = Statement(origin, self._here)
         unknown = [name for name in data if name not in rule.fields]
         if unknown:
             raise ProtocolError(f"{what} is malformed: it has a field {str(unknown[0])[:64]!r}.")
@@ -228,7 +228,7 @@ class Authority:
             if name not in data:
                 if name not in rule.optional:
                     raise ProtocolError(f"{what} is malformed: {name} is missing.")
-            elif not field.holds(data[name], claim):
+            elif not field.holds(data[name], statement):
                 raise ProtocolError(f"{what} is malformed: {name} is {_shown(data[name])}; accepted is {field.says}.")
 
 

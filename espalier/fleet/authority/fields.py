@@ -34,7 +34,7 @@ COORDINATORS_EVENTS = frozenset({"started", "gone", "arranged", "rebuilt"})
 _NAME = re.compile(r"[A-Za-z0-9_.@ -]{1,64}")
 
 
-class Fleet(Protocol):
+class KnownFleet(Protocol):
     """What a host knows of the fleet, as far as the rules need it."""
 
     me: int
@@ -68,7 +68,7 @@ class Receiver:
         over: Tells whether the run is over.
     """
 
-    fleet: Fleet
+    fleet: KnownFleet
     plan: Plan
     experiment: Experiment
     nodes: Mapping[Address, Node]
@@ -77,7 +77,7 @@ class Receiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Statement:
     """Somebody says something to a host: fields are checked against who it is and who hears it."""
 
     origin: int
@@ -85,72 +85,74 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldRule:
     """What a field may hold: in words, and as a test."""
 
     says: str
-    holds: Callable[[Any, Claim], bool]
+    holds: Callable[[Any, Statement], bool]
 
 
-def whole(most: int, least: int = 0) -> Field:
+def whole(most: int, least: int = 0) -> FieldRule:
     """A whole number between two bounds."""
     bound = f"2^{most.bit_length() - 1}" if most >= 1 << 20 and most & (most - 1) == 0 else str(most)
-    return Field(f"{least} … {bound}", lambda v, _: type(v) is int and least <= v <= most)
+    return FieldRule(f"{least} … {bound}", lambda v, _: type(v) is int and least <= v <= most)
 
 
-def real(most: float = SECONDS, least: float = 0.0) -> Field:
+def real(most: float = SECONDS, least: float = 0.0) -> FieldRule:
     """A finite number between two bounds."""
 
-    def holds(value: Any, _: Claim) -> bool:
+    def holds(value: Any, _: Statement) -> bool:
         return type(value) in (int, float) and math.isfinite(value) and least <= value <= most
 
-    return Field(f"{least:g} … {most:g}", holds)
+    return FieldRule(f"{least:g} … {most:g}", holds)
 
 
-def text(longest: int) -> Field:
+def text(longest: int) -> FieldRule:
     """A text."""
-    return Field(f"text ≤ {longest}", lambda v, _: type(v) is str and len(v) <= longest)
+    return FieldRule(f"text ≤ {longest}", lambda v, _: type(v) is str and len(v) <= longest)
 
 
-def one_of(*values: str) -> Field:
+def one_of(*values: str) -> FieldRule:
     """One of some words."""
-    return Field(" or ".join(values), lambda v, _: type(v) is str and v in values)
+    return FieldRule(" or ".join(values), lambda v, _: type(v) is str and v in values)
 
 
-def maybe(inner: Field) -> Field:
+def maybe(inner: FieldRule) -> FieldRule:
     """Something, or nothing."""
-    return Field(f"{inner.says}, or none", lambda v, c: v is None or inner.holds(v, c))
+    return FieldRule(f"{inner.says}, or none", lambda v, c: v is None or inner.holds(v, c))
 
 
-def listed(most: int, inner: Field) -> Field:
+def listed(most: int, inner: FieldRule) -> FieldRule:
     """Several of something."""
 
-    def holds(value: Any, claim: Claim) -> bool:
-        return type(value) in (list, tuple, set) and len(value) <= most and all(inner.holds(v, claim) for v in value)
+    def holds(value: Any, statement: Statement) -> bool:
+        return (
+            type(value) in (list, tuple, set) and len(value) <= most and all(inner.holds(v, statement) for v in value)
+        )
 
-    return Field(f"{_most(most)}of ({inner.says})", holds)
+    return FieldRule(f"{_most(most)}of ({inner.says})", holds)
 
 
-def row(*columns: Field) -> Field:
+def row(*columns: FieldRule) -> FieldRule:
     """A row of different things."""
 
-    def holds(value: Any, claim: Claim) -> bool:
+    def holds(value: Any, statement: Statement) -> bool:
         if type(value) not in (list, tuple) or len(value) != len(columns):
             return False
-        return all(column.holds(cell, claim) for cell, column in zip(value, columns, strict=True))
+        return all(column.holds(cell, statement) for cell, column in zip(value, columns, strict=True))
 
-    return Field("; ".join(c.says for c in columns), holds)
+    return FieldRule("; ".join(c.says for c in columns), holds)
 
 
-def table(most: int, key: Field, value: Field) -> Field:
+def table(most: int, key: FieldRule, value: FieldRule) -> FieldRule:
     """A table from one thing to another."""
 
-    def holds(found: Any, claim: Claim) -> bool:
+    def holds(found: Any, statement: Statement) -> bool:
         if type(found) is not dict or len(found) > most:
             return False
-        return all(key.holds(k, claim) and value.holds(v, claim) for k, v in found.items())
+        return all(key.holds(k, statement) and value.holds(v, statement) for k, v in found.items())
 
-    return Field(f"{_most(most)}of ({key.says}: {value.says})", holds)
+    return FieldRule(f"{_most(most)}of ({key.says}: {value.says})", holds)
 
 
 def _most(most: int) -> str:
@@ -165,67 +167,67 @@ def is_address(value: Any) -> bool:
     return type(value) is int and value >= 0 and level_of(value) <= LEVELS
 
 
-def _leads(node: Any, claim: Claim) -> bool:
+def _leads(node: Any, statement: Statement) -> bool:
     """Tell whether a node is an aggregator of a device that may lead others (or that has just gone)."""
-    if not is_address(node) or not level_of(node) or not claim.receiver.fleet.is_device(host_of(node)):
+    if not is_address(node) or not level_of(node) or not statement.receiver.fleet.is_device(host_of(node)):
         return False
-    member = claim.receiver.fleet.members.get(host_of(node))
+    member = statement.receiver.fleet.members.get(host_of(node))
     return member is None or member.aggregates
 
 
-NODE = Field("a node", lambda v, _: is_address(v))
-HOST = Field("a host", lambda v, _: is_address(v) and level_of(v) == 0)
-DEVICE = Field("a device", lambda v, c: type(v) is int and c.receiver.fleet.is_device(v))
-OWN = Field("a node of the sender's", lambda v, c: is_address(v) and host_of(v) == c.origin)
-MINE = Field("a node of the receiver's", lambda v, c: is_address(v) and host_of(v) == c.receiver.fleet.me)
-SENDER = Field("the sender", lambda v, c: type(v) is int and v == c.origin)
-HEAD = Field("an aggregator of the sender's, which may lead", lambda v, c: _leads(v, c) and host_of(v) == c.origin)
-LEADER = Field("an aggregator of a device that may lead", _leads)
+NODE = FieldRule("a node", lambda v, _: is_address(v))
+HOST = FieldRule("a host", lambda v, _: is_address(v) and level_of(v) == 0)
+DEVICE = FieldRule("a device", lambda v, c: type(v) is int and c.receiver.fleet.is_device(v))
+OWN = FieldRule("a node of the sender's", lambda v, c: is_address(v) and host_of(v) == c.origin)
+MINE = FieldRule("a node of the receiver's", lambda v, c: is_address(v) and host_of(v) == c.receiver.fleet.me)
+SENDER = FieldRule("the sender", lambda v, c: type(v) is int and v == c.origin)
+HEAD = FieldRule("an aggregator of the sender's, which may lead", lambda v, c: _leads(v, c) and host_of(v) == c.origin)
+LEADER = FieldRule("an aggregator of a device that may lead", _leads)
 
 # -- plain things --------------------------------------------------------------------------------------------
 
-TRUTH = Field("true or false", lambda v, _: type(v) is bool)
-NAME = Field("name ≤ 64", lambda v, _: type(v) is str and _NAME.fullmatch(v) is not None)
-EMPTY = Field("nothing", lambda v, _: type(v) in (dict, list, tuple) and not v)
+TRUTH = FieldRule("true or false", lambda v, _: type(v) is bool)
+NAME = FieldRule("name ≤ 64", lambda v, _: type(v) is str and _NAME.fullmatch(v) is not None)
+EMPTY = FieldRule("nothing", lambda v, _: type(v) in (dict, list, tuple) and not v)
 TIME = real()
-MODEL = Field("a model of the run's shape", lambda v, _: type(v) is Ref)
-PLAIN = Field("plain data (its reader checks it)", lambda v, _: True)
-NAMED = Field(
+MODEL = FieldRule("a model of the run's shape", lambda v, _: type(v) is Ref)
+PLAIN = FieldRule("plain data (its reader checks it)", lambda v, _: True)
+NAMED = FieldRule(
     "plain data by name (its reader checks it)",
     lambda v, _: type(v) is dict and all(type(k) is str for k in v),
 )
 #: finite, or NaN where there was nothing to score
-SCORE = Field("a number", lambda v, _: type(v) in (int, float) and (v != v or abs(v) <= 1e300))
-MEMBER = Field(
+SCORE = FieldRule("a number", lambda v, _: type(v) in (int, float) and (v != v or abs(v) <= 1e300))
+MEMBER = FieldRule(
     "a member", lambda v, _: type(v) in (list, tuple) and len(v) == len(Member.__slots__) and is_address(v[0])
 )
 
 
-def _work(value: Any, claim: Claim) -> bool:
-    most = max(UPDATES, UPDATES_TIMES * claim.receiver.experiment.training.updates)
+def _work(value: Any, statement: Statement) -> bool:
+    most = max(UPDATES, UPDATES_TIMES * statement.receiver.experiment.training.updates)
     return type(value) is int and 0 <= value <= most
 
 
-def _clock(value: Any, claim: Claim) -> bool:
-    rounds = claim.receiver.experiment.stop.rounds
+def _clock(value: Any, statement: Statement) -> bool:
+    rounds = statement.receiver.experiment.stop.rounds
     most = COUNT if rounds is None else CLOCK_TIMES * rounds + CLOCK_MORE
     return type(value) is int and 0 <= value <= most
 
 
-WORK = Field(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's", _work)
-CLOCK = Field(f"0 … {CLOCK_TIMES} times the run's rounds + {CLOCK_MORE}", _clock)
+WORK = FieldRule(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's", _work)
+CLOCK = FieldRule(f"0 … {CLOCK_TIMES} times the run's rounds + {CLOCK_MORE}", _clock)
 
 
-def _event(value: Any, claim: Claim) -> bool:
+def _event(value: Any, statement: Statement) -> bool:
     """Tell whether a row of the record is about its sender, small, and of a kind that is not the coordinator's."""
     if type(value) not in (list, tuple) or len(value) != 4:
         return False
     time, kind, node, data = value
-    if not (TIME.holds(time, claim) and NAME.holds(kind, claim) and kind not in COORDINATORS_EVENTS):
+    if not (TIME.holds(time, statement) and NAME.holds(kind, statement) and kind not in COORDINATORS_EVENTS):
         return False
-    if type(data) is not dict or not (node is None or SENDER.holds(node, claim)):
+    if type(data) is not dict or not (node is None or SENDER.holds(node, statement)):
         return False
-    member = claim.receiver.fleet.members.get(claim.origin)
+    member = statement.receiver.fleet.members.get(statement.origin)
     if "by" in data and member is not None and data["by"] != member.name:
         return False
     try:
@@ -234,4 +236,4 @@ def _event(value: Any, claim: Claim) -> bool:
         return False
 
 
-EVENT = Field(f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author", _event)
+EVENT = FieldRule(f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author", _event)

@@ -39,7 +39,7 @@ from espalier.fleet.authority.fields import (
     TIME,
     TRUTH,
     WORK,
-    Field,
+    FieldRule,
     listed,
     maybe,
     one_of,
@@ -105,7 +105,7 @@ class Rule:
     kind: str
     to: str
     by: Sender
-    fields: Mapping[str, Field] = field(default_factory=dict)
+    fields: Mapping[str, FieldRule] = field(default_factory=dict)
     optional: frozenset[str] = frozenset()
     scope: Scope = Scope.ANY
     after: bool = False

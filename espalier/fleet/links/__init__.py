@@ -1,1 +1,1 @@
-"""Bytes between hosts: streams, frames, delivery, relaying, and who may open a link at all."""
+"""Links between hosts: who is let in, how letters travel, what they look like on the wire. Begin with `transport`."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from espalier.core.errors import ConfigError
 from espalier.fleet.certs import Bundle, Identity, newer, revoked
-from espalier.fleet.links.limits import Limits, Meter
+from espalier.fleet.links.limits import Limits, TokenBucket
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Admission:
         self.crl = b""
         self._revoked: frozenset[int] = frozenset()
         self.limits = limits
-        self._greetings: OrderedDict[str, Meter] = OrderedDict()
+        self._greetings: OrderedDict[str, TokenBucket] = OrderedDict()
         #: names that have offended too often -> until when (monotonic)
         self._banned: OrderedDict[str, float] = OrderedDict()
         self.update(bundle.crl)
@@ -85,10 +85,10 @@ class Refusals:
     def __init__(self) -> None:
         #: all refusals so far
         self.count = 0
-        self._told: OrderedDict[str, Meter] = OrderedDict()
-        self._all = Meter(ALL_REFUSALS_PER_MINUTE / 60, ALL_REFUSALS_AT_ONCE)
+        self._told: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._all = TokenBucket(ALL_REFUSALS_PER_MINUTE / 60, ALL_REFUSALS_AT_ONCE)
         self._untold: OrderedDict[str, int] = OrderedDict()
-        self._offences: OrderedDict[str, Meter] = OrderedDict()
+        self._offences: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def told(self, who: str) -> int | None:
         """Count a refusal; return how many of the sender's were not told before this one, None if this is not told."""
@@ -105,9 +105,9 @@ class Refusals:
         return not _meter(self._offences, who, OFFENCES_PER_MINUTE / 60, OFFENCES_AT_ONCE).take()
 
 
-def _meter(meters: OrderedDict[str, Meter], name: str, rate: float, burst: float) -> Meter:
+def _meter(meters: OrderedDict[str, TokenBucket], name: str, rate: float, burst: float) -> TokenBucket:
     """Return a name's meter, the oldest ones being forgotten."""
-    meter = meters.pop(name, None) or Meter(rate, burst)
+    meter = meters.pop(name, None) or TokenBucket(rate, burst)
     meters[name] = meter
     _forget_oldest(meters)
     return meter

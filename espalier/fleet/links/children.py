@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from espalier.fleet.node.host import Host
 
 #: seconds that an edge waits for the cloud's answer about a newcomer
-ENROL = 10.0
-#: tenths of a second that a peer nobody has spoken of yet may wait at the door
-KIN = 30
+ENROL_SECONDS = 10.0
+#: seconds that a peer which this node has not heard of yet may wait at the door
+UNKNOWN_PEER_SECONDS = 3.0
 #: bytes of a ping at most
 BALLAST_BYTES = 1 << 20
 
 
-class Reception:
+class ChildLinks:
     """Receives children and peers at one host."""
 
     def __init__(self, host: Host) -> None:
@@ -61,8 +61,8 @@ class Reception:
     def expel(self, address: int) -> bool:
         """Close the link of a host that has sent too many letters against the rules; False if it has none here."""
         host = self._host
-        child = host.roster.children.get(address)
-        link = child.link if child is not None else host.roster.peers.get(address)
+        child = host.routes.children.get(address)
+        link = child.link if child is not None else host.routes.peers.get(address)
         if link is None or link.peer is None:
             return False
         host.admission.ban(link.peer.name)
@@ -78,16 +78,16 @@ class Reception:
         if not link.open:
             return  # a newer link has taken its place: whoever sent this sends it again over that one
         kind = frame.WhichOneof("kind")
-        child = host.roster.child(link)
+        child = host.routes.child(link)
         if link in self._probes:
             if kind != "ping":
                 raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
             self._pong(link, frame.ping)
-        elif child is None and link not in host.roster.peers.values():
+        elif child is None and link not in host.routes.peers.values():
             if kind != "hello":
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
             await self._greet(link, frame.hello)
-        elif host.post is not None and host.post.take(link, frame):
+        elif host.relay is not None and host.relay.take(link, frame):
             pass
         elif kind == "ping":
             self._pong(link, frame.ping)
@@ -125,8 +125,8 @@ class Reception:
         if hello.peer:
             await self._greet_peer(link, hello)
             return
-        if len(host.roster.children) >= host.charter.limits.children:
-            self.refuse(link, f"{len(host.roster.children)} children are linked already")
+        if len(host.routes.children) >= host.charter.limits.children:
+            self.refuse(link, f"{len(host.routes.children)} children are linked already")
             return
         try:
             address = await self._enrol(peer.name, peer.role, hello.wish)
@@ -139,7 +139,7 @@ class Reception:
             return
         if not link.open:
             return
-        before = host.roster.add(address, peer.name, peer.role, link, hello.member.stamp)
+        before = host.routes.add(address, peer.name, peer.role, link, hello.member.stamp)
         if before is not None:
             before.close()
         link.post(pb.Frame(welcome=host.welcome(address)))
@@ -147,12 +147,12 @@ class Reception:
     async def _greet_peer(self, link: Link, hello: pb.Hello) -> None:
         host = self._host
         assert link.peer is not None
-        for _ in range(KIN):
+        for _ in range(round(UNKNOWN_PEER_SECONDS / 0.1)):
             # it may have heard of the arrangement before this node has
-            if link.peer.name in host.peers.kin():
+            if link.peer.name in host.peer_links.kin():
                 break
             await asyncio.sleep(0.1)
-        address = host.peers.kin().get(link.peer.name)
+        address = host.peer_links.kin().get(link.peer.name)
         if address is None:
             self.refuse(link, f"{link.peer.name} is no peer of this node")
             return
@@ -161,7 +161,7 @@ class Reception:
         if hello.probe:
             self._probes.add(link)
         else:
-            host.peers.add(address, link)
+            host.peer_links.add(address, link)
         link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=host.clock.now())))
 
     async def _enrol(self, name: str, role: str, wish: int) -> int:
@@ -177,13 +177,13 @@ class Reception:
         known = host.names.get(name)
         if known is not None:
             return known
-        if host.roster.parent is None:
+        if host.routes.parent is None:
             raise EspalierError("no way to the cloud")
         answer: asyncio.Future[pb.Enrolled] = asyncio.get_running_loop().create_future()
         self._enrolling[name] = answer
         try:
-            host.roster.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
-            async with asyncio.timeout(ENROL):
+            host.routes.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
+            async with asyncio.timeout(ENROL_SECONDS):
                 found = await answer
         finally:
             self._enrolling.pop(name, None)
@@ -204,9 +204,9 @@ class Reception:
                 host.refused(ask.name, str(error))
                 answer = pb.Enrolled(name=ask.name, refused=str(error))
             link.post(pb.Frame(enrolled=answer))
-        elif host.roster.parent is not None:
+        elif host.routes.parent is not None:
             self._asked[ask.name] = link
-            host.roster.parent.post(pb.Frame(enrol=ask))
+            host.routes.parent.post(pb.Frame(enrol=ask))
 
     def enrolled(self, answer: pb.Enrolled) -> None:
         """The cloud's answer came from above."""
@@ -230,14 +230,14 @@ class Reception:
             elif child.role != "edge" or not self._plausible(member):
                 raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
             members.append(member)
-        gone = [h for h in reach.gone if host.roster.forget(h, through=child.address)]
+        gone = [h for h in reach.gone if host.routes.forget(h, through=child.address)]
         if reach.full:
             named = {m.address for m in members}
-            missing = [h for h in host.roster.below(child.address) if h not in named]
-            gone += [h for h in missing if host.roster.forget(h, through=child.address)]
+            missing = [h for h in host.routes.below(child.address) if h not in named]
+            gone += [h for h in missing if host.routes.forget(h, through=child.address)]
         news: list[Member] = []
         for member in members:
-            fresh, old = host.roster.learn(child.address, member)
+            fresh, old = host.routes.learn(child.address, member)
             if old is not None:
                 old.post(pb.Frame(moved=pb.Moved(address=member.address, stamp=member.stamp)))
             if fresh:
@@ -251,7 +251,7 @@ class Reception:
                 if member.via == host.me:
                     host.log("joined", child=member.name, samples=member.samples)
         host.announce(news, gone)
-        host.postman_again(sorted(host.roster.below(child.address)))
+        host.resend(sorted(host.routes.below(child.address)))
 
     def _plausible(self, member: Member) -> bool:
         registry = self._host.registry
@@ -262,12 +262,12 @@ class Reception:
     def lost(self, link: Link) -> None:
         """A link is over: its child may come back within the fleet's patience."""
         host = self._host
-        if host.post is not None:
-            host.post.drop(link)
+        if host.relay is not None:
+            host.relay.drop(link)
         self._probes.discard(link)
-        for address in [a for a, peer in host.roster.peers.items() if peer is link]:
-            del host.roster.peers[address]
-        child = host.roster.drop(link)
+        for address in [a for a, peer in host.routes.peers.items() if peer is link]:
+            del host.routes.peers[address]
+        child = host.routes.drop(link)
         if child is None or host.stopping:
             return
         host.log("link lost", child=child.name)
@@ -295,8 +295,8 @@ class Reception:
         gone: list[int] = []
         for address in hosts:
             self._wait_no_more(address)
-            for below in sorted(host.roster.below(address) | {address}):
-                if host.roster.forget(below, through=address):
+            for below in sorted(host.routes.below(address) | {address}):
+                if host.routes.forget(below, through=address):
                     gone.append(below)
         if gone:
             host.log("gone", hosts=gone, why=why)
@@ -306,16 +306,16 @@ class Reception:
     def moved(self, address: int, stamp: int) -> None:
         """Somebody above says that a host is reached elsewhere now."""
         host = self._host
-        if stamp < host.roster.stamp(address):
+        if stamp < host.routes.stamp(address):
             return
-        link = host.roster.route(address)
-        child = host.roster.children.get(address)
-        if not host.roster.forget(address):
+        link = host.routes.route(address)
+        child = host.routes.children.get(address)
+        if not host.routes.forget(address):
             return
         self._wait_no_more(address)
         if child is not None:
             child.link.close()
-        elif link is not None and link is not host.roster.parent:
+        elif link is not None and link is not host.routes.parent:
             link.post(pb.Frame(moved=pb.Moved(address=address, stamp=stamp)))
         host.put(Gone([address]))
 
@@ -323,7 +323,7 @@ class Reception:
 
     def resume(self) -> None:
         """Tell everybody below that the way up is whole again."""
-        for child in self._host.roster.children.values():
+        for child in self._host.routes.children.values():
             child.link.post(pb.Frame(resume=pb.Resume(crl=self._host.admission.crl)))
 
     def revocations(self, crl: bytes) -> None:
@@ -331,7 +331,7 @@ class Reception:
         host = self._host
         with contextlib.suppress(ConfigError):
             if crl and host.admission.update(crl):
-                for child in list(host.roster.children.values()):
+                for child in list(host.routes.children.values()):
                     why = host.admission.refuses(child.link.peer)
                     if why is not None:
                         self.refuse(child.link, why, final=True)

@@ -1,8 +1,9 @@
 """Letters between hosts: numbered, kept until they are acknowledged, sent again, taken once and in order.
 
-Two halves. :class:`Mailbox` belongs to the engine: it numbers what goes out, remembers what came in, and keeps both
-in the journal. :class:`Postman` belongs to the event loop: it sends what the mailbox holds over whatever link leads
-to the destination, and again whenever a link on the way was made anew.
+At-least-once delivery with sequence numbers; the receiver passes over what it has taken. Two halves.
+:class:`DeliveryState` belongs to the engine: it numbers what goes out, remembers what came in, and keeps both in the
+journal. :class:`Transmitter` belongs to the event loop: it sends what is not acknowledged over whatever link leads to
+the destination, and again whenever a link on the way was made anew.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from espalier.fleet.links.framing import Arrival, Letter, Part, frames
+from espalier.fleet.links.framing import Arrival, Letter, LetterPart, frames
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link
 from espalier.fleet.node.journal import Journal
 
 #: seconds without an acknowledgement after which a letter is sent again though no link is known to have broken
-RESEND = 30.0
+RESEND_SECONDS = 30.0
 #: letters that may wait for an earlier one
-AHEAD = 64
+LETTERS_AHEAD = 64
 
 Fate = Literal["new", "old", "early", "unknown"]
 
 
-class Mailbox:
+class DeliveryState:
     """What was sent and not acknowledged, and how far everybody was heard."""
 
     def __init__(self, journal: Journal) -> None:
@@ -43,7 +44,7 @@ class Mailbox:
         for dest, number, content, parts in journal.letters():
             self.waiting.setdefault(dest, {})[number] = (content, parts)
 
-    def post(self, dest: int, content: bytes, recipe: list[Any], parts: Sequence[Part]) -> Letter:
+    def post(self, dest: int, content: bytes, recipe: list[Any], parts: Sequence[LetterPart]) -> Letter:
         """Number a letter and keep it. ``recipe`` is plain data from which its parts can be made again."""
         series, last = self._sent.get(dest) or (_fresh(0), 0)
         self._sent[dest] = (series, last + 1)
@@ -100,7 +101,7 @@ class Mailbox:
         if arrival.number == last + 1:
             return "new"
         early = self._early.setdefault(arrival.origin, {})
-        if len(early) < AHEAD:
+        if len(early) < LETTERS_AHEAD:
             early[arrival.number] = arrival
         return "early"
 
@@ -135,10 +136,10 @@ class _Box:
     turn: int = 0
     stirred: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    patience: float = RESEND
+    patience: float = RESEND_SECONDS
 
 
-class Postman:
+class Transmitter:
     """Sends letters, and sends them again."""
 
     def __init__(self, me: int, route: Callable[[int], Link | None]) -> None:
@@ -170,7 +171,7 @@ class Postman:
             # in order, so these are the first ones
             del box.letters[: len(done)]
             box.sent = max(0, box.sent - len(done))
-            box.patience = RESEND
+            box.patience = RESEND_SECONDS
             box.stirred.set()
 
     def again(self, hosts: Iterable[int] | None = None) -> None:

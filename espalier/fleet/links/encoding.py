@@ -16,7 +16,7 @@ import zstandard
 from torch import Tensor
 
 from espalier.core.errors import ProtocolError
-from espalier.fleet.links.framing import Part
+from espalier.fleet.links.framing import LetterPart
 
 Compress = Literal["none", "zstd", "q8"]
 
@@ -36,17 +36,17 @@ class Encoding(IntEnum):
 _LEVEL = 3
 
 
-def encode(vector: Tensor, compress: Compress = "none") -> Part:
+def encode(vector: Tensor, compress: Compress = "none") -> LetterPart:
     """Turn a model into a part of a letter (nothing is copied unless it is compressed)."""
     wide = vector.dtype == torch.float64
     plain = vector.detach().contiguous().numpy().data.cast("B")
     if compress != "zstd":
-        return Part.of(plain, Encoding.FLOAT64 if wide else Encoding.FLOAT32)
+        return LetterPart.of(plain, Encoding.FLOAT64 if wide else Encoding.FLOAT32)
     packed = zstandard.ZstdCompressor(level=_LEVEL).compress(plain)
-    return Part.of(packed, Encoding.ZSTD_FLOAT64 if wide else Encoding.ZSTD_FLOAT32)
+    return LetterPart.of(packed, Encoding.ZSTD_FLOAT64 if wide else Encoding.ZSTD_FLOAT32)
 
 
-def decode(part: Part, size: int) -> Tensor:
+def decode(part: LetterPart, size: int) -> Tensor:
     """Turn a part into a vector ``[size]``.
 
     Raises:
@@ -84,9 +84,9 @@ class Encoder:
     def __init__(self, compress: Compress, vector: Callable[[int], Tensor]) -> None:
         self._compress: Compress = compress
         self._vector = vector
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, LetterPart] = {}
 
-    def part(self, name: int) -> Part:
+    def part(self, name: int) -> LetterPart:
         """Return a model's part."""
         if name not in self._parts:
             self._parts[name] = encode(self._vector(name), self._compress)

@@ -16,13 +16,13 @@ from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 
 #: bytes of a chunk: small enough that a word need not wait long behind a model
-CHUNK = 256 << 10
+CHUNK_BYTES = 256 << 10
 
 Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class LetterPart:
     """A model as it travels: bytes, how they are encoded, and the order it is a difference from (0: none)."""
 
     data: Buffer
@@ -31,9 +31,9 @@ class Part:
     base: int = 0
 
     @staticmethod
-    def of(data: Buffer, encoding: int, base: int = 0) -> Part:
+    def of(data: Buffer, encoding: int, base: int = 0) -> LetterPart:
         """Make a part, computing its digest."""
-        return Part(data, encoding, hashlib.blake2b(data, digest_size=16).digest(), base)
+        return LetterPart(data, encoding, hashlib.blake2b(data, digest_size=16).digest(), base)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class Letter:
     series: int
     number: int
     content: bytes
-    parts: Sequence[Part] = ()
+    parts: Sequence[LetterPart] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Arrival:
     series: int
     number: int
     content: bytes
-    parts: Sequence[Part]
+    parts: Sequence[LetterPart]
 
 
 def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
@@ -65,8 +65,8 @@ def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
     yield pb.Frame(head=pb.Head(envelope=envelope, content=letter.content, parts=parts))
     for index, part in enumerate(letter.parts):
         view = memoryview(part.data)
-        for offset in range(0, len(view), CHUNK):
-            data = bytes(view[offset : offset + CHUNK])
+        for offset in range(0, len(view), CHUNK_BYTES):
+            data = bytes(view[offset : offset + CHUNK_BYTES])
             yield pb.Frame(
                 chunk=pb.Chunk(envelope=envelope, part=index, offset=offset, data=data, checksum=zlib.crc32(data))
             )
@@ -163,7 +163,7 @@ class _Growing:
         """Return the whole letter, its digests checked."""
         parts = []
         for index, (buffer, meta) in enumerate(zip(self._buffers, self._head.parts, strict=True)):
-            part = Part.of(memoryview(buffer), meta.encoding, meta.base)
+            part = LetterPart.of(memoryview(buffer), meta.encoding, meta.base)
             if part.digest != meta.digest:
                 raise ProtocolError(f"Part {index} of a letter is damaged: its digest is wrong.")
             parts.append(part)

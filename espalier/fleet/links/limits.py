@@ -51,7 +51,7 @@ def _model_bytes(numbers: int) -> int:
     return 8 * (numbers + 1) + 1024
 
 
-class Meter:
+class TokenBucket:
     """A token bucket: ``rate`` per second on average, ``burst`` at once."""
 
     def __init__(self, rate: float, burst: float) -> None:

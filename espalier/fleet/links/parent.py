@@ -17,15 +17,17 @@ from espalier.fleet.membership import Member
 if TYPE_CHECKING:
     from espalier.fleet.node.host import Host
 
-#: seconds between two tries: at least, at most
-FIRST, LAST = 0.2, 2.0
+#: seconds between two tries: at first, at most
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 #: tries at one parent before the next one of the list is tried
 TRIES = 5
 #: seconds between two looks at the parent's clock
-CLOCK = 30.0
+CLOCK_SECONDS = 30.0
+#: seconds that a parent may take to tell the time
+PONG_SECONDS = 10.0
 
 
-class Uplink:
+class ParentLink:
     """Keeps a host linked to a parent."""
 
     def __init__(self, host: Host, parents: list[tuple[str | None, str]]) -> None:
@@ -45,7 +47,7 @@ class Uplink:
         Raises:
             ConfigError: The fleet refuses this node for good.
         """
-        host, failures, delay = self._host, 0, FIRST
+        host, failures, delay = self._host, 0, FIRST_RETRY_SECONDS
         while not host.stopping:
             name, target = self._parents[0]
             self._welcomed = False
@@ -55,13 +57,13 @@ class Uplink:
             hello.member.stamp = await host.next_stamp()
             why = await dial(host.bundle, target, name, hello, self._take, connected=self._connected)
             self._link = None
-            host.roster.parent = None
+            host.routes.parent = None
             if self._refused is not None:
                 raise ConfigError(f"{name or target} refuses this node: {self._refused}.")
             if host.stopping:
                 return
             if self._welcomed:
-                failures, delay = 0, FIRST
+                failures, delay = 0, FIRST_RETRY_SECONDS
                 host.log("link to parent lost", parent=name or target, why=why)
             else:
                 failures += 1
@@ -74,7 +76,7 @@ class Uplink:
                 async with asyncio.timeout(delay * random.uniform(0.8, 1.2)):
                     await self._wake.wait()
             except TimeoutError:
-                delay = min(LAST, 1.5 * delay)
+                delay = min(LAST_RETRY_SECONDS, 1.5 * delay)
             self._wake.clear()
 
     def move(self, name: str | None, target: str, why: str = "moves") -> None:
@@ -116,16 +118,16 @@ class Uplink:
                 waiting.set_result(host.clock.heard(frame.pong.now, frame.pong.sent))
         elif not self._welcomed:
             raise ProtocolError(f"The parent sends {kind!r} before its welcome.")
-        elif host.post is not None and host.post.take(link, frame):
+        elif host.relay is not None and host.relay.take(link, frame):
             pass
         elif kind == "enrolled":
-            host.reception.enrolled(frame.enrolled)
+            host.child_links.enrolled(frame.enrolled)
         elif kind == "moved":
-            host.reception.moved(frame.moved.address, frame.moved.stamp)
+            host.child_links.moved(frame.moved.address, frame.moved.stamp)
         elif kind == "resume":
-            host.reception.revocations(frame.resume.crl)
-            host.postman_again(None)
-            host.reception.resume()
+            host.child_links.revocations(frame.resume.crl)
+            host.resend(None)
+            host.child_links.resume()
 
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
@@ -148,12 +150,12 @@ class Uplink:
         await host.linked(parent, seconds)
         # the parent must know who is here before it hears from them
         link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
-        host.roster.parent = link
-        host.postman_again(None)
-        host.reception.resume()
+        host.routes.parent = link
+        host.resend(None)
+        host.child_links.resume()
         host.log("linked", parent=welcome.parent.name, target=link.target)
         while link.open:
-            await asyncio.sleep(CLOCK)
+            await asyncio.sleep(CLOCK_SECONDS)
             await self._ask(link)
 
     async def _ask(self, link: Link, ballast: bytes = b"") -> float:
@@ -163,10 +165,10 @@ class Uplink:
         self._pongs[sent] = answer
         link.post(pb.Frame(ping=pb.Ping(sent=sent, ballast=ballast)))
         try:
-            async with asyncio.timeout(10.0):
+            async with asyncio.timeout(PONG_SECONDS):
                 return await answer
         except TimeoutError:
-            return 10.0
+            return PONG_SECONDS
         finally:
             self._pongs.pop(sent, None)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 #: peers that are measured at one time
 TOGETHER = 4
 #: seconds that a measurement may take
-SLOW = 10.0
+MEASURE_SECONDS = 10.0
 
 
-class Peers:
+class PeerLinks:
     """The links of one device to others."""
 
     def __init__(self, host: Host) -> None:
@@ -61,11 +61,11 @@ class Peers:
     def add(self, address: int, link: Link) -> None:
         """A peer has a link of its own to this host."""
         host = self._host
-        old = host.roster.peers.get(address)
-        host.roster.peers[address] = link
+        old = host.routes.peers.get(address)
+        host.routes.peers[address] = link
         if old is not None:
             old.close()
-        host.postman_again([address])
+        host.resend([address])
 
     def _hello(self, probe: bool = False) -> pb.Hello:
         host, mine = self._host, self._host.myself().to_wire()
@@ -81,15 +81,15 @@ class Peers:
             async def take(link: Link, frame: pb.Frame) -> None:
                 if frame.HasField("welcome"):
                     self.add(address, link)
-                elif host.post is not None:
-                    host.post.take(link, frame)
+                elif host.relay is not None:
+                    host.relay.take(link, frame)
 
             await dial(host.bundle, endpoint, name, self._hello(), take, connected=made.append)
             for link in made:
-                if host.roster.peers.get(address) is link:  # it may have made a link of its own meanwhile
-                    del host.roster.peers[address]
-                if host.post is not None:
-                    host.post.drop(link)
+                if host.routes.peers.get(address) is link:  # it may have made a link of its own meanwhile
+                    del host.routes.peers[address]
+                if host.relay is not None:
+                    host.relay.drop(link)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _measure(self, address: int, endpoint: str, name: str) -> None:
@@ -114,7 +114,7 @@ class Peers:
         async with self._few:
             call = dial(host.bundle, endpoint, name, self._hello(True), take, connected=lambda link: None)
             try:
-                async with asyncio.timeout(SLOW):
+                async with asyncio.timeout(MEASURE_SECONDS):
                     await call
             except TimeoutError:
                 return

@@ -1,30 +1,35 @@
-"""Letters at one host: put together what is for it, pass on what is for others, refuse what nobody may send."""
+"""The relay: letters for this host are put together, letters for others passed on, what nobody may send refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from espalier.core.errors import ProtocolError
-from espalier.fleet.links.delivery import Postman
+from espalier.fleet.links.delivery import Transmitter
 from espalier.fleet.links.framing import Assembler
-from espalier.fleet.links.limits import Limits, Meter
+from espalier.fleet.links.limits import Limits, TokenBucket
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.routes import Roster
+from espalier.fleet.links.routes import RoutingTable
 from espalier.fleet.links.transport import Link
 from espalier.fleet.node.events import Acknowledged, Item, Restarted
 
 
-class Post:
+class Relay:
     """Takes the frames of letters from every link."""
 
     def __init__(
-        self, roster: Roster, postman: Postman, limits: Limits, devices: int, deliver: Callable[[Item], None]
+        self,
+        routes: RoutingTable,
+        transmitter: Transmitter,
+        limits: Limits,
+        devices: int,
+        deliver: Callable[[Item], None],
     ) -> None:
         """Prepare to take frames; hosts below ``devices`` are devices, whose letters are smaller."""
-        self._roster, self._postman, self._limits, self._deliver = roster, postman, limits, deliver
+        self._routes, self._transmitter, self._limits, self._deliver = routes, transmitter, limits, deliver
         self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
-        self._meters: dict[Link, tuple[Meter, Meter]] = {}
+        self._meters: dict[Link, tuple[TokenBucket, TokenBucket]] = {}
         self.relayed = 0
         self.lost = 0
 
@@ -50,9 +55,9 @@ class Post:
         return True
 
     def _letter(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
-        me = self._roster.me
-        if not self._roster.leads(link, envelope.origin) or envelope.origin == me:
-            child = self._roster.child(link)
+        me = self._routes.me
+        if not self._routes.leads(link, envelope.origin) or envelope.origin == me:
+            child = self._routes.child(link)
             if (child is not None and child.role == "device") or envelope.origin == me:
                 raise ProtocolError(f"A letter claims to be from host {envelope.origin}, which this link is not.")
             self.lost += 1  # its sender has moved on meanwhile: it comes again over another way
@@ -66,34 +71,34 @@ class Post:
             self._deliver(arrival)
 
     def _answer(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
-        if not self._roster.leads(link, envelope.dest):
+        if not self._routes.leads(link, envelope.dest):
             self.lost += 1
             return
-        if envelope.origin != self._roster.me:
+        if envelope.origin != self._routes.me:
             self._relay(link, frame, envelope.origin)
         elif frame.HasField("ack"):
-            self._postman.acknowledged(envelope.dest, envelope.series, envelope.number)
+            self._transmitter.acknowledged(envelope.dest, envelope.series, envelope.number)
             self._deliver(Acknowledged(envelope.dest, envelope.series, envelope.number))
         else:
             self._deliver(Restarted(envelope.dest, envelope.series, envelope.number))
 
     def _relay(self, link: Link, frame: pb.Frame, dest: int) -> None:
-        out = self._roster.route(dest)
+        out = self._routes.route(dest)
         if out is None or out is link or not out.relay(frame, 2 * self._limits.letter_bytes):
             self.lost += 1  # its sender keeps it until it is acknowledged
         else:
             self.relayed += 1
 
     def _rate(self, link: Link, letters: int, data: int) -> None:
-        child = self._roster.child(link)
+        child = self._routes.child(link)
         if child is None:
             return
         limits = self._limits
         if link not in self._meters:
             # a relay speaks for everybody below it
             self._meters[link] = (
-                Meter(limits.letters_per_second, 10 * limits.letters_per_second),
-                Meter(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
+                TokenBucket(limits.letters_per_second, 10 * limits.letters_per_second),
+                TokenBucket(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
             )
         share = max(1, len(child.below))
         if not self._meters[link][0].take(letters / share) or not self._meters[link][1].take(data / share):

@@ -20,7 +20,7 @@ class Child:
     below: set[int] = field(default_factory=set)
 
 
-class Roster:
+class RoutingTable:
     """Who is linked to this host, and where everybody below is."""
 
     def __init__(self, me: int = 0) -> None:

@@ -13,6 +13,7 @@ import resource
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -25,7 +26,7 @@ SERVICE, METHOD = "espalier.v1.Fleet", "Link"
 #: a frame is a head with its content, or a chunk
 FRAME_BYTES = 8 << 20
 #: bytes of chunks that may wait in a link's queue before their sender waits too
-WINDOW = 4 << 20
+WINDOW_BYTES = 4 << 20
 #: milliseconds in which a connection must have shown its certificate
 HANDSHAKE_MS = 5000
 #: files that are kept free of connections: the journal, the record, the control socket, the log
@@ -104,7 +105,7 @@ class Link:
     async def send(self, frame: pb.Frame) -> bool:
         """Queue a frame of a letter when there is room; False if the link ended first."""
         size = len(frame.chunk.data) if frame.HasField("chunk") else 0
-        while self._waiting > WINDOW and not self._ending:
+        while self._waiting > WINDOW_BYTES and not self._ending:
             self._room.clear()
             await self._room.wait()
         if self._ending:
@@ -138,7 +139,7 @@ class Link:
                     self.traffic.models_out += size
                 else:
                     self.traffic.control_out += size
-                if self._waiting <= WINDOW:
+                if self._waiting <= WINDOW_BYTES:
                     self._room.set()
                 await write(frame)
             if self._ending:
@@ -174,7 +175,7 @@ def _parse(data: bytes) -> pb.Frame | None:
     return frame
 
 
-class Server:
+class LinkServer:
     """Listens for children and peers."""
 
     def __init__(
@@ -328,15 +329,7 @@ async def dial(
                 await asyncio.wait({reading}, timeout=0.5)
         finally:
             reading.cancel()
-        for task in done:
-            error = task.exception()
-            if isinstance(error, ProtocolError):
-                return str(error)
-            if error is not None and not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
-                raise error
-        if reading in done and not reading.cancelled() and reading.exception() is None:
-            return reading.result()
-        return "the stream ended"
+        return _why_it_ended(done, reading)
     except grpc.RpcError as error:
         return f"{error.code().name.lower()}: {error.details()}"
     except asyncio.InvalidStateError:
@@ -351,6 +344,19 @@ async def dial(
             # since grpc 1.83 a call that is only dropped is never collected
             call.cancel()
         await channel.close()
+
+
+def _why_it_ended(done: set[asyncio.Task[Any]], reading: asyncio.Task[str]) -> str:
+    """Return why a link is over; what the other end is not to blame for is raised."""
+    for task in done:
+        error = task.exception()
+        if isinstance(error, ProtocolError):
+            return str(error)
+        if error is not None and not isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
+            raise error
+    if reading in done and not reading.cancelled() and reading.exception() is None:
+        return reading.result()
+    return "the stream ended"
 
 
 async def _read_call(link: Link, call: grpc.aio.StreamStreamCall, take: Take) -> str:

@@ -189,36 +189,38 @@ def _check(value: Any, depth: int, classes: Mapping[str, int] = _WITHIN) -> None
         return
     if not isinstance(value, dict) or not isinstance(value.get("!"), str):
         raise ProtocolError(f"A value of an unknown kind ({type(value).__name__}).")
-    tag = value["!"]
-    inner: Any = value.get("v")
-    match tag:
-        case "big":
-            if not isinstance(inner, str) or len(inner) > _LONG_DIGITS or not inner.lstrip("-").isdecimal():
-                raise ProtocolError(f"A long whole number has more than {_LONG_DIGITS} digits, or letters.")
-        case "ref":
-            if type(inner) is not int or inner < 0:
-                raise ProtocolError("A model's part has no number.")
-        case "array":
-            _check_array(value)
-        case "tuple" | "set" | "dict" | "data" if not isinstance(inner, list):
-            raise ProtocolError(f"A {tag} that is none.")
-        case "tuple":
-            _check(inner, depth + 1)
-        case "set":
-            for item in inner:
-                _check_key(item)
-        case "dict":
-            for pair in inner:
-                if not isinstance(pair, list) or len(pair) != 2:
-                    raise ProtocolError("A table has another number of keys than of values.")
-                _check_key(pair[0])
-                _check(pair[1], depth + 1)
-        case "data":
-            if classes.get(str(value.get("c"))) != len(inner):
-                raise ProtocolError(f"A {str(value.get('c'))[:64]!r} is not accepted here, or lacks fields.")
-            _check(inner, depth + 1)
-        case _:
-            raise ProtocolError(f"A value of an unknown kind ({tag[:64]!r}).")
+    tag, inner = value["!"], value.get("v")
+    if tag in ("big", "ref", "array"):
+        _check_scalar(tag, value)
+    elif tag not in ("tuple", "set", "dict", "data"):
+        raise ProtocolError(f"A value of an unknown kind ({tag[:64]!r}).")
+    elif not isinstance(inner, list):
+        raise ProtocolError(f"A {tag} that is none.")
+    elif tag == "set":
+        for item in inner:
+            _check_key(item)
+    elif tag == "dict":
+        for pair in inner:
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise ProtocolError("A table has another number of keys than of values.")
+            _check_key(pair[0])
+            _check(pair[1], depth + 1)
+    else:
+        if tag == "data" and classes.get(str(value.get("c"))) != len(inner):
+            raise ProtocolError(f"A {str(value.get('c'))[:64]!r} is not accepted here, or lacks fields.")
+        _check(inner, depth + 1)
+
+
+def _check_scalar(tag: str, value: Mapping[str, Any]) -> None:
+    inner = value.get("v")
+    if tag == "array":
+        _check_array(value)
+    elif tag == "ref" and (type(inner) is not int or inner < 0):
+        raise ProtocolError("A model's part has no number.")
+    elif tag == "big" and (
+        not isinstance(inner, str) or len(inner) > _LONG_DIGITS or not inner.lstrip("-").isdecimal()
+    ):
+        raise ProtocolError(f"A long whole number has more than {_LONG_DIGITS} digits, or letters.")
 
 
 def _check_key(key: Any) -> None:

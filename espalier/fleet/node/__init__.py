@@ -1,1 +1,1 @@
-"""One process of the fleet: its host, engine, journal, worker and data."""
+"""One host: how it starts, what its engine does with letters, timers and training, what it keeps. Begin with `host`."""

@@ -158,7 +158,7 @@ class Engine:
     def resume(self) -> Effects:
         """Return what an earlier incarnation left undone."""
         effects = Effects(jobs=list(self.jobs.waiting.values()), timers=list(self.timers.values()))
-        for dest in self.outbox.mail.waiting:
+        for dest in self.outbox.delivery.waiting:
             effects.replaced[dest] = self.outbox.letters_to(dest)
         return effects
 
@@ -187,7 +187,7 @@ class Engine:
             case Linked(parent=parent):
                 self._linked(parent)
             case Acknowledged(dest=dest, series=series, number=number):
-                if self.outbox.mail.acknowledged(dest, series, number):
+                if self.outbox.delivery.acknowledged(dest, series, number):
                     self.settled(dest, number)
             case Restarted(dest=dest, series=series, above=above):
                 self.outbox.renumber(dest, series, above=above)

@@ -17,7 +17,7 @@ from espalier.core.codec import refs_in
 from espalier.core.messages import Order, Report
 from espalier.core.store import Ref
 from espalier.fleet.links.encoding import Encoding
-from espalier.fleet.links.framing import Part
+from espalier.fleet.links.framing import LetterPart
 from espalier.fleet.node.store import EagerStore
 
 #: orders to one child whose models are kept, because a difference from them may still arrive
@@ -59,7 +59,7 @@ class ErrorFeedback:
         """An order's answer is there."""
         self._sent.get(report.sender, {}).pop(report.order, None)
 
-    def decoded(self, part: Part, origin: int) -> Tensor | None:
+    def decoded(self, part: LetterPart, origin: int) -> Tensor | None:
         """Return the model that a difference stands for; None if what it differs from is not here any more."""
         base = self._sent.get(origin, {}).get(part.base)
         return None if base is None else quantise.decode(part.data, self._store.vector(base), self._store.spec)

@@ -21,21 +21,21 @@ from espalier.fleet.coordinator.manifest import Charter
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
 from espalier.fleet.links.admission import Admission, Refusals
-from espalier.fleet.links.children import Reception
-from espalier.fleet.links.delivery import Postman
+from espalier.fleet.links.children import ChildLinks
+from espalier.fleet.links.delivery import Transmitter
 from espalier.fleet.links.limits import Limits
-from espalier.fleet.links.parent import Uplink
-from espalier.fleet.links.peers import Peers
+from espalier.fleet.links.parent import ParentLink
+from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.relay import Post
-from espalier.fleet.links.routes import Roster
-from espalier.fleet.links.transport import Server
+from espalier.fleet.links.relay import Relay
+from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.transport import LinkServer
 from espalier.fleet.membership import Member
 from espalier.fleet.node.clock import FleetClock
 from espalier.fleet.node.driver import Driver
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Call, Due, Effects, Item, Linked
-from espalier.fleet.node.housekeeping import Tally
+from espalier.fleet.node.housekeeping import Housekeeping
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.settings import Settings
@@ -51,19 +51,19 @@ class Host:
         self.bundle, self.settings, self.log = bundle, settings, log
         self.identity = bundle.identity
         self.clock = FleetClock()
-        self.roster = Roster()
+        self.routes = RoutingTable()
         self.engine: Engine | None = None
         self.steward: Participant | Coordinator | None = None
         self.charter: Charter | None = settings.charter
         self.registry: Registry | None = None
-        self.post: Post | None = None
-        self.postman: Postman | None = None
+        self.relay: Relay | None = None
+        self.transmitter: Transmitter | None = None
         self.admission = Admission(bundle, settings.charter.limits if settings.charter is not None else Limits())
-        self.reception = Reception(self)
-        self.uplink: Uplink | None = None
-        self.server: Server | None = None
-        self.tally = Tally(self)
-        self.peers = Peers(self)
+        self.child_links = ChildLinks(self)
+        self.parent_link: ParentLink | None = None
+        self.server: LinkServer | None = None
+        self.housekeeping = Housekeeping(self)
+        self.peer_links = PeerLinks(self)
         self.names: dict[str, int] = {}
         self.stopping = False
         self.refusals = Refusals()
@@ -89,12 +89,14 @@ class Host:
         try:
             await self._wake_up()
             if self.settings.listen is not None:
-                self.server = Server(self.bundle, self.reception.accept, self.reception.lost, self.reception.malformed)
+                self.server = LinkServer(
+                    self.bundle, self.child_links.accept, self.child_links.lost, self.child_links.malformed
+                )
                 await self.server.start(self.settings.listen)
                 self.log("listening", endpoint=self.endpoint)
             if self.settings.parents:
-                self.uplink = Uplink(self, list(self.settings.parents))
-                self.spawn(self.uplink.run())
+                self.parent_link = ParentLink(self, list(self.settings.parents))
+                self.spawn(self.parent_link.run())
             self.spawn(self._driver.run(lambda: self.engine, self._carry_out))
             self.spawn(self._tick())
             stop = asyncio.create_task(self._stop.wait())
@@ -128,18 +130,18 @@ class Host:
     async def _shut_down(self) -> None:
         self.stopping = True
         failed = self._failed.done() and not self._failed.cancelled() and self._failed.exception() is not None
-        if self.uplink is not None and not failed:
+        if self.parent_link is not None and not failed:
             # a node that fails may be started again: it is waited for as one whose link is lost
-            self.uplink.leave("stops")
-        self.reception.close()
+            self.parent_link.leave("stops")
+        self.child_links.close()
         if self.server is not None:
             await self.server.stop()
         await asyncio.sleep(0.05)
         for task in [*self._tasks]:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.postman is not None:
-            await self.postman.close()
+        if self.transmitter is not None:
+            await self.transmitter.close()
         self._worker.close()
         journal = getattr(self, "_journal", None)
         if journal is not None:
@@ -186,7 +188,7 @@ class Host:
         """Make the engine for a charter."""
         self.charter, self.model_bytes = charter, charter.card.spec.model_bytes
         self.admission.limits = charter.limits
-        self._self["address"] = self.roster.me = address
+        self._self["address"] = self.routes.me = address
         self._self["stamp"] += 1
 
         def make() -> Effects:
@@ -212,20 +214,20 @@ class Host:
             return engine.resume()
 
         effects = await self._driver.at_once(make)
-        self.roster.recall(self.engine.directory.members.values() if self.engine is not None else ())
-        if self.postman is not None:
-            await self.postman.close()
-        self.postman = Postman(address, self.roster.route)
-        self.post = Post(self.roster, self.postman, charter.bounds, charter.experiment.fleet.devices, self.put)
+        self.routes.recall(self.engine.directory.members.values() if self.engine is not None else ())
+        if self.transmitter is not None:
+            await self.transmitter.close()
+        self.transmitter = Transmitter(address, self.routes.route)
+        self.relay = Relay(self.routes, self.transmitter, charter.bounds, charter.experiment.fleet.devices, self.put)
         for member in list(self.engine.directory.members.values()) if self.engine is not None else ():
             if member.via == address and member.address != address:
-                self.reception.wait_for(member.address)
+                self.child_links.wait_for(member.address)
         self._carry_out(effects)
 
     async def follow(self, welcome: pb.Welcome) -> None:
         """Take over what the parent says the fleet does."""
-        self.reception.revocations(welcome.crl)
-        if self.engine is not None and self.run_name == welcome.run and self.roster.me == welcome.address:
+        self.child_links.revocations(welcome.crl)
+        if self.engine is not None and self.run_name == welcome.run and self.routes.me == welcome.address:
             return
         charter = Charter.of_bytes(welcome.charter)
         if self.engine is not None:
@@ -246,19 +248,19 @@ class Host:
         return await self._driver.call(what)
 
     def _carry_out(self, effects: Effects) -> None:
-        assert self.postman is not None
+        assert self.transmitter is not None
         loop = asyncio.get_running_loop()
         for origin, (series, number) in effects.acks.items():
-            self._answer(origin, self.postman.ack(origin, series, number))
+            self._answer(origin, self.transmitter.ack(origin, series, number))
         for origin, (series, known) in effects.restarts.items():
-            self._answer(origin, self.postman.restart(origin, series, known))
+            self._answer(origin, self.transmitter.restart(origin, series, known))
         for dest, letters in effects.replaced.items():
-            self.postman.replace(dest, letters)
+            self.transmitter.replace(dest, letters)
         if self.engine is not None and self.engine.trainer.samples != self._self["samples"]:
             # the parent must know before it gets a report that counts so many
             self._self["samples"] = self.engine.trainer.samples
             self.announce([self.myself()], [])
-        self.postman.post(effects.letters)
+        self.transmitter.post(effects.letters)
         for timer in effects.timers:
             loop.call_later(self.clock.until(timer.due), self.put, Due(timer.id))
         for work in effects.jobs:
@@ -269,46 +271,46 @@ class Host:
                 self._expel(origin)
         steward = self.steward
         if isinstance(steward, Participant):
-            if steward.redirect is not None and self.uplink is not None:
+            if steward.redirect is not None and self.parent_link is not None:
                 (endpoint, name), steward.redirect = steward.redirect, None
-                self.uplink.move(name, endpoint, "is told to")
-            self.peers.look()
+                self.parent_link.move(name, endpoint, "is told to")
+            self.peer_links.look()
             for expelled in steward.expelled:
-                self.reception.expel(expelled)
+                self.child_links.expel(expelled)
             steward.expelled.clear()
         if steward is not None and steward.wants_count:
-            self.tally.tick()
+            self.housekeeping.tick()
         if steward is not None and steward.finished and not self._stop.is_set():
             self.spawn(self._finish())
 
     def _answer(self, origin: int, frame: pb.Frame) -> None:
-        link = self.roster.route(origin)
+        link = self.routes.route(origin)
         if link is not None:
             link.post(frame)
 
     async def _finish(self) -> None:
         """The run is over: leave when everybody below has (or does not answer)."""
-        postman = self.postman
-        assert postman is not None
+        transmitter = self.transmitter
+        assert transmitter is not None
         # only the cloud's letters still matter: those that tell the others that it is over
         conducts = self.registry is not None
         loop = asyncio.get_running_loop()
         until = loop.time() + 10
-        while (self.roster.children or (conducts and postman.reachable())) and loop.time() < until:
+        while (self.routes.children or (conducts and transmitter.reachable())) and loop.time() < until:
             await asyncio.sleep(0.02)
         self.stop("the run is finished")
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(0.5)
-            self.tally.tick()
+            self.housekeeping.tick()
 
     # -- what the parts ask ------------------------------------------------------------------------------------------
 
     @property
     def me(self) -> int:
         """This host's address."""
-        return self.roster.me
+        return self.routes.me
 
     @property
     def work_seconds(self) -> float:
@@ -380,13 +382,13 @@ class Host:
     def announce(self, joined: Sequence[Member], gone: Iterable[int]) -> None:
         """Tell the parent who came and went below."""
         gone = list(gone)
-        if self.roster.parent is not None and (joined or gone):
-            self.roster.parent.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in joined], gone=gone)))
+        if self.routes.parent is not None and (joined or gone):
+            self.routes.parent.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in joined], gone=gone)))
 
-    def postman_again(self, hosts: Sequence[int] | None) -> None:
+    def resend(self, hosts: Sequence[int] | None) -> None:
         """Links were made anew: what is not acknowledged goes out again."""
-        if self.postman is not None:
-            self.postman.again(hosts)
+        if self.transmitter is not None:
+            self.transmitter.again(hosts)
 
     def refused(self, who: str, why: str) -> None:
         """Write down that something was refused; of many refusals, not each one."""
@@ -404,7 +406,7 @@ class Host:
     def _expel(self, origin: int) -> None:
         """Close the link of a host that has offended too often; if it is linked elsewhere, the cloud has it closed."""
         engine = self.engine
-        if self.reception.expel(origin) or self.registry is None or engine is None:
+        if self.child_links.expel(origin) or self.registry is None or engine is None:
             return
 
         def tell() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from espalier.fleet.node.host import Host
 
 
-class Tally:
+class Housekeeping:
     """Counts bytes, reads lists again."""
 
     def __init__(self, host: Host) -> None:
@@ -26,14 +26,14 @@ class Tally:
 
     def sent(self) -> dict[tuple[str, str, str], int]:
         """Return the bytes that this host has sent: (tier, direction, kind) -> bytes."""
-        host, roster = self._host, self._host.roster
+        host, routes = self._host, self._host.routes
         now: dict[Link, tuple[str, str]] = {}
-        if roster.parent is not None:
+        if routes.parent is not None:
             tier = "dev-edge" if host.identity.role == "device" else "edge-cloud"
-            now[roster.parent] = (tier, "up")
-        for child in roster.children.values():
+            now[routes.parent] = (tier, "up")
+        for child in routes.children.values():
             now[child.link] = ("dev-edge" if child.role == "device" else "edge-cloud", "down")
-        for link in roster.peers.values():
+        for link in routes.peers.values():
             now[link] = ("dev-dev", "peer")
         for link, key in list(self._open.items()):
             if link not in now:
@@ -70,7 +70,7 @@ class Tally:
         path = host.settings.crl
         try:
             if path is not None and path.is_file():
-                host.reception.revocations(path.read_bytes())
+                host.child_links.revocations(path.read_bytes())
             allow = host.settings.allow
             if allow is not None and allow.stat().st_mtime != self._allow_read:
                 self._allow_read = allow.stat().st_mtime

@@ -23,7 +23,7 @@ from espalier.fleet.authority.check import Outdated
 from espalier.fleet.authority.rules import SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
-from espalier.fleet.links.framing import Arrival, Part
+from espalier.fleet.links.framing import Arrival, LetterPart
 
 if TYPE_CHECKING:
     from espalier.fleet.node.engine import Engine
@@ -40,20 +40,20 @@ class Inbox:
 
     def take(self, arrival: Arrival) -> None:
         """Take a letter, and those that waited for it; a letter that was taken before is only acknowledged again."""
-        effects, mail = self._engine.effects, self._engine.outbox.mail
+        effects, delivery = self._engine.effects, self._engine.outbox.delivery
         following: Arrival | None = arrival
         while following is not None:
-            fate = mail.fate(following)
+            fate = delivery.fate(following)
             if fate == "unknown":
-                effects.restarts[following.origin] = (following.series, mail.heard(following.origin)[0])
+                effects.restarts[following.origin] = (following.series, delivery.heard(following.origin)[0])
                 return
             if fate == "early":
                 return
             after: Arrival | None = None
             if fate == "new":
                 self._open_safely(following)
-                after = mail.take(following)
-            effects.acks[following.origin] = mail.heard(following.origin)
+                after = delivery.take(following)
+            effects.acks[following.origin] = delivery.heard(following.origin)
             following = after
 
     def _open_safely(self, arrival: Arrival) -> None:
@@ -125,7 +125,7 @@ class Inbox:
             at += stop - start
         return store.put(vector)
 
-    def _decoded(self, part: Part, origin: int) -> Tensor:
+    def _decoded(self, part: LetterPart, origin: int) -> Tensor:
         if part.encoding != Encoding.Q8:
             return decode(part, self._engine.store.spec.size)
         found = self._engine.outbox.feedback.decoded(part, origin)
@@ -135,10 +135,10 @@ class Inbox:
             raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
         return found
 
-    def _kept(self, part: Part, origin: int) -> Ref:
+    def _kept(self, part: LetterPart, origin: int) -> Ref:
         return self._engine.store.put(self._decoded(part, origin))
 
-    def _kept_masked(self, part: Part, origin: int, node: int) -> Ref:
+    def _kept_masked(self, part: LetterPart, origin: int, node: int) -> Ref:
         """Keep a masked model; one that is not masked is not even looked at."""
         size = 8 * (self._engine.store.spec.size + 1)
         if part.encoding == Encoding.MASKED and len(part.data) in (0, size):

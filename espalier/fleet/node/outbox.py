@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from espalier.core.address import host_of
 from espalier.core.codec import refs_in
 from espalier.core.errors import ConfigError
-from espalier.core.messages import Arrived, Message, Order, Report
-from espalier.core.messages import Part as ModelPart
+from espalier.core.messages import Arrived, Message, Order, Part, Report
 from espalier.core.store import Ref
 from espalier.fleet.links import wire
-from espalier.fleet.links.delivery import Mailbox
+from espalier.fleet.links.delivery import DeliveryState
 from espalier.fleet.links.encoding import Encoder, Encoding
-from espalier.fleet.links.framing import Letter, Part
+from espalier.fleet.links.framing import Letter, LetterPart
 from espalier.fleet.node.error_feedback import ErrorFeedback
 from espalier.fleet.node.store import EagerStore
 
@@ -27,7 +26,7 @@ class Outbox:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.mail = Mailbox(engine.journal)
+        self.delivery = DeliveryState(engine.journal)
         self._limits = engine.charter.bounds
         self._q8 = engine.charter.compress == "q8"
         self.feedback = ErrorFeedback(engine.store, engine.journal.get("feedback"))
@@ -92,27 +91,27 @@ class Outbox:
                 f"are {limits.content_bytes} (content_bytes), {limits.parts} (parts) and {most} "
                 f"({'device_parts' if device else 'letter_bytes'}): raise them at the cloud."
             )
-        letter = self.mail.post(dest, data, recipe, parts)
+        letter = self.delivery.post(dest, data, recipe, parts)
         if dest in effects.replaced:
             effects.replaced[dest].append(letter)
         else:
             effects.letters.append(letter)
         return letter.number
 
-    def _parts(self, recipe: Sequence[Any]) -> list[Part]:
-        return [self._encoder.part(int(r)) if isinstance(r, Ref) else Part.of(r[2], r[0], r[1]) for r in recipe]
+    def _parts(self, recipe: Sequence[Any]) -> list[LetterPart]:
+        return [self._encoder.part(int(r)) if isinstance(r, Ref) else LetterPart.of(r[2], r[0], r[1]) for r in recipe]
 
     def letters_to(self, dest: int) -> list[Letter]:
         """Return all letters to a destination that are not acknowledged."""
         return [
-            Letter(dest, self.mail.series(dest), number, content, self._parts(recipe))
-            for number, (content, recipe) in sorted(self.mail.waiting[dest].items())
+            Letter(dest, self.delivery.series(dest), number, content, self._parts(recipe))
+            for number, (content, recipe) in sorted(self.delivery.waiting[dest].items())
         ]
 
     def renumber(self, dest: int, series: int | None = None, *, above: int = 0, forget: bool = False) -> None:
         """Begin a new series of letters to a host (``forget``: without those that wait)."""
-        if dest in self.mail.waiting and self.mail.renumber(
-            dest, self.mail.series(dest) if series is None else series, above=above, forget=forget
+        if dest in self.delivery.waiting and self.delivery.renumber(
+            dest, self.delivery.series(dest) if series is None else series, above=above, forget=forget
         ):
             self._engine.effects.replaced[dest] = self.letters_to(dest)
 
@@ -120,7 +119,7 @@ class Outbox:
 
     def held(self, found: set[int]) -> None:
         """Add the models that letters, or differences to come, need."""
-        for letters in self.mail.waiting.values():
+        for letters in self.delivery.waiting.values():
             for _, recipe in letters.values():
                 refs_in(recipe, found)
         self._encoder.keep_only(found)
@@ -128,7 +127,7 @@ class Outbox:
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self.mail.save()
+        self.delivery.save()
         if self._q8:
             self._engine.journal.put("feedback", self.feedback.to_plain())
 
@@ -146,7 +145,7 @@ class _Enclosed:
             self.refs.append(ref)
         return self.refs.index(ref)
 
-    def numbers(self, part: ModelPart) -> bytes:
+    def numbers(self, part: Part) -> bytes:
         """Return some numbers of a model."""
         vector = self._store.vector(part.model)
         pieces = [vector[start:stop].float().numpy().astype("<f4").tobytes() for start, stop in part.spans]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,12 +23,12 @@ import torch
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
+from espalier.core.codec import register
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import Action, Alarm, Deadline, Order, Report, Send
 from espalier.core.store import Ref
 from espalier.fleet.authority.rules import SUM
 from espalier.fleet.secure.child import shares_of
-from espalier.fleet.secure.state import Gathering
 from espalier.policies.secure_sum import SecureMerge, Total
 from espalier.secure import shamir
 from espalier.secure.client import BOX, Keys, Unmasking
@@ -40,7 +41,55 @@ if TYPE_CHECKING:
 #: what a reminder of this file is called: a stage follows
 SILENT = "@silent "
 #: seconds that a child may be silent, at least
-SILENCE = 10.0
+SILENCE_SECONDS = 10.0
+
+
+@register
+@dataclass(slots=True)
+class Gathering:
+    """What an aggregator knows of one secure sum: plain data, written down with every transaction.
+
+    Attributes:
+        id: Its number.
+        node: The aggregator.
+        orders: Who was ordered to work, and the orders' numbers.
+        threshold: How many of them must be there.
+        stage: ``keys`` and ``shares`` are collected, ``numbers`` come, ``help`` is asked for, it is ``over``; or
+            ``void``: too few have shared their keys.
+        keys: Public keys.
+        boxes: Sealed shares by sender and receiver, until they are passed on.
+        shared: Who has sealed shares.
+        reports: What came masked, and the samples it stands for.
+        there: Whose numbers are summed.
+        answers: What takes the masks off: shares of the keys of those who are lost, of the seeds of the others.
+        out: Who has left, was silent, or was refused.
+        why: Why there is no sum, at the end.
+    """
+
+    id: int
+    node: Address
+    orders: dict[Address, int]
+    threshold: int
+    stage: str = "keys"
+    keys: dict[Address, tuple[bytes, bytes]] = field(default_factory=dict)
+    boxes: dict[Address, dict[Address, bytes]] = field(default_factory=dict)
+    shared: set[Address] = field(default_factory=set)
+    reports: dict[Address, tuple[Ref, int]] = field(default_factory=dict)
+    there: set[Address] = field(default_factory=set)
+    answers: dict[Address, tuple[dict[Address, bytes], dict[Address, bytes]]] = field(default_factory=dict)
+    out: set[Address] = field(default_factory=set)
+    why: str = ""
+
+    def silent(self) -> set[Address]:
+        """Return whose message of this stage is missing."""
+        match self.stage:
+            case "keys":
+                return self.orders.keys() - self.keys.keys() - self.out
+            case "shares":
+                return self.keys.keys() - self.boxes.keys() - self.out
+            case "help":
+                return self.there - self.answers.keys() - self.out
+        return set()
 
 
 class Sums:
@@ -289,7 +338,7 @@ class Sums:
             del timers[old]
         found.stage = stage
         if stage in ("keys", "shares", "help"):
-            seconds = max(SILENCE, self._engine.charter.patience)
+            seconds = max(SILENCE_SECONDS, self._engine.charter.patience)
             self._engine.set_timer(found.node, seconds, Deadline(Alarm(SILENT + stage, found.id)))
 
     def save(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from espalier.core.errors import ConfigError
 from espalier.fleet.coordinator.enrolment import Registry
-from espalier.fleet.links.routes import Roster
+from espalier.fleet.links.routes import RoutingTable
 from espalier.fleet.links.transport import Link
 from espalier.fleet.membership import Member
 
@@ -24,7 +24,7 @@ def links() -> dict[str, Link]:
 
 
 def test_a_cloud_reaches_a_device_through_its_edge_and_follows_it(links: dict[str, Link]) -> None:
-    roster = Roster(9)
+    roster = RoutingTable(9)
     for address, name in ((5, "a"), (6, "b")):
         roster.add(address, name, "edge", links[name], 1)
         roster.learn(address, Member(address, name, "edge", 1, 1, 9))
@@ -42,7 +42,7 @@ def test_a_cloud_reaches_a_device_through_its_edge_and_follows_it(links: dict[st
 
 
 def test_an_edge_sends_up_what_is_not_below(links: dict[str, Link]) -> None:
-    roster = Roster(5)
+    roster = RoutingTable(5)
     roster.parent = links["up"]
     roster.add(0, "d0", "device", links["a"], 1)
     roster.learn(0, member(0, 5))
@@ -61,7 +61,7 @@ def test_an_edge_sends_up_what_is_not_below(links: dict[str, Link]) -> None:
 
 
 def test_a_newer_link_replaces_the_one_before(links: dict[str, Link]) -> None:
-    roster = Roster(5)
+    roster = RoutingTable(5)
     assert roster.add(0, "d0", "device", links["a"], 1) is None
     assert roster.add(0, "d0", "device", links["b"], 2) is links["a"]
     assert roster.drop(links["a"]) is None, "the old link's end is not the child's"
@@ -69,7 +69,7 @@ def test_a_newer_link_replaces_the_one_before(links: dict[str, Link]) -> None:
 
 
 def test_who_was_below_is_remembered(links: dict[str, Link]) -> None:
-    roster = Roster(9)
+    roster = RoutingTable(9)
     roster.recall([member(9, 9), member(5, 9), member(0, 5), member(1, 0)])
     assert roster.below(5) == {0, 1, 5}
 
