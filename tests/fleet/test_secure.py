@@ -155,7 +155,7 @@ def test_the_edges_host_never_sees_a_single_model(quick: Path, monkeypatch: pyte
             came.extend((getattr(item, "origin", None), bytes(p.data)) for p in parts)
             kept.update(bytes(p.data) for p in parts)
             if hasattr(item, "content"):
-                kept.add(item.content.SerializeToString())
+                kept.add(item.content)
         effects = take(items)
         kept.update(path.read_bytes() for path in (quick / "4").glob("node.sqlite*"))
         held.update({name: value.clone() for name, value in edge.store._values.items()})
