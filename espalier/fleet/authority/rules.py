@@ -166,6 +166,7 @@ CONTROLS = {rule.kind: rule for rule in (
     Rule("overdue", _MEMBER, Sender.PARENT, {"node": MINE, "round": whole(COUNT)}),
     Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("start", _MEMBER, Sender.COORDINATOR),
+    Rule("round", _MEMBER, Sender.COORDINATOR, {"round": whole(COUNT)}),
     Rule("account", _MEMBER, Sender.COORDINATOR, after=True),
     Rule("finish", _MEMBER, Sender.COORDINATOR, after=True),
     Rule(SUM, _MEMBER, Sender.PARENT, {
