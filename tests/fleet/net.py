@@ -213,7 +213,7 @@ class Net:
                 self.give(host, JobDone(work.id, todo(), 0.01))
         elif not self.wire and not self.resend():
             # a letter is sent again long before anybody's patience is over
-            if not self.timers or self.conductor.ending:
+            if not self.timers or self.coordinator.ending:
                 return False  # when the run is over no deadline matters any more
             host, timer = self.timers.pop(0)
             self.now = max(self.now, timer.due)

@@ -86,7 +86,7 @@ def finished(net: Net, rogue: int | None = ROGUE) -> None:
     if rogue is not None:
         net.leave(rogue)
     net.run()
-    assert net.conductor.round == ROUNDS
+    assert net.coordinator.round == ROUNDS
     found = net.model()
     assert float(found[4:].abs().max()) == 0.0
     assert not torch.isclose(found, torch.tensor(0.666)).any()
@@ -102,7 +102,7 @@ def test_a_device_cannot_make_itself_the_root(quick: Path) -> None:
     why = net.control(CLOUD, "closed", {"node": ROGUE, "progress": 5000})
     assert why is not None and "not the root" in why
     assert net.engines[CLOUD].directory.tree.root == CLOUD
-    assert net.conductor.round == 0
+    assert net.coordinator.round == 0
     finished(net)
 
 
@@ -134,12 +134,12 @@ def test_a_device_cannot_order_another(quick: Path, wicked: Order, secure: bool)
     # C2: the victim trained the attacker's model, and told it what it holds; under secure aggregation it ended
     edge = {"edge": {"merge": {"kind": "secure"}}} if secure else {}
     net = Rogue(quick, {"name": "hierfavg", **edge})
-    while not net.works:
+    while not net.jobs:
         net.step()
-    before = dict(net.engines[wicked.to].works.waiting)
+    before = dict(net.engines[wicked.to].jobs.waiting)
     why = net.attack(wicked.to, wire.pack(wicked, Places()), model())
     assert (why is not None and "may send it" in why) or "accepted is" in str(why)
-    assert net.engines[wicked.to].works.waiting == before
+    assert net.engines[wicked.to].jobs.waiting == before
     assert not [x for dest, origin, x in net.wire if dest == ROGUE and origin == wicked.to]
     finished(net)
 
@@ -150,7 +150,7 @@ def test_a_parents_orders_have_bounds(quick: Path) -> None:
                     {"ask": "label_histogram"}, {"back": True}):  # fmt: skip
         wicked = order(VICTIM, EDGE, **changes)
         assert net.attack(VICTIM, wire.pack(wicked, Places()), model(), origin=EDGE) is not None, changes
-        assert not net.engines[VICTIM].works.waiting
+        assert not net.engines[VICTIM].jobs.waiting
     finished(net)
 
 
@@ -240,7 +240,7 @@ def test_notes_are_about_their_sender(quick: Path, wicked: dict[str, Any]) -> No
     assert net.control(CLOUD, "notes", wicked) is not None
     assert net.control(CLOUD, "notes", notes(events=[[1e6, "failed", ROGUE, {"why": "mine"}]])) is None
     finished(net)
-    rows = net.conductor.recorder.connection.execute("SELECT time, kind, node FROM events WHERE kind = 'failed'")
+    rows = net.coordinator.recorder.connection.execute("SELECT time, kind, node FROM events WHERE kind = 'failed'")
     assert [(kind, node) for _, kind, node in rows] == [("failed", ROGUE)]
     assert net.events("refused") == []
 

@@ -19,7 +19,7 @@ from espalier.core.store import Ref
 from espalier.fleet import certs
 from espalier.fleet.authority.rules import SERVED
 from espalier.fleet.certs import Bundle
-from espalier.fleet.coordinator.coordinator import Conductor
+from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter, LetterPart, frames
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -129,7 +129,7 @@ async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any
     await until(lambda: edge.routes.parent is not None)
     rogue = Rogue(Bundle.read(ca / "d2"), edge.endpoint)
     assert (await rogue.enter()).HasField("welcome")
-    await until(lambda: isinstance(cloud.steward, Conductor) and cloud.steward.started)
+    await until(lambda: isinstance(cloud.steward, Coordinator) and cloud.steward.started)
     try:
         yield scene, rogue
         # nobody's process has ended

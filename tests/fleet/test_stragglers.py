@@ -15,8 +15,8 @@ ROUNDS = 4
 def silent(net: Net, device: int, steps: int = 4000) -> bool:
     """Run with a device that never gets anything done; tell whether the run ended."""
     for _ in range(steps):
-        net.works = [(host, work) for host, work in net.works if host != device]
-        if net.conductor.finished:
+        net.jobs = [(host, work) for host, work in net.jobs if host != device]
+        if net.coordinator.finished:
             return True
         if not net.step():
             net.idle()
@@ -39,14 +39,14 @@ def test_a_round_goes_on_without_who_never_reports(quick: Path) -> None:
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:
     net = Net(charter(4, 2, ROUNDS, round_deadline=None), quick)
     assert not silent(net, 0, 1500)
-    assert net.conductor.round == 0
+    assert net.coordinator.round == 0
 
 
 @pytest.mark.parametrize("method", ["fedavg", {"name": "hierfavg", "edge": {"merge": {"kind": "secure"}}}])
 def test_other_methods_go_on_too(quick: Path, method: object) -> None:
     net = Net(charter(6, 1, ROUNDS, method), quick)
     assert silent(net, 0)
-    assert net.conductor.round == ROUNDS
+    assert net.coordinator.round == ROUNDS
     assert float(net.model()[0]) == 0.0
     assert float(net.model()[1]) > 0.0
 
@@ -54,12 +54,12 @@ def test_other_methods_go_on_too(quick: Path, method: object) -> None:
 def test_who_is_slow_once_takes_part_again(quick: Path) -> None:
     net = Net(charter(4, 2, ROUNDS), quick)
     kept = []
-    while net.conductor.round < 1:
-        kept += [(host, work) for host, work in net.works if host == 0]
-        net.works = [(host, work) for host, work in net.works if host != 0]
+    while net.coordinator.round < 1:
+        kept += [(host, work) for host, work in net.jobs if host == 0]
+        net.jobs = [(host, work) for host, work in net.jobs if host != 0]
         if not net.step():
             net.idle()
-    net.works += kept
+    net.jobs += kept
     net.run()
     assert 0.0 < float(net.model()[0]) < ROUNDS / 4
     assert "late" in {e["why"] for e in net.events("dropped")}
