@@ -33,6 +33,7 @@ class Partition:
         concept: The planted concept of each device, int32 ``[N]``; 0 is the identity.
         permutations: Label ``c`` of concept ``k`` reads ``permutations[k, c]``; int64 ``[concepts,
             n_classes]``.
+        left_out: Usable rows that nobody got.
     """
 
     offsets: IntArray
@@ -45,6 +46,7 @@ class Partition:
     permutations: IntArray
     validation: Rows | None = None
     edge_tests: EdgeTests | None = None
+    left_out: int = 0
 
     @property
     def n_devices(self) -> int:
@@ -88,6 +90,7 @@ class Partition:
             "edges": self.n_edges,
             "samples": int(sizes.sum()),
             "distinct_samples": len(np.unique(self.indices)),
+            "left_out_samples": self.left_out,
             "validation_samples": 0 if self.validation is None else len(self.validation.indices),
             "size": _spread(sizes) | {"std": round(float(sizes.std()), 2)},
             "cells_per_device": _spread(held),
@@ -101,8 +104,10 @@ class Partition:
 
     def __str__(self) -> str:
         d = self.describe()
+        left = f", {self.left_out} left out" if self.left_out else ""
         lines = [
-            f"{d['devices']} devices at {d['edges']} edges, {d['samples']} samples ({d['distinct_samples']} distinct)",
+            f"{d['devices']} devices at {d['edges']} edges, {d['samples']} samples "
+            f"({d['distinct_samples']} distinct{left})",
             *(
                 f"{title}: {d[key]['min']} / {d[key]['median']:g} / {d[key]['max']} (min / median / max)"
                 for title, key in (
@@ -148,6 +153,7 @@ def partition(dataset: Dataset, spec: PartitionSpec, *, n_devices: int, n_edges:
         seed=seed,
     )
     assignment = spec.assign(request)
+    _check_cap(assignment.rows, spec)
     train = assignment.rows if assignment.capped else _capped(assignment.rows, spec, request)
     empty = np.flatnonzero(train.sizes == 0)
     if len(empty):
@@ -181,6 +187,7 @@ def assemble(
         permutations=label_permutations(spec.concepts, dataset.n_classes, request.seed),
         validation=validation,
         edge_tests=assignment.edge_tests,
+        left_out=len(request.rows) - len(np.unique(assignment.rows.indices)),
     )
 
 
@@ -215,18 +222,22 @@ def _weights(spec: PartitionSpec, n_devices: int, seed: int) -> FloatArray:
 
 
 def _capped(rows: Rows, spec: PartitionSpec, request: Request) -> Rows:
-    if spec.samples_per_device is None:
-        return rows
-    low, high = spec.cap
     rng = request.rng("cap")
-    caps = rng.integers(low, high + 1, size=len(rows))
+    caps = spec.caps(len(rows), rng)
+    if caps is None:
+        return rows
+    return rows.keep(rows.ranks(rng) < np.repeat(caps, rows.sizes))
+
+
+def _check_cap(rows: Rows, spec: PartitionSpec) -> None:
+    """Refuse devices with fewer rows than the lower bound that was asked for."""
+    low, _ = spec.cap
     short = np.flatnonzero(rows.sizes < low)
     if isinstance(spec.samples_per_device, tuple) and len(short):
         raise PartitionError(
             f"{len(short)} of {len(rows)} devices have fewer than samples_per_device's lower bound {low} (device "
             f"{short[0]} has {rows.sizes[short[0]]}); use fewer devices, more data, or a lower bound."
         )
-    return rows.keep(rows.ranks(rng) < np.repeat(caps, rows.sizes))
 
 
 def _held_out(rows: Rows, spec: PartitionSpec, request: Request) -> tuple[Rows, Rows | None]:

@@ -168,6 +168,13 @@ class PartitionSpec(Spec, abc.ABC, family="partition"):
             return 1, sys.maxsize
         return given if isinstance(given, tuple) else (given, given)
 
+    def caps(self, n_devices: int, rng: np.random.Generator) -> IntArray | None:
+        """Draw the most rows that each device gets, ``[n_devices]`` (None: without ``samples_per_device``)."""
+        if self.samples_per_device is None:
+            return None
+        low, high = self.cap
+        return rng.integers(low, high + 1, size=n_devices)
+
     @abc.abstractmethod
     def assign(self, request: Request) -> RowAssignment:
         """Split the rows; may leave rows unused, must not leave a device without any."""

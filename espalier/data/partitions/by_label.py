@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
-from espalier.data.partitions.fill import draw_cells, share
+from espalier.data.partitions.fill import deal_evenly, draw_cells, share
 from espalier.data.rows import Rows, apportion, by_cell, deal, offsets_of
 
 
@@ -161,9 +161,11 @@ class TwoLevel(PartitionSpec, kind="two_level"):
     """CSAHFL's dual-layer non-IID split (§4.1).
 
     Each edge draws ``edge_fraction`` of the cells, each of its devices draws ``device_fraction`` of *all*
-    cells out of the edge's. EIID is 1.0, ENIID50 is 0.5, ENIID30 is 0.3; the paper's devices hold 0.2. Each
-    cell's rows are shared by its holders such that devices come near equal amounts ("the approximate amount
-    of training data").
+    cells out of the edge's. EIID is 1.0, ENIID50 is 0.5, ENIID30 is 0.3; the paper's devices hold 0.2. A cell is
+    dealt evenly among its holders, and nobody gets more than an equal part of all rows ("the approximate amount of
+    training data"): the rows of a cell that few devices hold are left out beyond that. With ``samples_per_device`` a
+    device's cells are as equal as their rows allow. A device's rarest cell has at least a fifth of an equal part: of
+    two cells, a tenth of its samples.
 
     Attributes:
         edge_fraction: Share of the cells that an edge knows (at least one cell).
@@ -171,6 +173,9 @@ class TwoLevel(PartitionSpec, kind="two_level"):
         coverage: Every cell is at some edge and every cell of an edge is at some device of it, so that the
             whole problem can be learnt; without it the draws are independent, as the paper's text has it.
     """
+
+    #: what a device's rarest cell has at least, as a share of an equal part
+    LEAST: ClassVar[float] = 0.2
 
     edge_fraction: float = 0.5
     device_fraction: float = 0.2
@@ -206,5 +211,9 @@ class TwoLevel(PartitionSpec, kind="two_level"):
             except PartitionError as error:
                 raise PartitionError(f"Edge {e} with {len(mine)} devices: {error}") from None
         pools = request.pools()
-        counts = share(held, request.weights, np.array([len(p) for p in pools]))
-        return RowAssignment(deal(counts, pools), request.edge)
+        totals = np.array([len(p) for p in pools])
+        limits = self.caps(request.n_devices, request.rng("cap"))
+        if limits is None:
+            limits = np.ceil(request.weights * totals[held.any(0)].sum() / request.weights.sum())
+        counts = deal_evenly(held, request.weights, totals, limits, self.LEAST)
+        return RowAssignment(deal(counts, pools), request.edge, capped=self.samples_per_device is not None)

@@ -77,12 +77,8 @@ def share(held: NDArray[np.bool_], sizes: FloatArray, totals: IntArray) -> IntAr
     Raises:
         PartitionError: A cell has fewer rows than holders.
     """
+    _enough(held, totals)
     holders = held.sum(0)
-    for cell in np.flatnonzero(holders > totals):
-        raise PartitionError(
-            f"Cell {cell} has {totals[cell]} samples for {holders[cell]} devices; use fewer devices, more data, or "
-            "fewer cells per device."
-        )
     shares = rake(held, sizes, totals)
     counts = held.astype(np.int64)
     for cell in np.flatnonzero(holders):
@@ -93,3 +89,71 @@ def share(held: NDArray[np.bool_], sizes: FloatArray, totals: IntArray) -> IntAr
         if rest:
             column += apportion(rest, above if above.sum() > 0 else held[:, cell].astype(np.float64))
     return counts
+
+
+def deal_evenly(
+    held: NDArray[np.bool_], weights: FloatArray, totals: IntArray, limits: FloatArray | IntArray, least: float
+) -> IntArray:
+    """Deal each cell's rows evenly among its holders, no holder more than its limit, its cells as equal as can be.
+
+    Rows that would go beyond a holder's limit, or make its rarest cell too rare, are left out.
+
+    Args:
+        held: Who holds what, bool ``[n, n_cells]``.
+        weights: The relative amounts that holders get, ``[n]``.
+        totals: Rows of each cell, ``[n_cells]``.
+        limits: The most rows that each holder gets, ``[n]``.
+        least: What a holder's rarest cell has at least, as a share of its rows divided by its cells.
+
+    Returns:
+        Rows of each holder and cell, ``[n, n_cells]``; every holder has at least one of each of its cells.
+
+    Raises:
+        PartitionError: A cell has fewer rows than holders, or a limit is below a holder's number of cells.
+    """
+    _enough(held, totals)
+    counts = held.astype(np.int64)
+    for cell in np.flatnonzero(held.any(0)):
+        rest = int(totals[cell] - held[:, cell].sum())
+        if rest:
+            counts[:, cell] += apportion(rest, held[:, cell] * weights)
+    for i in np.flatnonzero(held.any(1)):
+        cells = np.flatnonzero(held[i])
+        if limits[i] < len(cells):
+            raise PartitionError(
+                f"Device {i} holds {len(cells)} cells but gets at most {int(limits[i])} samples; raise "
+                "samples_per_device, use more data, or fewer cells per device."
+            )
+        counts[i, cells] = _levelled(counts[i, cells], int(limits[i]), least)
+    return counts
+
+
+def _levelled(counts: IntArray, limit: int, least: float) -> IntArray:
+    """Cut the largest counts to one level, so that the sum keeps the limit and the smallest is not too rare."""
+    k, rarest = len(counts), int(counts.min())
+    if k > 1:
+        # the others may have at most so many that the rarest is a share `least / k` of all
+        counts = np.minimum(counts, max(rarest, int(rarest * (k / least - 1) / (k - 1))))
+    if counts.sum() <= limit:
+        return counts
+    order = np.sort(counts)
+    rest = limit
+    for i, count in enumerate(order):
+        level, extra = divmod(rest, k - i)
+        if count > level:
+            cut = np.minimum(counts, level)
+            # what an equal level leaves over goes one each to the first that still have rows
+            more = np.flatnonzero(counts > level)[:extra]
+            cut[more] += 1
+            return cut
+        rest -= int(count)
+    return counts
+
+
+def _enough(held: NDArray[np.bool_], totals: IntArray) -> None:
+    holders = held.sum(0)
+    for cell in np.flatnonzero(holders > totals):
+        raise PartitionError(
+            f"Cell {cell} has {totals[cell]} samples for {holders[cell]} devices; use fewer devices, more data, or "
+            "fewer cells per device."
+        )
