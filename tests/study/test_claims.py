@@ -1,0 +1,121 @@
+"""Verdicts on claims: intervals by hand, and every way a claim can end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from espalier.core.errors import ConfigError
+from espalier.study.claims import Claim, Interval, interval, judge, read_claims
+
+NAN = math.nan
+
+
+class Made:
+    """Figures of two rows in two columns: values per seed, and what was published."""
+
+    def __init__(
+        self, ours: Mapping[tuple[str, str], list[float]], published: float = NAN, *, lower: bool = False
+    ) -> None:
+        self.table, self.paper, self.small = ours, published, lower
+        self.columns = ["a", "b"]
+        self.rows = list(dict.fromkeys(row for row, _ in ours))
+
+    def by_seed(self, row: str, column: str, measure: str) -> Mapping[int, float]:
+        return dict(enumerate(self.table.get((row, column), [])))
+
+    def mean(self, row: str, column: str, measure: str) -> float:
+        values = self.table.get((row, column), [])
+        return sum(values) / len(values) if values else NAN
+
+    def published(self, row: str, column: str, measure: str) -> float:
+        return self.paper
+
+    def lower(self, measure: str) -> bool:
+        return self.small
+
+
+CLAIM = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", near=None)
+
+
+def made(first: list[float], second: list[float], published: float = NAN, *, lower: bool = False) -> Made:
+    """Return figures in which Base has 50 under every seed and Ours is ahead by so much in columns a and b."""
+    base = [50.0] * max(len(first), len(second))
+    return Made(
+        {
+            ("Ours", "a"): [50 + d for d in first],
+            ("Base", "a"): base[: len(first)],
+            ("Ours", "b"): [50 + d for d in second],
+            ("Base", "b"): base[: len(second)],
+        },
+        published,
+        lower=lower,
+    )
+
+
+def test_an_interval_by_hand() -> None:
+    # Differences 1, 2, 3: mean 2, standard deviation 1; t(0.975, 2) = 4.3027; half = 4.3027 / sqrt(3) = 2.4841
+    found = interval([1, 2, 3])
+    assert (found.mean, found.seeds) == (2, 3)
+    assert math.isclose(found.low, 2 - 2.48414, abs_tol=1e-4) and math.isclose(found.high, 2 + 2.48414, abs_tol=1e-4)
+    assert found.side == 0
+    assert interval([5.0]) == Interval(5.0, -math.inf, math.inf, 1)
+
+
+def test_every_verdict() -> None:
+    clear, none, back = [2.0, 2.1, 1.9], [1.0, -1.0, 0.2], [-2.0, -2.1, -1.9]
+    assert judge(CLAIM, made(clear, clear)).verdict == "holds"
+    assert judge(CLAIM, made(clear, none)).verdict == "holds in part"
+    assert judge(CLAIM, made(clear, back)).verdict == "holds in part"
+    assert judge(CLAIM, made(none, back)).verdict == "opposed"
+    assert judge(CLAIM, made(none, none)).verdict == "cannot be told"
+    assert judge(CLAIM, None).verdict == "not tested"
+    # Where small is good the same figures say the reverse.
+    assert judge(CLAIM, made(clear, clear, lower=True)).verdict == "opposed"
+
+
+def test_one_seed_gives_no_verdict() -> None:
+    found = judge(CLAIM, made([30.0], [30.0]))
+    assert found.verdict == "cannot be told" and "One seed" in found.why
+
+
+def test_seeds_without_a_figure_are_left_out_of_a_pair() -> None:
+    found = judge(CLAIM, made([2.0, NAN, 2.1, 1.9], [2.0, 2.1, 1.9, 2.0]))
+    assert found.differences["Base", "a"].seeds == 3
+
+
+def test_a_regime_far_from_the_papers_is_not_a_test() -> None:
+    claim = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", near=10.0)
+    near, far = made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9], 55.0), made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9], 80.0)
+    assert (judge(claim, near).verdict, judge(claim, near).distance) == ("holds", 5.0)
+    found = judge(claim, far)
+    assert found.verdict == "not tested" and "30.0" in found.why
+    assert found.differences, "the differences are shown all the same"
+
+
+def test_a_part_that_never_acted_was_not_tested() -> None:
+    claim = Claim("part", "The part helps.", "Table 2", "x/table1", "accuracy", "Ours", near=None, acts=("late",))
+    figures = made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9])
+    assert judge(claim, figures, {"late": 3}).verdict == "holds"
+    assert "late never happened" in judge(claim, figures, {"late": 0}).why
+    assert judge(claim, figures).verdict == "not tested"
+
+
+def test_a_claim_about_rows_that_were_not_run_says_so() -> None:
+    claim = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", than=("Other",), near=None)
+    found = judge(claim, made([2.0, 2.0], [2.0, 2.0]))
+    assert found.verdict == "not tested" and "Other" in found.why
+
+
+def test_claims_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "claims.toml"
+    head = '[[claim]]\nname = "leads"\ntext = "It leads."\nwhere = "Table 1"\nstudy = "x/t"\nmeasure = "accuracy"\n'
+    file.write_text(f'{head}better = "Ours"\nthan = ["Base"]\n')
+    (claim,) = read_claims(file)
+    assert claim.than == ("Base",) and claim.near == 10.0
+    file.write_text(f'{head}better = "Ours"\nbettter = 1\n')
+    with pytest.raises(ConfigError, match="unknown key 'bettter'"):
+        read_claims(file)
