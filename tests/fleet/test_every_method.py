@@ -1,0 +1,48 @@
+"""Every bundled method on a fleet of processes, beside the simulator: the same models, or the same within a tolerance.
+
+With scripted equal speeds a synchronous method has one outcome, and a fleet must reach it: the same final models up to
+the order in which float32 numbers are added. Methods whose decisions follow the clock (whose report came first, how many
+rounds fit into a time) have as many outcomes as there are timings; for them rounds and accuracy must agree.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import espalier
+from espalier.core.method import available
+from espalier.fleet.coordinator.manifest import Script
+from tests.fleet.test_agreement import BASE, agree, real
+
+SMALL: dict[str, Any] = {**BASE, "fleet": {"devices": 6, "edges": 2}}
+SCRIPT = Script(0.005, 0.005, slack=10.0)
+#: how much the final accuracy of a method that follows the clock may differ from the simulated one
+TOLERANCE = 0.1
+#: what each method is given: devices that build their tree by messages wait for each other by the clock
+OPTIONS: dict[str, dict[str, Any]] = {
+    "easf": {"frequency": "fixed", "abandon": "none", "patience": 1.5},
+    "syn": {"patience": 1.5},
+    "hfl_easf": {"patience": 1.5},
+}
+#: methods whose outcome depends on who reports first or on how much fits into a time
+BY_THE_CLOCK = {"fedat", "feduc", "hiflash", "kma_raf", "d2d", "d2d_a", "d2d_a_plus", "d2d_b"}
+BUNDLED = [name for name, cls in available().items() if cls.__module__.startswith("espalier.")]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_method_gives_on_a_fleet_what_it_gives_simulated(tmp_path: Path, name: str) -> None:
+    method = {"name": name, **OPTIONS.get(name, {})}
+    run = real(method, tmp_path, SMALL, script=SCRIPT)
+    simulated = espalier.simulate(method, SMALL, directory=tmp_path / "simulated")
+    assert run.status == {"state": "finished"}
+    assert run.rounds == simulated.rounds == 3
+    frame, virtual = run.frame(), simulated.frame()
+    for score in ("acc_global", "acc_edge", "acc_device"):
+        if score in virtual and virtual[score].iloc[-1] == virtual[score].iloc[-1]:
+            within = TOLERANCE if name in BY_THE_CLOCK else 2e-3
+            assert frame[score].iloc[-1] == pytest.approx(virtual[score].iloc[-1], abs=within), score
+    if name not in BY_THE_CLOCK and list((tmp_path / "simulated" / "models").glob("*")):
+        assert agree(tmp_path, simulated)
