@@ -16,19 +16,9 @@ from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.simulator.directory import differences, read_description
 from espalier.study import tables
-from espalier.study.base import (
-    SCALES,
-    Cell,
-    Scale,
-    Study,
-    cell_directory,
-    final_time,
-    part,
-    read_results,
-    studies,
-    study,
-    with_time,
-)
+from espalier.study.base import SCALES, Cell, Scale, Study, cell_directory, final_time, part, studies, study, with_time
+from espalier.study.results import keep as keep_results
+from espalier.study.results import read_results
 
 
 @click.command()
@@ -43,6 +33,7 @@ from espalier.study.base import (
 @click.option("--column", "columns", multiple=True, help="Only this column of the table (repeatable).")
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Write the figures as data into this folder, for pages.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the first measure beside the published one here.")
@@ -56,6 +47,7 @@ def reproduce(
     columns: tuple[str, ...],
     jobs: int,
     data_dir: Path | None,
+    keep: Path | None,
     markdown: Path | None,
     report_path: Path | None,
     png: Path | None,
@@ -73,9 +65,11 @@ def reproduce(
     wanted = _wanted(name, scale, seeds, columns)
     where = out or Path("runs") / f"{name.replace('/', '-')}-{scale}"
     run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
-    results = read_results(wanted, scale, where)
     some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns)]
     command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
+    results = read_results(wanted, scale, where, command)
+    if keep is not None:
+        keep_results(results, keep)
     text = tables.markdown(results, command)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from espalier.report.sections import Room, curve_section, detail, overview, spre
 from espalier.report.spread import Floats, final_array
 
 if TYPE_CHECKING:
-    from espalier.study.base import Results
+    from espalier.study.results import Results
 
 _SCRIPTS = ("page.js", "timeline.js", "live.js")
 

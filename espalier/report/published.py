@@ -7,7 +7,7 @@ from typing import Any
 
 from espalier.report.figures import Figure, figure
 from espalier.report.palette import MUTED, colour, dash, symbol
-from espalier.study.base import Results
+from espalier.study.results import Results
 
 #: where published and measured values stand around a column's place
 LEFT, RIGHT = -0.28, 0.28

@@ -14,7 +14,6 @@ seeds, ``smoke`` runs on embedded data within seconds. Runs are kept in a direct
 from __future__ import annotations
 
 import importlib
-import math
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from scipy.stats import kendalltau
 
-from espalier.core.errors import ConfigError, RunError, nearest
+from espalier.core.errors import ConfigError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run, slug
 
@@ -76,6 +74,7 @@ class Study:
         notes: What differs from the paper, per scale or in general; printed with every result.
         comment: Says in words what the figures show, from the results.
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
+        facts: What else is kept of each run, as plain data, for the comment.
     """
 
     name: str
@@ -84,96 +83,19 @@ class Study:
     measures: Mapping[str, Metric]
     published: Figures = field(default_factory=dict)
     notes: Sequence[str] = ()
-    comment: Callable[[Results], Sequence[str]] = lambda results: ()
+    comment: Callable[[Any], Sequence[str]] = lambda results: ()
     curves: Sequence[str] = ()
-
-
-class Results:
-    """The figures of a study's finished runs."""
-
-    def __init__(self, study: Study, scale: Scale, runs: Mapping[tuple[str, str], Sequence[Run]]) -> None:
-        self.study, self.scale, self.runs = study, scale, runs
-        self.rows = list(dict.fromkeys(row for row, _ in runs))
-        self.columns = list(dict.fromkeys(column for _, column in runs))
-        self._values = {
-            (row, column, name): np.array([measure.read(r) for r in found], dtype=float)
-            for (row, column), found in runs.items()
-            for name, measure in study.measures.items()
-        }
-
-    def values(self, row: str, column: str, measure: str) -> np.ndarray:
-        """Return one figure per seed."""
-        return self._values.get((row, column, measure), np.array([]))
-
-    def known(self, row: str, column: str, measure: str) -> np.ndarray:
-        """Return the figures of the seeds that have one (a target may never be reached)."""
-        found = self.values(row, column, measure)
-        return np.asarray(found[~np.isnan(found)])
-
-    def mean(self, row: str, column: str, measure: str) -> float:
-        """Return the mean over the seeds that have a figure (NaN where none has)."""
-        known = self.known(row, column, measure)
-        return float(known.mean()) if len(known) else float("nan")
-
-    def std(self, row: str, column: str, measure: str) -> float:
-        """Return the standard deviation over the seeds that have a figure."""
-        known = self.known(row, column, measure)
-        return float(known.std(ddof=1)) if len(known) > 1 else 0.0
-
-    def published(self, row: str, column: str, measure: str) -> float:
-        """Return the paper's figure (NaN where it gives none)."""
-        return float(self.study.published.get(row, {}).get(column, {}).get(measure, float("nan")))
-
-    def best(self, column: str, measure: str, *, published: bool = False) -> str | None:
-        """Return the row with the best figure, if there is such a thing."""
-        if not self.study.measures[measure].ranked:
-            return None
-        found = {r: self._standing(r, column, measure, published) for r in self.rows}
-        known = {r: v for r, v in found.items() if v is not None}
-        return min(known, key=lambda r: known[r]) if known else None
-
-    def _standing(self, row: str, column: str, measure: str, published: bool) -> tuple[int, float] | None:
-        """Return what rows are ordered by, the best the least: who has figures under more seeds comes first."""
-        mean = (self.published if published else self.mean)(row, column, measure)
-        if mean != mean:
-            return None
-        without = 0 if published else len(self.values(row, column, measure)) - len(self.known(row, column, measure))
-        return without, mean if self.study.measures[measure].lower else -mean
-
-    def agreement(self, column: str, measure: str) -> float:
-        """Return Kendall's tau between our order of the rows and the paper's (NaN if it cannot be said)."""
-        pairs = [tuple(self._standing(r, column, measure, p) for p in (False, True)) for r in self.rows]
-        known = [pair for pair in pairs if None not in pair]
-        if len(known) < 3:
-            return float("nan")
-        ours, theirs = ([sorted(set(side)).index(one) for one in side] for side in zip(*known, strict=True))
-        return float(kendalltau(ours, theirs).statistic)
-
-    def words(self) -> list[str]:
-        """Say where the orders agree and where they do not, then the study's own comment."""
-        out = []
-        for measure, what in self.study.measures.items():
-            for column in self.columns:
-                theirs = self.best(column, measure, published=True)
-                ours = self.best(column, measure)
-                printed = sum(not math.isnan(self.published(r, column, measure)) for r in self.rows)
-                if theirs is None or ours is None or printed < 2:
-                    continue
-                tau = self.agreement(column, measure)
-                order = "" if tau != tau else f" The orders agree to τ = {tau:+.2f}."
-                if ours == theirs:
-                    out.append(f"{column}, {what.title}: {ours} is best, as in the paper.{order}")
-                else:
-                    gap = abs(self.mean(ours, column, measure) - self.mean(theirs, column, measure))
-                    far = "without a figure here" if gap != gap else f"here {gap:.{what.digits}f} apart"
-                    out.append(f"{column}, {what.title}: {ours} is best here, {theirs} in the paper ({far}).{order}")
-        return [*out, *self.study.comment(self)]
+    facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
 
 
 def last(run: Run, name: str) -> float:
-    """Return a metric's last value."""
-    rows = run.query("SELECT value FROM metrics WHERE name = ? AND value IS NOT NULL ORDER BY rowid DESC LIMIT 1", name)
-    return float(rows[0][0]) if rows else float("nan")
+    """Return a metric at the last evaluation (NaN: that evaluation has none; what an earlier one had is another's)."""
+    rows = run.query(
+        "SELECT value FROM metrics WHERE name = ? AND rowid >= (SELECT min(rowid) FROM metrics WHERE (time, round) = "
+        "(SELECT time, round FROM metrics ORDER BY rowid DESC LIMIT 1))",
+        name,
+    )
+    return float(rows[-1][0]) if rows and rows[-1][0] is not None else float("nan")
 
 
 def tail(run: Run, name: str, over: int = 5) -> float:
@@ -281,18 +203,6 @@ def part(of: Study, only: Callable[[Cell], bool] = lambda cell: True, seeds: Seq
         return found
 
     return replace(of, cells=cells)
-
-
-def read_results(of: Study, scale: Scale, directory: Path) -> Results:
-    """Read the runs that a study has left in a directory."""
-    runs: dict[tuple[str, str], list[Run]] = {}
-    for cell in of.cells(scale):
-        for seed in cell.experiment.seeds:
-            where = cell_directory(directory, cell, seed)
-            if not (where / "run.sqlite").is_file():
-                raise RunError(f"{where} has no run: `espalier reproduce {of.name} --scale {scale}` makes it.")
-            runs.setdefault((cell.row, cell.column), []).append(Run(where))
-    return Results(of, scale, runs)
 
 
 def cell_directory(directory: Path, cell: Cell, seed: int) -> Path:

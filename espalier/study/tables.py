@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Group
 from rich.table import Table
 
-from espalier.study.base import Results
+from espalier.study.results import Results
 
 MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
@@ -40,7 +40,7 @@ def _heads(results: Results) -> list[tuple[str, str]]:
 
 
 def _seeds(results: Results) -> str:
-    counts = {len(r) for r in results.runs.values()}
+    counts = {len(r) for r in results.cells.values()}
     return f"{min(counts)}" if len(counts) == 1 else f"{min(counts)}–{max(counts)}"
 
 

@@ -1,8 +1,8 @@
 """Every bundled method on a fleet of processes, beside the simulator: the same models, or the same within a tolerance.
 
 With scripted equal speeds a synchronous method has one outcome, and a fleet must reach it: the same final models up to
-the order in which float32 numbers are added. Methods whose decisions follow the clock (whose report came first, how many
-rounds fit into a time) have as many outcomes as there are timings; for them rounds and accuracy must agree.
+the order in which float32 numbers are added. Methods whose decisions follow the clock (whose report came first, how
+many rounds fit into a time) have as many outcomes as there are timings; for them rounds and accuracy must agree.
 """
 
 from __future__ import annotations

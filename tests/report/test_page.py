@@ -18,7 +18,8 @@ from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
 from espalier.report.reading import read_all
 from espalier.report.rerun import experiment_text, to_html
-from espalier.study.base import Metric, Results, Study
+from espalier.study.base import Metric, Study
+from espalier.study.results import Results
 from tests.report.made import write_run
 
 
@@ -102,7 +103,7 @@ def test_published_figures_beside_ours(tmp_path: Path) -> None:
     # at the end 100·(skill·(1 − e^−2.5) + .1) = 37.5, 55.9, 74.3 here; the paper has A over B
     published = {"A": {"D1": {"acc": 60.0}}, "B": {"D1": {"acc": 50.0}}, "C": {"D1": {"acc": 90.0}}}
     study = Study("paper/table1", "three methods", lambda scale: [], {"acc": measure}, published, notes=("smaller",))
-    html = report(read_all([tmp_path]), Results(study, "smoke", runs))
+    html = report(read_all([tmp_path]), Results.of_runs(study, "smoke", runs))
     table = part(html, "overview")["published"]
     rows = re.findall(r"<tr>(.*?)</tr>", table)
     texts = [re.findall(r">([^<>]+)<", row) for row in rows]

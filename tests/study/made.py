@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from espalier.cli.reproduce import run_study
-from espalier.study.base import Cell, Results, part, read_results, study
+from espalier.study.base import Cell, part, study
+from espalier.study.results import Results, read_results
 
 
 def made(name: str, folder: Path, only: Callable[[Cell], bool] = lambda cell: True) -> Results:

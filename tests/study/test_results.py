@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from espalier.study.base import Metric, Results, Study
+import espalier
+from espalier.study.base import Metric, Study, last
+from espalier.study.results import Finished, Results, keep, kept
 from espalier.study.tables import markdown
 
 NEVER = float("nan")
@@ -18,11 +22,11 @@ def results(ours: dict[str, list[float]], published: dict[str, float], **options
         name="made/up",
         title="a table",
         cells=lambda scale: [],
-        measures={"time": Metric("time (s)", lambda run: float(run), **options)},  # type: ignore[arg-type]
+        measures={"time": Metric("time (s)", lambda run: NEVER, **options)},
         published={row: {"here": {"time": value}} for row, value in published.items()},
     )
-    runs: dict[tuple[str, str], Any] = {(row, "here"): values for row, values in ours.items()}
-    return Results(study, "smoke", runs)
+    cells = {(row, "here"): {s: Finished({"time": v}) for s, v in enumerate(values)} for row, values in ours.items()}
+    return Results(study, "smoke", cells)
 
 
 def test_a_seed_without_a_figure_is_told_and_ranks_behind() -> None:
@@ -64,12 +68,13 @@ def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(colum
         title="a table",
         cells=lambda scale: [],
         measures={
-            "one": Metric("first", lambda run: float(run), digits=0),  # type: ignore[arg-type]
-            "two": Metric("second", lambda run: 2 * float(run), digits=0),  # type: ignore[arg-type]
+            "one": Metric("first", lambda run: NEVER, digits=0),
+            "two": Metric("second", lambda run: NEVER, digits=0),
         },
     )
-    runs: dict[tuple[str, str], Any] = {(r, f"c{c}"): [c + 1 + 10 * (r == "B")] for r in "AB" for c in range(columns)}
-    lines = markdown(Results(study, "smoke", runs), "a command").splitlines()
+    value = {(r, f"c{c}"): c + 1.0 + 10 * (r == "B") for r in "AB" for c in range(columns)}
+    cells = {at: {0: Finished({"one": v, "two": 2 * v})} for at, v in value.items()}
+    lines = markdown(Results(study, "smoke", cells), "a command").splitlines()
     rows = [line for line in lines if line.startswith("|") and "---" not in line]
     if columns == 1:
         assert rows == ["|  | c0: first | c0: second |", "| A | 1 | 2 |", "| B | **11** | **22** |"]
@@ -80,3 +85,26 @@ def test_markdown_has_a_table_per_measure_and_broad_ones_lie_on_their_side(colum
     else:
         assert rows[:2] == ["|  | A | B |", "| c0 | 1 | **11** |"]
         assert len(rows) == 2 * (1 + columns)
+
+
+def test_figures_are_kept_as_data_and_read_back(tmp_path: Path) -> None:
+    first = results({"A": [1.0, NEVER], "B": [3.0, 4.0]}, {"A": 10})
+    path = keep(first, tmp_path)
+    assert path.name == "made-up-smoke.json"
+    back = kept(first.study, "smoke", tmp_path)
+    assert back is not None and markdown(back, "x") == markdown(first, "x")
+    # runs that are made later join those that are there, and replace their own
+    keep(results({"B": [5.0], "C": [6.0]}, {}), tmp_path)
+    joined = kept(first.study, "smoke", tmp_path)
+    assert joined is not None and joined.rows == ["A", "B", "C"]
+    assert joined.by_seed("B", "here", "time") == {0: 5.0, 1: 4.0}
+    assert kept(first.study, "full", tmp_path) is None
+
+
+@pytest.mark.parametrize(("method", "has"), [("ifca", False), ("fedavg", True)])
+def test_a_method_without_a_global_model_has_no_figure_of_one(method: str, has: bool) -> None:
+    """IFCA has a common model only before its devices choose: what was measured then is not its result."""
+    run = espalier.simulate(method, {"fleet": {"devices": 6, "edges": 2}, "stop": {"rounds": 2}})
+    assert run.query("SELECT count(*) FROM metrics WHERE name = 'acc_global'")[0][0] >= 1
+    assert math.isnan(last(run, "acc_global")) != has
+    assert last(run, "acc_device") > 0

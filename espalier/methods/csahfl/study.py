@@ -18,20 +18,8 @@ import numpy as np
 from espalier.experiment import Experiment
 from espalier.methods.csahfl.world import paper_world
 from espalier.record.run import Run
-from espalier.study.base import (
-    Cell,
-    Metric,
-    Results,
-    Scale,
-    Study,
-    best,
-    final_time,
-    last,
-    published,
-    reached,
-    register,
-    tail,
-)
+from espalier.study.base import Cell, Metric, Scale, Study, best, final_time, last, published, reached, register, tail
+from espalier.study.results import Results
 
 DATASETS = ("Fashion-MNIST", "CIFAR10", "SVHN")
 FASHION = DATASETS[0]

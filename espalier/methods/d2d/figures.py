@@ -22,7 +22,8 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Results, Scale, Study, last, reached, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, reached, register
+from espalier.study.results import Results
 
 MAGNET_NOTES = (
     "full: 10⁶ points of the dipole field, three layers of 2,048, learning rate 0.004, 3 seeds.",

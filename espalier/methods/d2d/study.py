@@ -26,7 +26,8 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.theory import affordable_feature_time, loss_term
 from espalier.record.run import Run, slug
-from espalier.study.base import Cell, Metric, Results, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
+from espalier.study.results import Results
 
 T_G = 120
 ACCURACY = Metric("accuracy (%)", lambda run: 100 * last(run, "acc_global"), digits=1)

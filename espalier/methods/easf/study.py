@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from espalier.methods.easf.measures import seconds_per_round, shares
 from espalier.methods.easf.settings import ABLATION, METHODS, NOTES, STRUCTURES, WORKS, cell
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Results, Scale, Study, best, published, reached, register
+from espalier.study.base import Cell, Metric, Scale, Study, best, published, reached, register
+from espalier.study.results import Results
 
 #: numbers of devices of Tables I and II
 DEVICES = (30, 60, 100, 150, 200)

@@ -13,7 +13,8 @@ import numpy as np
 from espalier.experiment import Experiment
 from espalier.methods.phefl.measures import acc_n, curve, drop_m
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Results, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
+from espalier.study.results import Results
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "EdgeCloud": {"name": "edge_cloud"},
@@ -115,17 +116,23 @@ def read_late(run: Run) -> float:
     return float(found[-max(1, len(found) // 5) :].mean())
 
 
+def read_alphas(run: Run) -> list[tuple[int, float]]:
+    """How much of their own model edges kept, mean over edges, at the beginning, the middle and the end."""
+    kept: dict[int, list[float]] = {}
+    for event in run.events("alpha"):
+        kept.setdefault(event["round"], []).append(event["values"]["alpha"])
+    rounds = sorted(kept)
+    shown = (rounds[0], rounds[len(rounds) // 2], rounds[-1]) if rounds else ()
+    return [(r, round(float(np.mean(kept[r])), 4)) for r in shown]
+
+
 def alphas(results: Results) -> list[str]:
     """Say how much of their own model edges kept under PHE-FL, at three times of the (first) run."""
     out = []
     for name in results.columns:
-        kept: dict[int, list[float]] = {}
-        for event in results.runs["PHE-FL", name][0].events("alpha"):
-            kept.setdefault(event["round"], []).append(event["values"]["alpha"])
-        rounds = sorted(kept)
-        if rounds:
-            shown = (rounds[0], rounds[len(rounds) // 2], rounds[-1])
-            said = ", ".join(f"{np.mean(kept[r]):.2f} in round {r}" for r in shown)
+        first = next(iter(results.cells["PHE-FL", name].values()))
+        said = ", ".join(f"{alpha:.2f} in round {r}" for r, alpha in first.facts["alphas"])
+        if said:
             out.append(f"{name}: alpha, mean over edges: {said}.")
     return out
 
@@ -165,6 +172,7 @@ register(
         published=published(__package__, "table5"),
         notes=NOTES,
         comment=never_last,
+        facts={"alphas": read_alphas},
     )
 )
 

@@ -12,7 +12,8 @@ from espalier.methods.d2d.settings import DISTRIBUTIONS, rounds, world
 from espalier.methods.d2d.study import rounds_to
 from espalier.simulator.runner import Runner
 from espalier.study import tables
-from espalier.study.base import SCALES, Results, cell_directory, read_results, studies, study
+from espalier.study.base import SCALES, cell_directory, studies, study
+from espalier.study.results import Results, read_results
 
 NAMES = [f"d2d/table{i}" for i in range(6, 13)] + [f"d2d/fig{i}" for i in range(5, 14)]
 

@@ -8,7 +8,8 @@ import pytest
 
 from espalier.simulator.runner import Runner
 from espalier.study import tables
-from espalier.study.base import SCALES, cell_directory, read_results, study
+from espalier.study.base import SCALES, cell_directory, study
+from espalier.study.results import read_results
 
 NAMES = ("phefl/table5", "phefl/fig3", "phefl/fig4", "phefl/options")
 
