@@ -52,8 +52,8 @@ class ByDistribution(Merge, kind="distribution"):
 
     A cluster's models from several edges are averaged by samples first. ``by`` says what the clusters' weights are:
     quantity × similarity of the label distribution to everybody's (``distribution``), ``samples`` alone, or equal
-    (``uniform``). Where devices have no groups, each edge's devices are a cluster. The samples and the distribution
-    of a cluster are those of the devices that reported since the last merge, each once.
+    (``uniform``). Where devices have no groups, each edge's devices are a cluster. The samples of a cluster are those
+    of the devices that reported since the last merge, each once; its distribution is that of all its devices.
     """
 
     by: Literal["distribution", "samples", "uniform"] = "distribution"
@@ -93,11 +93,21 @@ class ByDistribution(Merge, kind="distribution"):
         similar = np.ones(len(names))
         if self.by == "distribution" and (known := view.product(LABEL_HISTOGRAMS)):
             target = _pooled(known.values())
+            members = self._members(view, known)
             for i, name in enumerate(names):
-                own = [known[d] for d in devices[name] if d in known]
+                own = [known[d] for d in members.get(name, devices[name]) if d in known]
                 # a cluster of which nothing is known counts as typical
                 similar[i] = distribution_weight(_pooled(own), target) if own else 1.0
         return dict(zip(names, cluster_weights(quantity, similar).tolist(), strict=True))
+
+    def _members(self, view: View, known: Iterable[Address]) -> dict[str, list[Address]]:
+        """Return the devices of every cluster: of a group, or (where devices have none) of an edge."""
+        found: dict[str, list[Address]] = {}
+        for device in known:
+            group = view.env.group(device)
+            name = group if group != ALL else f"at {view.env.parent(device)}"
+            found.setdefault(name, []).append(device)
+        return found
 
 
 def _pooled(histograms: Iterable[Any]) -> Floats:

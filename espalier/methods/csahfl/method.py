@@ -13,8 +13,9 @@ Dual-layer Non-IID in Heterogeneous Edge Computing Networks. IJCAI 2025.
 
 Where the paper is open or contradicts itself, this is how it is read:
 
-* Eq. (10) divides by all samples but discounts late ones, so that the model would shrink; here the weights
-  sum to one (``literal`` is the equation as printed).
+* Eq. (10) divides by all samples but discounts late ones, so that the model would shrink; here the weight that
+  a discount takes away stays with the cluster's current model (``discounting``: ``literal`` is the equation as
+  printed, ``normalised`` scales the weights of what is in).
 * A report's delay counts the edge's rounds from dispatch to arrival. Devices at work are not drawn. A device
   that moved meanwhile is merged by the edge where it arrives; its cluster moves with it, and an edge without
   that cluster's model gives it the global one.
@@ -22,11 +23,13 @@ Where the paper is open or contradicts itself, this is how it is read:
   it counts from dispatch, and the round is shorter if all are in before. The unit time is that of a batch.
   Epochs are rounded down. The probe of one batch is paid for.
 * The cloud merges after ``edge_rounds`` edge rounds (Algorithm 1's indentation puts it inside the loop).
-* Samples and distribution of a cluster in Eq. (12) and (13) are those of the devices that reported since the
-  last cloud merge, each once. Histograms are needed for that and are paid for in bytes, although the paper
-  sends singular vectors only.
+* The samples of a cluster in Eq. (12) are those of the devices that reported since the last cloud merge, each
+  once; its distribution in Eq. (13) is that of all its devices. Histograms are needed for that and are paid for
+  in bytes, although the paper sends singular vectors only.
 * beta is in degrees: small means many clusters. p is 3 and the linkage WPGMA, as in PACFL's code. If beta
-  gives one cluster or as many as devices, the largest gap of merge heights is taken and recorded.
+  gives one cluster or as many as devices, the largest gap of merge heights is taken and recorded. At the paper's
+  20 degrees our image data give one or two clusters; ``clusters`` asks for a number instead, which is what the
+  axis of the paper's Figure 4(b) reads like.
 * "Without clustering": the devices of an edge are its cluster. "Without distribution-awareness": clusters
   weigh the same.
 """
@@ -58,7 +61,8 @@ class CSAHFL(SampledMethod, kind="csahfl"):
         clustering: Whether devices are clustered (the ablation "w/o C").
         semi_async: Whether rounds close in time; else all do ``max_epochs`` and are awaited ("w/o SA").
         weighting: How the cloud weighs clusters ("w/o D": uniform).
-        literal: Eq. (10) as printed.
+        clusters: How many clusters there are, in place of beta.
+        discounting: Where the weight goes that a late report's discount takes away (see above).
         probe: Whether a device tries one batch before it trains.
         fraction: Share of an edge's devices in each round, drawn among the free ones (default: the experiment's).
         serve: Which model a device uses: the global one, or its cluster's at its edge.
@@ -80,7 +84,8 @@ class CSAHFL(SampledMethod, kind="csahfl"):
     clustering: bool = True
     semi_async: bool = True
     weighting: Literal["distribution", "samples", "uniform"] = "distribution"
-    literal: bool = False
+    clusters: int | None = None
+    discounting: Literal["current", "normalised", "literal"] = "current"
     probe: bool = True
     serve: Literal["global", "cluster"] = "global"
 
@@ -91,6 +96,7 @@ class CSAHFL(SampledMethod, kind="csahfl"):
         self.require(self.edge_rounds >= 1, "edge_rounds", "at least 1")
         self.require(self.max_epochs is None or self.max_epochs >= 1, "max_epochs", "at least 1")
         self.require(self.vectors >= 1, "vectors", "at least 1")
+        self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters at the root, intervals at the edges."""
@@ -101,7 +107,8 @@ class CSAHFL(SampledMethod, kind="csahfl"):
             beta=self.beta,
             measure=self.measure,
             rescue=self.rescue,
-            clusters=self.clustering,
+            clusters=self.clusters,
+            clustering=self.clustering,
             histograms=self.weighting == "distribution",
         )
         pace = SemiAsync(epochs, alpha=self.alpha, probe=probing) if self.semi_async else Pace(epochs)
@@ -110,7 +117,7 @@ class CSAHFL(SampledMethod, kind="csahfl"):
             edge=Rules(
                 selection=FreeShare(self.share(setting)),
                 pace=pace,
-                merge=Discounted(self.literal),
+                merge=Discounted(self.discounting),
                 hand_down=GroupModels(),
             ),
             middle=Rules(merge=Discounted(), hand_down=GroupModels()),

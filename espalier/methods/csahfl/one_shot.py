@@ -21,8 +21,9 @@ from espalier.policies.likeness import note_similarity
 class OneShot(Structure, kind="subspace"):
     """Groups of devices whose data span similar subspaces, found once; newcomers join the nearest group.
 
-    With ``clusters`` off only the label histograms are asked for (they are what a merge by distribution needs);
-    with ``histograms`` off only the vectors leave a device.
+    ``clusters`` asks for that many groups in place of a cut at ``beta``. With ``clustering`` off only the label
+    histograms are asked for (they are what a merge by distribution needs); with ``histograms`` off only the vectors
+    leave a device.
     """
 
     provides = (LABEL_HISTOGRAMS,)
@@ -39,7 +40,8 @@ class OneShot(Structure, kind="subspace"):
     linkage: Linkage = "weighted"
     measure: Measure = "smallest"
     rescue: bool = True
-    clusters: bool = True
+    clusters: int | None = None
+    clustering: bool = True
     histograms: bool = True
 
     def check(self) -> None:
@@ -49,13 +51,13 @@ class OneShot(Structure, kind="subspace"):
 
     def survey(self, view: View) -> Survey | None:
         """Ask the devices that are not known yet, unless they are at work."""
-        if not (self.clusters or self.histograms):
+        if not (self.clustering or self.histograms):
             return None
         known = view.state(self).known
         new = [d for d in view.env.devices() if d not in known and not view.env.busy(d)]
         if not new:
             return None
-        if not self.clusters:
+        if not self.clustering:
             return Survey("label_histogram", devices=new)
         args = {"count": self.vectors, "per_label": self.measure == "repository", "histogram": self.histograms}
         return Survey("subspace", args, devices=new)
@@ -69,7 +71,7 @@ class OneShot(Structure, kind="subspace"):
         stats = {d: answers[d].report.stats for d in sorted(answers)}
         if self.histograms:
             view.product(LABEL_HISTOGRAMS).update({d: s["histogram"] for d, s in stats.items()})
-        if not self.clusters:
+        if not self.clustering:
             return None
         old = state.signatures
         fresh = _stacked([s["signature"] for s in stats.values()])
@@ -79,7 +81,7 @@ class OneShot(Structure, kind="subspace"):
         else:
             angles = proximity(fresh, self.measure)
             note_similarity(view, list(stats), angles, "principal angle (°)")
-            cut = cluster(angles, self.beta, self.linkage, self.rescue)
+            cut = cluster(angles, self.beta, self.linkage, self.rescue, self.clusters)
             groups = {d: f"c{k}" for d, k in zip(stats, cut.labels.tolist(), strict=True)}
             sizes = np.bincount(cut.labels).tolist()
             note = {"clusters": cut.count, "beta": cut.beta, "sizes": sizes, "why": cut.why}

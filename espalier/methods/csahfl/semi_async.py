@@ -114,17 +114,24 @@ class Probing(Local, kind="probing"):
         return "probe"
 
 
+def _current(view: View, group: str) -> Ref | None:
+    """Return the model that a group has here now: a group that is new here has everybody's."""
+    return view.models.get(group, view.models.get(ALL))
+
+
 @dataclass(frozen=True)
 class Discounted(Merge, kind="discounted"):
     """Eq. (10): the average weighted by samples, late reports by samples / (1 + rounds late).
 
-    The weights are scaled to sum one. As printed, Eq. (10) divides by all samples, discounted or not, so that a
-    late report shrinks the model; ``literal`` does that.
+    As printed, Eq. (10) divides by all samples, discounted or not, so that a late report shrinks the model
+    (``literal``). Here the weight that a discount takes away stays with the group's current model, as it is when the
+    round closes: a late report alone moves the model by its discount, also right after a merge of the cloud.
+    ``normalised`` scales the weights of what is in to sum one, so that a late report alone replaces the model.
     """
 
     provides = (REPORTERS,)
 
-    literal: bool = False
+    discounting: Literal["current", "normalised", "literal"] = "current"
 
     def weight(self, view: View, arrival: Arrival, group: str) -> float:
         """Return the discounted samples."""
@@ -132,7 +139,7 @@ class Discounted(Merge, kind="discounted"):
 
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return the coefficients of every group."""
-        if not self.literal:
+        if self.discounting == "normalised":
             return super().weights(view, arrivals)
         terms: dict[str, list[tuple[float, Ref]]] = {}
         totals: dict[str, float] = {}
@@ -140,10 +147,20 @@ class Discounted(Merge, kind="discounted"):
             for group, model in arrival.report.models.items():
                 terms.setdefault(group, []).append((self.weight(view, arrival, group), model))
                 totals[group] = totals.get(group, 0.0) + float(arrival.report.samples.get(group, 0))
-        return {
-            g: [(c / totals[g], r) for c, r in found] if totals[g] > 0 else normalised(found)
-            for g, found in terms.items()
-        }
+        return {g: self._completed(view, g, found, totals[g]) for g, found in terms.items()}
+
+    def _completed(
+        self, view: View, group: str, terms: list[tuple[float, Ref]], total: float
+    ) -> list[tuple[float, Ref]]:
+        """Divide by all samples; what discounts took away goes to the current model, or nowhere."""
+        current = _current(view, group)
+        if total <= 0 or (self.discounting == "current" and current is None):
+            return normalised(terms)
+        found = [(c / total, ref) for c, ref in terms]
+        missing = 1.0 - sum(c for c, _ in found)
+        if self.discounting == "current" and current is not None and missing > _SLACK:
+            found.append((missing, current))
+        return found
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models; a group that is new here falls back on everybody's."""
@@ -151,7 +168,7 @@ class Discounted(Merge, kind="discounted"):
             if arrival.staleness:
                 view.note("late", child=arrival.report.sender, round=view.round, rounds=arrival.staleness)
         return {
-            group: view.store.combine(terms, fallback=view.models.get(group, view.models.get(ALL)))
+            group: view.store.combine(terms, fallback=_current(view, group))
             for group, terms in self.weights(view, arrivals).items()
         }
 

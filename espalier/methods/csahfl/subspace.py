@@ -120,8 +120,10 @@ class Cut:
         return int(self.labels.max()) + 1
 
 
-def cluster(angles: Floats, beta: Beta, method: Linkage = "weighted", rescue: bool = True) -> Cut:
-    """Merge the closest clusters until the smallest distance exceeds ``beta``.
+def cluster(
+    angles: Floats, beta: Beta, method: Linkage = "weighted", rescue: bool = True, count: int | None = None
+) -> Cut:
+    """Merge the closest clusters until the smallest distance exceeds ``beta``, or until ``count`` are left.
 
     With ``rescue`` a cut below 90 degrees that leaves one cluster, or every device alone, is replaced by
     the middle of the largest gap between merge heights, which is what ``beta="auto"`` means.
@@ -131,23 +133,37 @@ def cluster(angles: Floats, beta: Beta, method: Linkage = "weighted", rescue: bo
         beta: The cut in degrees.
         method: Linkage: ``weighted`` (WPGMA, as PACFL's code) or ``average`` (UPGMA).
         rescue: Whether a useless cut is replaced.
+        count: How many clusters there shall be (as many as there are devices at most), in place of ``beta``.
     """
     total = len(angles)
     if total < 2:
         return Cut(np.zeros(total, dtype=np.int64), 0.0 if beta == "auto" else float(beta))
     tree = linkage(squareform(angles, checks=False), method)
+    heights = tree[:, 2]
+    if count is not None:
+        return _at_count(tree, min(count, total))
     cut, why = (0.0, "") if beta == "auto" else (float(beta), "")
-    count = int((tree[:, 2] > cut).sum()) + 1
-    if beta == "auto" or (rescue and cut < 90.0 and count in (1, total)):
-        heights = tree[:, 2]
+    found = int((heights > cut).sum()) + 1
+    if beta == "auto" or (rescue and cut < 90.0 and found in (1, total)):
         if beta != "auto":
-            why = f"beta = {cut:g} gives {count} cluster(s) of {total} devices"
+            why = f"beta = {cut:g} gives {found} cluster(s) of {total} devices"
         at = int(np.argmax(np.diff(heights))) if total > 2 else 0
         cut = float(heights[at : at + 2].mean())
-    numbers = fcluster(tree, cut, "distance")
+    return Cut(_numbered(fcluster(tree, cut, "distance")), cut, why)
+
+
+def _at_count(tree: Floats, count: int) -> Cut:
+    """Cut a tree so that ``count`` clusters are left; the height is between the last merge and the next."""
+    heights = np.concatenate([[0.0], tree[:, 2], [tree[-1, 2]]])
+    at = len(tree) + 1 - count
+    return Cut(_numbered(fcluster(tree, count, "maxclust")), float(heights[at : at + 2].mean()))
+
+
+def _numbered(numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Number clusters by their first appearance."""
     _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(np.argsort(first))
-    return Cut(order[place.reshape(-1)].astype(np.int64), cut, why)
+    return np.asarray(order[place.reshape(-1)], dtype=np.int64)
 
 
 # The decomposition is charged as one epoch over the data.

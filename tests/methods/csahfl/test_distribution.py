@@ -72,6 +72,16 @@ def test_quantity_times_similarity() -> None:
     assert merged(ByDistribution(), fleet, arrivals, {}) == pytest.approx(1.5)
 
 
+def test_a_clusters_distribution_is_that_of_all_its_devices() -> None:
+    # Of c1 only device 1 reported, which has one label; with device 3 the cluster is as even as everybody, weight 1.
+    fleet = SmallFleet({})
+    fleet.groups = {0: "c0", 1: "c1", 3: "c1"}
+    a, b = fleet.store.number(1.0), fleet.store.number(2.0)
+    histograms = {0: np.array([2.0, 2.0]), 1: np.array([4.0, 0.0]), 3: np.array([0.0, 4.0])}
+    arrivals = [report(10, {"c0": a, "c1": b}, {"c0": {0: 4}, "c1": {1: 4}})]
+    assert merged(ByDistribution(), fleet, arrivals, histograms) == pytest.approx(1.5)
+
+
 def test_uniform_weights_ignore_samples() -> None:
     fleet = SmallFleet({})
     a, b = fleet.store.number(1.0), fleet.store.number(2.0)

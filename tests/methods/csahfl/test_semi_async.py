@@ -89,18 +89,31 @@ def test_late_reports_weigh_less_and_weights_sum_to_one() -> None:
     fleet = SmallFleet({})
     one, three = fleet.store.number(1.0), fleet.store.number(3.0)
     arrivals = [arrival(0, 2, one), arrival(1, 2, three, late=1)]
-    # (2·1 + ½·2·3) / (2 + ½·2) = 5/3
-    found = Discounted().merge(view(fleet), arrivals)
+    # the other half of the late report's weight goes to the current model, 5: (2·1 + ½·2·3 + ½·2·5) / (2 + 2) = 2.5
+    five = {"": fleet.store.number(5.0)}
+    found = Discounted().merge(view(fleet, five), arrivals)
+    assert fleet.store.numbers[found[""]] == pytest.approx(2.5)
+    # scaled to sum one: (2·1 + ½·2·3) / (2 + ½·2) = 5/3
+    found = Discounted("normalised").merge(view(fleet, five), arrivals)
     assert fleet.store.numbers[found[""]] == pytest.approx(5 / 3)
     # as printed: (2·1 + ½·2·3) / (2 + 2) = 1.25
-    found = Discounted(literal=True).merge(view(fleet), arrivals)
+    found = Discounted("literal").merge(view(fleet, five), arrivals)
     assert fleet.store.numbers[found[""]] == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(("late", "expected"), [(1, 2.0), (4, 1.4)])
+def test_a_late_report_alone_moves_the_model_by_its_discount(late: int, expected: float) -> None:
+    # current 1, late model 3: 1 + (3 − 1)/(1 + late)
+    fleet = SmallFleet({})
+    current = {"": fleet.store.number(1.0)}
+    found = Discounted().merge(view(fleet, current), [arrival(0, 2, fleet.store.number(3.0), late=late)])
+    assert fleet.store.numbers[found[""]] == pytest.approx(expected)
 
 
 def test_equal_models_stay_as_they_are() -> None:
     fleet = SmallFleet({})
     one = fleet.store.number(1.0)
-    found = Discounted().merge(view(fleet), [arrival(0, 2, one), arrival(1, 5, one, late=3)])
+    found = Discounted().merge(view(fleet, {"": one}), [arrival(0, 2, one), arrival(1, 5, one, late=3)])
     assert fleet.store.numbers[found[""]] == pytest.approx(1.0)
 
 

@@ -128,3 +128,11 @@ def test_six_hundred_devices_take_a_moment() -> None:
     start = time.perf_counter()
     cluster(proximity(found), "auto")
     assert time.perf_counter() - start < 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 9])
+def test_a_number_of_clusters_can_be_asked_for(count: int) -> None:
+    found = cluster(ROWS, 20.0, count=count)
+    assert found.count == min(count, len(ROWS))
+    # the height that is said gives the same clusters
+    assert cluster(ROWS, found.beta, rescue=False).labels.tolist() == found.labels.tolist()
