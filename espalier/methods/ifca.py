@@ -79,16 +79,26 @@ class Choosing(Local, kind="choosing"):
 
 @dataclass(frozen=True)
 class AllOrOwn(HandDown, kind="all_or_own"):
-    """All models when a device chooses, else the one it chose."""
+    """All models when a device chooses, else the one it chose.
+
+    A device that is drawn chooses anew if ``every`` rounds have passed since it last did.
+    """
+
+    @dataclass(slots=True)
+    class State:
+        """The round in which each device was last given a choice."""
+
+        asked: dict[Address, int] = field(default_factory=dict)
 
     every: int = 10
 
     def send(self, view: View, child: Address) -> dict[str, Ref]:
         """Return the models to choose from, or the device's own."""
-        group = view.env.group(child)
-        if view.clock % self.every == 0 or group not in view.models:
-            return dict(view.models)
-        return {group: view.models[group]}
+        group, asked = view.env.group(child), view.state(self).asked
+        if group in view.models and child in asked and view.clock - asked[child] < self.every:
+            return {group: view.models[group]}
+        asked[child] = view.clock
+        return dict(view.models)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL
 from espalier.core.method import make
 from espalier.core.store import Ref
@@ -37,16 +38,21 @@ def test_a_device_asks_for_losses_only_if_it_has_a_choice() -> None:
     assert local.done(seen, left, Ref(6)) == {}
 
 
-def test_what_goes_down() -> None:
-    env = FakeEnv()
-    env.groups = {1: "0"}
+def test_a_device_chooses_when_its_last_choice_is_old() -> None:
+    env, memory = FakeEnv(), Memory()
+    env.groups = {1: "0", 2: "1"}
     models = {"0": Ref(4), "1": Ref(5)}
     down = AllOrOwn(every=10)
-    assert down.send(view(env, models, clock=0), 1) == models
-    assert down.send(view(env, models, clock=3), 1) == {"0": Ref(4)}
-    # A device that was never drawn before has not chosen.
-    assert down.send(view(env, models, clock=3), 2) == models
-    assert down.send(view(env, models, clock=10), 1) == models
+
+    def sent(device: int, clock: int) -> dict[str, Ref]:
+        return down.send(view(env, models, clock=clock, memory=memory), device)
+
+    assert sent(1, 3) == models
+    assert sent(1, 10) == {"0": Ref(4)}, "seven rounds ago, whatever the round's number"
+    # One that was not drawn for a while chooses as soon as it is, and then not for ten rounds.
+    assert sent(1, 17) == models
+    assert sent(1, 26) == {"0": Ref(4)}
+    assert sent(2, 17) == models, "never asked before"
 
 
 def test_initial_models_are_drawn_until_each_attracts_some() -> None:
