@@ -99,8 +99,8 @@ class TestPresets:
         # A training of E_max = 10 epochs of 7 batches takes the device's delay, 2 to 128 s (C8).
         delays = np.array([bound.compute.nominal(d, 70, 0.0) for d in range(200)])
         assert delays.min() >= 2 and delays.max() <= 128 and 50 < np.median(delays) < 77
-        assert isinstance(csahfl().compute, Noise)
-        assert isinstance(csahfl(noise=0).compute, TruncatedNormal)
+        assert isinstance(csahfl(noise=0.3).compute, Noise)
+        assert isinstance(csahfl().compute, TruncatedNormal)
         assert bound.mobility.when == "boundary"
         assert csahfl().bind(fleet()).mobility.when == "never"
 
