@@ -40,7 +40,9 @@ def test_a_method_gives_on_a_fleet_what_it_gives_simulated(tmp_path: Path, name:
     assert run.status == {"state": "finished"}
     assert run.rounds == simulated.rounds == 3
     frame, virtual = run.frame(), simulated.frame()
-    for score in ("acc_global", "acc_edge", "acc_device"):
+    # A device scores the model that it was handed last, which is not the run's last one: of devices' figures only those
+    # of models that never leave them can be compared.
+    for score in ("acc_device",) if name == "standalone" else ("acc_global", "acc_edge"):
         if score in virtual and virtual[score].iloc[-1] == virtual[score].iloc[-1]:
             within = TOLERANCE if name in BY_THE_CLOCK else 2e-3
             assert frame[score].iloc[-1] == pytest.approx(virtual[score].iloc[-1], abs=within), score
