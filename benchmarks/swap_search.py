@@ -22,7 +22,7 @@ import numpy as np
 from espalier.core.seeds import stream
 from espalier.methods.d2d.angle import Angle, cosines
 from espalier.methods.d2d.start import reverse_spectral_start
-from espalier.methods.d2d.swap import Search, search
+from espalier.methods.d2d.swap import SearchOptions, search
 from espalier.methods.d2d.timing import arrivals, exchange_times, link_seconds
 
 
@@ -114,7 +114,7 @@ def compare(features, weights, times, alignment, members) -> tuple[float, float]
 
 def run(case: Case) -> Row:
     features, weights, times = fleet(case.devices, case.feature)
-    options = Search(n_swap=case.trials, n_clusters=case.clusters)
+    options = SearchOptions(n_swap=case.trials, n_clusters=case.clusters)
     clusters = options.sizes(case.devices).n_clusters
     t0 = time.perf_counter()
     alignment = Angle.from_features(features, weights)
@@ -123,7 +123,7 @@ def run(case: Case) -> Row:
     t2 = time.perf_counter()
     found = search(alignment, times, options, stream(0, "search"), start)
     t3 = time.perf_counter()
-    drawn = search(alignment, times, Search(n_swap=0, n_clusters=clusters), stream(0, "random")).end
+    drawn = search(alignment, times, SearchOptions(n_swap=0, n_clusters=clusters), stream(0, "random")).end
     ratio, difference = compare(features, weights, times, alignment, start.members)
     states = drawn, found.start, found.end
     return Row(

@@ -21,7 +21,8 @@ of a split one from its model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -84,28 +85,47 @@ class Incremental(Regrouping, kind="incremental"):
         steps = [[i for i, c in joined.items() if c == k] for k in sorted(set(joined.values()))]
         final = reconcile(connectivity, steps, self.threshold, self.most, norms, self.restless * state.peak)
         clusters = [[seen[i] for i in c] for c in final]
-        # A device that joined a cluster takes over its model; one that opened a cluster brings its own.
-        source = {
-            d: view.models[names[joined[i]]] if joined[i] < len(names) else view.models[group_of(view, d)]
-            for i, d in enumerate(seen)
-        }
         places = [*names, *(self.fresh_name(view) for _ in range(max(0, len(clusters) - len(names))))]
         placed = match(clusters, {d: assigned[d] for d in seen if assigned.get(d) in number}, places)
         groups: dict[str, list[Address]] = {}
         for device in seen:
             groups.setdefault(placed[device], []).append(device)
-        models = {
-            name: blend(view.store, ((samples_of(view, d), source[d]) for d in inside))
-            for name, inside in groups.items()
-        }
+        models = self._models(view, groups, {d: joined[i] for i, d in enumerate(seen)}, names)
         if len(groups) == 1:
             groups, models = {ALL: next(iter(groups.values()))}, {ALL: next(iter(models.values()))}
         state.assigned = {d: name for name, inside in groups.items() for d in inside}
-        largest = max(groups, key=lambda g: (len(groups[g]), g))
-        for name, inside in known.items():
-            unseen = [d for d in inside if d not in set(seen)]
-            groups[name if name in groups else largest] += unseen
+        _place_unseen(groups, known, set(seen))
         return groups, models
+
+    def _models(
+        self, view: View, groups: Mapping[str, list[Address]], joined: Mapping[Address, int], names: Sequence[str]
+    ) -> dict[str, Ref]:
+        """Return the clusters' models: blends of what their devices had.
+
+        A device that joined a cluster takes over its model; one that opened a cluster brings its own.
+        """
+        return {
+            name: blend(
+                view.store,
+                (
+                    (
+                        samples_of(view, d),
+                        view.models[names[joined[d]] if joined[d] < len(names) else group_of(view, d)],
+                    )
+                    for d in inside
+                ),
+            )
+            for name, inside in groups.items()
+        }
+
+
+def _place_unseen(
+    groups: dict[str, list[Address]], known: Mapping[str, Sequence[Address]], seen: AbstractSet[Address]
+) -> None:
+    """Leave devices of which nothing is known in their group if it goes on, else put them into the largest."""
+    largest = max(groups, key=lambda g: (len(groups[g]), g))
+    for name, inside in known.items():
+        groups[name if name in groups else largest] += [d for d in inside if d not in seen]
 
 
 @dataclass(frozen=True)

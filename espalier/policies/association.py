@@ -19,7 +19,7 @@ from espalier.core.method import Setting
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
-from espalier.policies.edge_search import Floats, Ints, Search, greedy_start, random_start
+from espalier.policies.edge_search import EdgeSearch, Floats, Ints, greedy_start, random_start
 from espalier.policies.latency import Latency, estimate
 from espalier.policies.uplink import makespan
 
@@ -124,7 +124,7 @@ class Balanced(Association, kind="balanced"):
         totals = np.array([e.total for e in latency])
         top = max(float(totals.max()), 1e-12)
         start = greedy_start(totals, counts, reach, self.weight, -(-len(place) // edges))
-        search = Search(start, counts, lambda m: float(totals[m].max()) / top, self.weight, reach.shape[1])
+        search = EdgeSearch(start, counts, lambda m: float(totals[m].max()) / top, self.weight, reach.shape[1])
         rng = view.env.rng("associate", view.me, view.state(self).arrangements)
         search.run(reach, rng, limit=self.improvements)
         return search.place, search.cost
@@ -149,7 +149,7 @@ class TimeSharing(Association, kind="time_sharing"):
 
         used = np.unique(place)
         mean = max(float(np.mean([span(np.flatnonzero(place == e)) for e in used.tolist()])), 1e-12)
-        search = Search(place, counts, lambda m: span(m) / mean, self.weight, reach.shape[1])
+        search = EdgeSearch(place, counts, lambda m: span(m) / mean, self.weight, reach.shape[1])
         even = len(place) / edges
         search.run(reach, rng, limit=self.improvements, sizes=(max(1, int(even / 2)), max(1, int(2 * even))))
         return search.place, search.cost

@@ -25,7 +25,7 @@ def imbalance(counts: Floats, whole: Floats) -> float:
     return float(np.abs(counts / n - whole / whole.sum()).sum() * n / whole.sum())
 
 
-class Search:
+class EdgeSearch:
     """An assignment of devices (rows) to edges (numbers) and its cost, improved by moves and swaps."""
 
     def __init__(

@@ -33,7 +33,7 @@ FORMAT = 1
 _OWN = ("run.toml", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "run.pid", "run.lock")
 
 
-class Claim:
+class DirectoryLock:
     """The right to write into a run directory, held until it is released."""
 
     def __init__(self, directory: Path) -> None:

@@ -31,7 +31,7 @@ from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
 from espalier.simulator import checkpoint
 from espalier.simulator.directory import (
-    Claim,
+    DirectoryLock,
     describe,
     differences,
     load_experiment,
@@ -82,7 +82,7 @@ class Runner:
         self.stop = False
         self._checkpoints = 0
         self._saved_round, self._saved_at = 0, time.monotonic()
-        self._claim = None if directory is None else Claim(directory)
+        self._claim = None if directory is None else DirectoryLock(directory)
         with contextlib.ExitStack() as undo:
             if directory is not None and self._claim is not None:
                 undo.callback(self._claim.release, undo=True)

@@ -23,7 +23,7 @@ from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Card, Charter
 from espalier.fleet.coordinator.member import Participant
-from espalier.fleet.links.framing import Arrival, Letter
+from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, JobDone, Joined, Linked, Restarted
@@ -278,9 +278,9 @@ class Net:
         return engine.store.vector(engine.served[self.cloud][""])
 
 
-def arrival(letter: Letter, origin: int) -> Arrival:
+def arrival(letter: Letter, origin: int) -> ReceivedLetter:
     """A letter as it arrives."""
-    return Arrival(origin, letter.series, letter.number, letter.content, letter.parts)
+    return ReceivedLetter(origin, letter.series, letter.number, letter.content, letter.parts)
 
 
 def _dies() -> None:

@@ -19,7 +19,7 @@ from espalier.core.store import Ref
 from espalier.fleet.authority.rules import CONTROLS, RULES, SERVED, as_markdown
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import encode
-from espalier.fleet.links.framing import Arrival, LetterPart
+from espalier.fleet.links.framing import LetterPart, ReceivedLetter
 from espalier.fleet.membership import Member
 from tests.fleet.net import Net, charter
 
@@ -70,7 +70,7 @@ class Rogue(Net):
         number = self._sent[dest] = self._sent.get(dest, 0) + 1
         before = len(self.refused)
         series = self.engines[dest].outbox.delivery.heard(origin)[0] if number > 1 else 1 << 50
-        self.give(dest, Arrival(origin, series, number, content, parts))
+        self.give(dest, ReceivedLetter(origin, series, number, content, parts))
         return self.refused[before][2] if len(self.refused) > before else None
 
     def control(self, dest: int, kind: str, data: dict[str, Any], origin: int = ROGUE) -> str | None:

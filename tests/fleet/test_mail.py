@@ -6,21 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.fleet.links.delivery import DeliveryState, Transmitter
-from espalier.fleet.links.framing import Arrival, Letter
+from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link
 from espalier.fleet.node.journal import Journal
 
 
-def arrival(series: int, number: int, origin: int = 1) -> Arrival:
-    return Arrival(origin, series, number, b"", ())
+def arrival(series: int, number: int, origin: int = 1) -> ReceivedLetter:
+    return ReceivedLetter(origin, series, number, b"", ())
 
 
 def taken(box: DeliveryState, *numbers: int, series: int = 10) -> list[int]:
     """Feed letters of a series; return those that were taken, in the order they were."""
     found: list[int] = []
     for number in numbers:
-        following: Arrival | None = arrival(series, number)
+        following: ReceivedLetter | None = arrival(series, number)
         while following is not None and box.fate(following) == "new":
             found.append(following.number)
             following = box.take(following)

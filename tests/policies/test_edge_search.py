@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.seeds import stream
-from espalier.policies.edge_search import Search, greedy_start, imbalance, random_start
+from espalier.policies.edge_search import EdgeSearch, greedy_start, imbalance, random_start
 from espalier.policies.uplink import makespan
 
 A, B = [1.0, 0.0], [0.0, 1.0]
@@ -47,7 +47,7 @@ def test_imbalance() -> None:
 
 
 def test_a_swap_that_mixes_the_labels_is_taken() -> None:
-    search = Search(np.array([0, 0, 1, 1]), np.array([A, A, B, B]), no_time, 0.5, 2)
+    search = EdgeSearch(np.array([0, 0, 1, 1]), np.array([A, A, B, B]), no_time, 0.5, 2)
     # each edge has one label of two: ½ · 1 each
     assert search.cost == 1.0
     assert search.improve(0, 1, 2)
@@ -60,10 +60,10 @@ def test_the_cost_that_is_kept_is_the_cost() -> None:
     rng = stream(0, "test")
     counts, times = rng.integers(0, 9, (20, 4)).astype(float), rng.random(20)
     place = rng.integers(0, 3, 20)
-    search = Search(place, counts, lambda m: float(times[m].max()), 0.5, 3)
+    search = EdgeSearch(place, counts, lambda m: float(times[m].max()), 0.5, 3)
     before = search.cost
     assert search.run(np.ones((20, 3), dtype=bool), rng, sizes=(2, 12)) > 0
-    again = Search(search.place, counts, lambda m: float(times[m].max()), 0.5, 3)
+    again = EdgeSearch(search.place, counts, lambda m: float(times[m].max()), 0.5, 3)
     assert search.cost == pytest.approx(again.cost)
     assert search.cost < before
 
@@ -77,7 +77,7 @@ def test_nobody_leaves_its_reach_and_sizes_hold(n: int, edges: int, seed: int, m
     place = random_start(reach, rng)
     assert reach[np.arange(n), place].all()
     counts = rng.integers(1, 5, (n, 3)).astype(float)
-    search = Search(place, counts, no_time, 0.5, edges)
+    search = EdgeSearch(place, counts, no_time, 0.5, edges)
     sizes = np.bincount(place, minlength=edges)
     bounds = (int(sizes.min()), int(sizes.max()))
     done = search.run(reach, rng, limit=7, sizes=bounds if moves else None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from espalier.fleet.links.framing import Arrival, Letter, LetterPart, frames
+from espalier.fleet.links.framing import Letter, LetterPart, ReceivedLetter, frames
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link
 from espalier.fleet.node.journal import Journal
@@ -38,7 +38,7 @@ class DeliveryState:
         self._taken: dict[int, tuple[int, int]] = journal.get("taken") or {}
         #: origin -> a series whose beginning is not here: nothing of it is ever taken, its sender is asked for another
         self._void: dict[int, int] = journal.get("void") or {}
-        self._early: dict[int, dict[int, Arrival]] = {}
+        self._early: dict[int, dict[int, ReceivedLetter]] = {}
         #: destination -> number -> (content, the parts' recipe)
         self.waiting: dict[int, dict[int, tuple[bytes, list[Any]]]] = {}
         for dest, number, content, parts in journal.letters():
@@ -84,7 +84,7 @@ class DeliveryState:
             self._journal.post(dest, number, content, recipe)
         return True
 
-    def fate(self, arrival: Arrival) -> Fate:
+    def fate(self, arrival: ReceivedLetter) -> Fate:
         """Say what to do with a letter: take it, acknowledge it again, let it wait, or ask for a new series."""
         series, last = self._taken.get(arrival.origin, (0, 0))
         if arrival.series < series:
@@ -105,7 +105,7 @@ class DeliveryState:
             early[arrival.number] = arrival
         return "early"
 
-    def take(self, arrival: Arrival) -> Arrival | None:
+    def take(self, arrival: ReceivedLetter) -> ReceivedLetter | None:
         """Note that a letter was taken; return the next one if it is here already."""
         self._taken[arrival.origin] = (arrival.series, arrival.number)
         following = self._early.get(arrival.origin, {}).pop(arrival.number + 1, None)

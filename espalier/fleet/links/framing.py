@@ -48,7 +48,7 @@ class Letter:
 
 
 @dataclass(frozen=True, eq=False)
-class Arrival:
+class ReceivedLetter:
     """A letter that has arrived whole; its content is not read yet (`espalier.fleet.links.wire`)."""
 
     origin: int
@@ -86,7 +86,7 @@ class Assembler:
         self._open: dict[int, _Growing] = {}
         self._held = 0
 
-    def head(self, head: pb.Head) -> Arrival | None:
+    def head(self, head: pb.Head) -> ReceivedLetter | None:
         """Begin a letter; return it if it is whole already (it has no models).
 
         Raises:
@@ -109,7 +109,7 @@ class Assembler:
         self._open[origin] = growing
         return None
 
-    def chunk(self, chunk: pb.Chunk) -> Arrival | None:
+    def chunk(self, chunk: pb.Chunk) -> ReceivedLetter | None:
         """Add a chunk; return the letter if it is whole now.
 
         A chunk of a letter whose beginning was lost is passed over: the letter comes again.
@@ -159,7 +159,7 @@ class _Growing:
         self.missing -= len(chunk.data)
         return True
 
-    def done(self) -> Arrival:
+    def done(self) -> ReceivedLetter:
         """Return the whole letter, its digests checked."""
         parts = []
         for index, (buffer, meta) in enumerate(zip(self._buffers, self._head.parts, strict=True)):
@@ -168,4 +168,4 @@ class _Growing:
                 raise ProtocolError(f"Part {index} of a letter is damaged: its digest is wrong.")
             parts.append(part)
         envelope = self._head.envelope
-        return Arrival(envelope.origin, envelope.series, envelope.number, self._head.content, parts)
+        return ReceivedLetter(envelope.origin, envelope.series, envelope.number, self._head.content, parts)

@@ -45,7 +45,7 @@ from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority
 from espalier.fleet.authority.fields import Receiver
 from espalier.fleet.coordinator.manifest import Charter
-from espalier.fleet.links.framing import Arrival
+from espalier.fleet.links.framing import ReceivedLetter
 from espalier.fleet.membership import Member
 from espalier.fleet.node.environment import Directory, Told
 from espalier.fleet.node.events import (
@@ -174,7 +174,7 @@ class Engine:
 
     def _take(self, item: Item) -> None:
         match item:
-            case Arrival():
+            case ReceivedLetter():
                 self.inbox.take(item)
             case Joined(members=members):
                 for member in members:

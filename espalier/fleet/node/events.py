@@ -10,7 +10,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.messages import Arrange, Deadline, Measure, Order, Word
 from espalier.core.store import Ref
-from espalier.fleet.links.framing import Arrival, Letter
+from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.membership import Member
 
 #: what a node asked its host to do is kept until it is done
@@ -128,7 +128,7 @@ class Call:
     what: Callable[[], None]
 
 
-Item = Arrival | Joined | Gone | Linked | Acknowledged | Restarted | Due | JobDone | Call
+Item = ReceivedLetter | Joined | Gone | Linked | Acknowledged | Restarted | Due | JobDone | Call
 
 
 @dataclass

@@ -23,7 +23,7 @@ from espalier.fleet.authority.check import Outdated
 from espalier.fleet.authority.rules import SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
-from espalier.fleet.links.framing import Arrival, LetterPart
+from espalier.fleet.links.framing import LetterPart, ReceivedLetter
 
 if TYPE_CHECKING:
     from espalier.fleet.node.engine import Engine
@@ -38,10 +38,10 @@ class Inbox:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def take(self, arrival: Arrival) -> None:
+    def take(self, arrival: ReceivedLetter) -> None:
         """Take a letter, and those that waited for it; a letter that was taken before is only acknowledged again."""
         effects, delivery = self._engine.effects, self._engine.outbox.delivery
-        following: Arrival | None = arrival
+        following: ReceivedLetter | None = arrival
         while following is not None:
             fate = delivery.fate(following)
             if fate == "unknown":
@@ -49,14 +49,14 @@ class Inbox:
                 return
             if fate == "early":
                 return
-            after: Arrival | None = None
+            after: ReceivedLetter | None = None
             if fate == "new":
                 self._open_safely(following)
                 after = delivery.take(following)
             effects.acks[following.origin] = delivery.heard(following.origin)
             following = after
 
-    def _open_safely(self, arrival: Arrival) -> None:
+    def _open_safely(self, arrival: ReceivedLetter) -> None:
         """Open a letter; one that is refused is acknowledged all the same: it would be no better the next time."""
         refused = self._engine.effects.refused
         try:
@@ -71,7 +71,7 @@ class Inbox:
         except Exception as error:
             refused.append((arrival.origin, f"A letter of host {arrival.origin} is malformed: {error!r}."))
 
-    def _open(self, arrival: Arrival) -> None:
+    def _open(self, arrival: ReceivedLetter) -> None:
         """Read a letter, check that its sender may say this, and only then let it have consequences."""
         engine, origin = self._engine, arrival.origin
         said = wire.unpack(arrival.content)
@@ -87,7 +87,7 @@ class Inbox:
         else:
             engine.steward.control(origin, said.kind, said.data)
 
-    def _deliver(self, said: Message, arrival: Arrival) -> None:
+    def _deliver(self, said: Message, arrival: ReceivedLetter) -> None:
         """Store a letter's models and give its message to the node that it is for."""
         engine = self._engine
         masked = isinstance(said, Report) and engine.sums.concerns(said.to)

@@ -33,7 +33,7 @@ from espalier.fleet.status import Ops
 from espalier.privacy.accountant import require_library
 from espalier.privacy.budget import is_private
 from espalier.simulator.checkpoint import atomic_write
-from espalier.simulator.directory import Claim, describe
+from espalier.simulator.directory import DirectoryLock, describe
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
@@ -131,7 +131,7 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     log = Log(bundle.identity.name, options.log_file, options.log_level)
     log("starting", role=role, pid=os.getpid())
     # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
-    claim = Claim(options.directory) if cloud is not None and options.directory is not None else None
+    claim = DirectoryLock(options.directory) if cloud is not None and options.directory is not None else None
     try:
         with log.crashes():
             asyncio.run(_run(bundle, options, cloud, log))

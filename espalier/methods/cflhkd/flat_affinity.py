@@ -78,21 +78,31 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         if before and loose:
             place |= rule.mend(known, rule.affinities(known, state.histograms, ways), before, names, loose)
         if anew:
-            norms = {d: float(np.linalg.norm(u)) for d, u in ways.items()}
-            state.peak = max(float(np.mean([*norms.values()] or [0.0])), state.peak)
-            rest = at_rest(place, norms, self.restless * state.peak)
-            moving = [d for d in known if place.get(d) not in rest]
-            affinities = rule.affinities(moving, state.histograms, ways)
-            note_similarity(view, moving, affinities, "affinity")
-            place |= rule.form(
-                moving, affinities, place, [n for n in names if n not in rest],
-                least=1 if before else self.initial,
-            )  # fmt: skip
+            place |= self._formed(view, rule, known, ways, place)
         state.place = place
         groups: dict[str, list[Address]] = {}
         for device, name in sorted(place.items()):
             groups.setdefault(name, []).append(device)
         return groups, {name: self._model(view, name, inside, before) for name, inside in groups.items()}
+
+    def _formed(
+        self,
+        view: View,
+        rule: AffinityRule,
+        known: Sequence[Address],
+        ways: Mapping[Address, Any],
+        place: Mapping[Address, str],
+    ) -> dict[Address, str]:
+        """Form clusters anew of those devices whose cluster is not at rest."""
+        state = view.state(self)
+        norms = {d: float(np.linalg.norm(u)) for d, u in ways.items()}
+        state.peak = max(float(np.mean([*norms.values()] or [0.0])), state.peak)
+        rest = at_rest(place, norms, self.restless * state.peak)
+        moving = [d for d in known if place.get(d) not in rest]
+        affinities = rule.affinities(moving, state.histograms, ways)
+        note_similarity(view, moving, affinities, "affinity")
+        free = [str(k) for k in range(self.most) if str(k) not in rest]
+        return rule.form(moving, affinities, place, free, least=1 if place else self.initial)
 
     def _model(self, view: View, name: str, inside: Sequence[Address], before: Mapping[Address, str]) -> Ref:
         """Return a cluster's model: its own if it goes on, else the average of those that its devices had."""

@@ -22,7 +22,7 @@ from espalier.methods.d2d.rule import Solution
 from espalier.methods.d2d.skew import Skew
 from espalier.methods.d2d.spectral import adapted_similarity, similarity, spectral_clusters
 from espalier.methods.d2d.start import reverse_spectral_start
-from espalier.methods.d2d.swap import Search, search
+from espalier.methods.d2d.swap import SearchOptions, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ class SwapSearch(Clustering, kind="swap"):
     def check(self) -> None:
         """Refuse impossible values."""
         super().check()
-        Search(self.solution, self.n_swap, self.z, self.pick)
+        SearchOptions(self.solution, self.n_swap, self.z, self.pick)
         self.require(self.n_min is None or self.n_min >= 1, "n_min", "at least 1")
         self.require(self.n_max is None or self.n_max >= (self.n_min or 1), "n_max", "at least n_min")
 
@@ -117,7 +117,7 @@ class SwapSearch(Clustering, kind="swap"):
         """Search."""
         n = len(ground.weights)
         size = self._sizes(n)
-        settings = Search(self.solution, self.n_swap, self.z, self.pick, size.n_clusters, size.n_min, size.n_max)
+        settings = SearchOptions(self.solution, self.n_swap, self.z, self.pick, size.n_clusters, size.n_min, size.n_max)
         begin = None
         if self.start == "reverse_spectral":
             begin = reverse_spectral_start(ground.cosines, size.n_clusters, ground.rng)

@@ -21,7 +21,7 @@ _STRICT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Cliques:
+class DCliques:
     """Result of the greedy search.
 
     Attributes:
@@ -33,7 +33,7 @@ class Cliques:
     skews: Floats
 
 
-def greedy_cliques(skew: Skew, n_clusters: int | None, rng: np.random.Generator, n_swap: int = 80) -> Cliques:
+def greedy_cliques(skew: Skew, n_clusters: int | None, rng: np.random.Generator, n_swap: int = 80) -> DCliques:
     """Swap devices between random pairs of cliques while that lowers their skew.
 
     Args:
@@ -60,4 +60,4 @@ def greedy_cliques(skew: Skew, n_clusters: int | None, rng: np.random.Generator,
             members[two] = np.sort(np.append(np.delete(second, j), first[i]))
             each[one], each[two] = skew1[i, j], skew2[i, j]
         totals.append(float(each.sum()))
-    return Cliques(Clusters(tuple(members)), np.array(totals))
+    return DCliques(Clusters(tuple(members)), np.array(totals))

@@ -85,7 +85,7 @@ def prediction(local: LocalData, vectors: Sequence[Tensor]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Member(Local, kind="d2d"):
+class ClusterMember(Local, kind="d2d"):
     """A device of the D2D paper.
 
     Attributes:

@@ -38,7 +38,7 @@ from typing import ClassVar, Literal
 from espalier.core.method import Method, Plan, Setting
 from espalier.core.policies import Rules
 from espalier.methods.d2d.clustering import Adapted, Cliques, Clustering, Spectral, SwapSearch
-from espalier.methods.d2d.member import HeadDown, HeadPace, Member, nodes
+from espalier.methods.d2d.member import ClusterMember, HeadDown, HeadPace, nodes
 from espalier.methods.d2d.rule import Solution
 from espalier.methods.d2d.server import Heads, ServerDown, ServerMerge, ServerPace
 from espalier.methods.d2d.structure import CoOptimisation
@@ -107,7 +107,7 @@ class ClusteredD2D(Method):
                 structure=structure,
             ),
             edge=head,
-            local=Member(
+            local=ClusterMember(
                 feature=self.feature, crop_layers=self.crop_layers, keep=self.keep, updates=setting.updates
             ),
             node=nodes(head),

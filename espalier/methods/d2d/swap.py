@@ -26,7 +26,7 @@ from espalier.methods.d2d.timing import exchange_times, head_and_time
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchOptions:
     """Settings of a swap search.
 
     Attributes:
@@ -131,7 +131,7 @@ def evaluate(clusters: Clusters, alignment: Alignment, times: Floats) -> Configu
 def search(
     alignment: Alignment,
     times: Floats,
-    settings: Search,
+    settings: SearchOptions,
     rng: np.random.Generator,
     start: Clusters | None = None,
 ) -> Found:

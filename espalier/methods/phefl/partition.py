@@ -23,7 +23,7 @@ LAYOUTS: dict[str, tuple[int, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class PheFl(PartitionSpec, kind="phefl"):
+class PheFlLayouts(PartitionSpec, kind="phefl"):
     """Ten edges, ten labels; an edge holds tenths of labels in a cyclic pattern.
 
     A *unit* is one tenth of a label's training rows; every edge has ten units and every label is dealt out

@@ -28,7 +28,7 @@ from espalier.core.messages import (
 from espalier.core.policies import LocalView, Progress, Rules
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
-from espalier.methods.d2d.member import Head, HeadDown, HeadPace, Member, nodes
+from espalier.methods.d2d.member import ClusterMember, Head, HeadDown, HeadPace, nodes
 from tests.core.fakes import SmallFleet, answer, orders, reports
 
 CLOUD = 20
@@ -57,7 +57,7 @@ def order(**changes: Any) -> Order:
 
 
 def test_a_device_goes_on_from_the_surveys_training_in_its_clusters_first_round() -> None:
-    member, memory = Member(updates=2), Memory()
+    member, memory = ClusterMember(updates=2), Memory()
     assert member.train(view(memory), order(back=True)).start == Ref(4)
     told = member.done(view(memory), order(back=True), Ref(9))
     assert memory.state(member).feature == Ref(9)
@@ -70,14 +70,14 @@ def test_a_device_goes_on_from_the_surveys_training_in_its_clusters_first_round(
 
 
 def test_progress_of_the_survey_may_be_discarded() -> None:
-    member, memory = Member(keep=False), Memory()
+    member, memory = ClusterMember(keep=False), Memory()
     member.done(view(memory), order(back=True), Ref(9))
     assert not memory
     assert member.train(view(memory), order(args={"first": True})).start == Ref(4)
 
 
 def test_a_cropped_feature_is_a_part_of_the_model() -> None:
-    member = Member(feature="phi_crop")
+    member = ClusterMember(feature="phi_crop")
     told = member.done(view(), order(back=True), Ref(9))
     assert told["crop"] == Part(Ref(9), ((0, 1),))
     assert member.sends(view(), order(back=True), Ref(9)) == {}
@@ -85,7 +85,7 @@ def test_a_cropped_feature_is_a_part_of_the_model() -> None:
 
 
 def test_links_and_speed_go_with_every_answer() -> None:
-    told = Member(feature="skew").reply(view(), order(ask="label_histogram"), {"histogram": np.ones(3)})
+    told = ClusterMember(feature="skew").reply(view(), order(ask="label_histogram"), {"histogram": np.ones(3)})
     assert set(told) == {"histogram", "links", "seconds"}
 
 

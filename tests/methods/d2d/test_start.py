@@ -8,7 +8,7 @@ from espalier.core.seeds import stream
 from espalier.methods.d2d.angle import Angle, cosines, gram
 from espalier.methods.d2d.spectral import adapted_similarity, spectral_clusters
 from espalier.methods.d2d.start import random_start, reverse_spectral_start
-from espalier.methods.d2d.swap import Search, evaluate, search
+from espalier.methods.d2d.swap import SearchOptions, evaluate, search
 
 from . import reference
 
@@ -64,7 +64,7 @@ def test_the_search_goes_on_from_a_dealt_start():
     features, weights, times = reference.fleet(100, 50)
     alignment = Angle.from_features(features, weights)
     start = reverse_spectral_start(cosines(alignment.products), 20, stream(0, "start"))
-    found = search(alignment, times, Search(n_swap=200), stream(0, "search"), start)
+    found = search(alignment, times, SearchOptions(n_swap=200), stream(0, "search"), start)
     assert found.start.clusters is start
     assert found.end.times.mean() < found.start.times.mean()
     assert found.end.angles.mean() < found.start.angles.mean()

@@ -11,7 +11,7 @@ from espalier.methods.d2d.angle import Angle
 from espalier.methods.d2d.clusters import Clusters
 from espalier.methods.d2d.rule import PairMetrics, judge
 from espalier.methods.d2d.skew import Skew
-from espalier.methods.d2d.swap import Search, evaluate, search
+from espalier.methods.d2d.swap import SearchOptions, evaluate, search
 from espalier.methods.d2d.theory import gradient_mismatch
 
 from . import reference
@@ -25,7 +25,7 @@ def problems(draw):
         n, 3, seed=draw(st.integers(0, 50)), kinds=3, absent=draw(st.sampled_from([0.0, 0.3, 0.7]))
     )
     n_clusters = draw(st.integers(1, n // 2))
-    options = Search(
+    options = SearchOptions(
         solution=draw(st.sampled_from(["1.1", "1.2", "2", "3"])),
         n_swap=draw(st.integers(0, 15)),
         pick=draw(st.sampled_from(["random", "best"])),
@@ -92,7 +92,7 @@ def test_one_exchange_by_hand():
     features = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     times = np.full((4, 4), 2.0) - np.eye(4)
     start = Clusters.of([[0, 1], [2, 3]])
-    options = Search(n_clusters=2, n_swap=2)
+    options = SearchOptions(n_clusters=2, n_swap=2)
     found = search(Angle.from_features(features, np.ones(4)), times, options, stream(0, "hand"), start)
     assert found.start.angles == pytest.approx([np.pi / 4, np.pi / 4])
     assert len(found.trace) == 1
@@ -113,10 +113,10 @@ def test_moves_go_both_ways_but_never_below_the_smallest_size():
     alignment = Angle.from_features(np.ones((5, 1)), np.ones(5))
     for groups in ([[0, 1, 4], [2, 3]], [[2, 3], [0, 1, 4]]):
         for seed in range(4):
-            options = Search(n_clusters=2, n_swap=1, n_min=2, n_max=3, pick="best")
+            options = SearchOptions(n_clusters=2, n_swap=1, n_min=2, n_max=3, pick="best")
             found = search(alignment, times, options, stream(seed, "move"), Clusters.of(groups))
             assert sorted(m.tolist() for m in found.end.clusters.members) == [[0, 1], [2, 3, 4]]
-            options = Search(n_clusters=2, n_swap=6, n_min=2, n_max=3)
+            options = SearchOptions(n_clusters=2, n_swap=6, n_min=2, n_max=3)
             found = search(alignment, times, options, stream(seed, "move"), Clusters.of(groups))
             assert found.end.clusters.sizes.min() == 2
 
@@ -124,8 +124,8 @@ def test_moves_go_both_ways_but_never_below_the_smallest_size():
 def test_best_pick_takes_the_lowest_score():
     features, weights, times = reference.fleet(20, 4)
     alignment = Angle.from_features(features, weights)
-    best = search(alignment, times, Search(pick="best", n_swap=1), stream(3, "pick"))
-    drawn = [search(alignment, times, Search(n_swap=1), stream(3, "pick")) for _ in range(2)]
+    best = search(alignment, times, SearchOptions(pick="best", n_swap=1), stream(3, "pick"))
+    drawn = [search(alignment, times, SearchOptions(n_swap=1), stream(3, "pick")) for _ in range(2)]
     # One seed, one pair: the random pick is reproducible and cannot score better.
     assert drawn[0].trace[0].devices == drawn[1].trace[0].devices
     assert best.trace[0].pair == drawn[0].trace[0].pair
@@ -139,9 +139,9 @@ def test_best_pick_takes_the_lowest_score():
 def test_the_same_seed_gives_the_same_clusters():
     features, weights, times = reference.fleet(30, 6)
     alignment = Angle.from_features(features, weights)
-    a, b = (search(alignment, times, Search(), stream(7, "search", 2)) for _ in range(2))
+    a, b = (search(alignment, times, SearchOptions(), stream(7, "search", 2)) for _ in range(2))
     assert a.end.clusters.labels.tolist() == b.end.clusters.labels.tolist()
-    c = search(alignment, times, Search(), stream(8, "search", 2))
+    c = search(alignment, times, SearchOptions(), stream(8, "search", 2))
     assert a.end.clusters.labels.tolist() != c.end.clusters.labels.tolist()
 
 
@@ -149,12 +149,12 @@ def test_identical_devices_are_never_exchanged():
     # Nothing improves anywhere: rounding must not be taken for progress.
     alignment = Angle.from_features(np.tile(np.float32([0.1, 0.7, 0.3]), (12, 1)), np.full(12, 3))
     times = np.full((12, 12), 2.0) - np.eye(12)
-    assert search(alignment, times, Search(n_clusters=3, n_min=4, n_max=4), stream(0, "same")).trace == ()
+    assert search(alignment, times, SearchOptions(n_clusters=3, n_min=4, n_max=4), stream(0, "same")).trace == ()
 
 
 def test_one_cluster_needs_no_search():
     features, weights, times = reference.fleet(4, 2)
-    found = search(Angle.from_features(features, weights), times, Search(n_clusters=1), stream(0, "one"))
+    found = search(Angle.from_features(features, weights), times, SearchOptions(n_clusters=1), stream(0, "one"))
     assert found.trace == ()
     assert found.end.clusters.sizes.tolist() == [4]
     assert found.end.angles.tolist() == [0.0]
@@ -172,7 +172,7 @@ def test_one_cluster_needs_no_search():
 )
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
-        Search(**options)
+        SearchOptions(**options)
 
 
 def test_a_start_of_the_wrong_sizes_is_refused():
@@ -181,7 +181,7 @@ def test_a_start_of_the_wrong_sizes_is_refused():
         search(
             Angle.from_features(features, weights),
             times,
-            Search(),
+            SearchOptions(),
             stream(0, "x"),
             Clusters.of([np.arange(9), [9]]),
         )
@@ -191,7 +191,7 @@ def test_a_start_for_another_fleet_is_refused():
     features, weights, times = reference.fleet(10, 2)
     with pytest.raises(ConfigError, match="hold 9 devices"):
         start = Clusters.of([np.arange(5), np.arange(5, 9)])
-        search(Angle.from_features(features, weights), times, Search(), stream(0, "x"), start)
+        search(Angle.from_features(features, weights), times, SearchOptions(), stream(0, "x"), start)
 
 
 @pytest.mark.parametrize("solution", ["1.1", "1.2"])
@@ -199,7 +199,7 @@ def test_digits_clusters_align_and_finish_faster(solution):
     fleet = digits_fleet()
     alignment = Angle.from_features(-fleet.gradients, fleet.samples)
     for seed in range(3):
-        found = search(alignment, fleet.times, Search(solution=solution), stream(seed, "digits"))
+        found = search(alignment, fleet.times, SearchOptions(solution=solution), stream(seed, "digits"))
         assert found.end.angles.mean() < 0.95 * found.start.angles.mean()
         assert found.end.times.mean() < 0.95 * found.start.times.mean()
         # What the angle stands for: clusters' gradients come closer to the fleet's (Table 9).
@@ -210,7 +210,7 @@ def test_digits_clusters_align_and_finish_faster(solution):
 def test_digits_label_skew_takes_the_angles_place():
     fleet = digits_fleet()
     skew = Skew.from_counts(fleet.counts)
-    found = search(skew, fleet.times, Search(), stream(0, "digits"))
+    found = search(skew, fleet.times, SearchOptions(), stream(0, "digits"))
     assert found.end.angles.mean() < 0.95 * found.start.angles.mean()
     assert found.end.times.mean() < 0.95 * found.start.times.mean()
     # Judged by the gradients, which it never saw, it aligned them too.

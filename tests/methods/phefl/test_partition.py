@@ -5,7 +5,7 @@ import pytest
 
 from espalier.core.errors import PartitionError
 from espalier.data import Dataset, Partition, load, partition
-from espalier.methods.phefl.partition import PheFl
+from espalier.methods.phefl.partition import PheFlLayouts
 
 # Table III of the paper: training set and imbalanced test set of D3, in percent of a label.
 TABLE_III = """
@@ -30,7 +30,7 @@ def paper(per_label: int = 600) -> Dataset:
 
 
 def split(layout: str, n_devices: int = 100, **options: object) -> Partition:
-    spec = PheFl(layout=layout, **options)  # type: ignore[arg-type]
+    spec = PheFlLayouts(layout=layout, **options)  # type: ignore[arg-type]
     return partition(paper(), spec, n_devices=n_devices, n_edges=10, seed=0)
 
 
@@ -91,8 +91,8 @@ def test_d3_imbalanced_test_sets_are_disjoint_and_proportional() -> None:
 
 def test_personal_rows_are_drawn_once_per_seed_and_never_evaluated() -> None:
     data = paper()
-    one, two = (partition(data, PheFl(), n_devices=100, n_edges=10, seed=s).edge_tests for s in (0, 0))
-    other = partition(data, PheFl(), n_devices=100, n_edges=10, seed=1).edge_tests
+    one, two = (partition(data, PheFlLayouts(), n_devices=100, n_edges=10, seed=s).edge_tests for s in (0, 0))
+    other = partition(data, PheFlLayouts(), n_devices=100, n_edges=10, seed=1).edge_tests
     assert one is not None and two is not None and other is not None
     assert np.array_equal(one.personal.indices, two.personal.indices)
     assert not np.array_equal(one.personal.indices, other.personal.indices)
@@ -101,7 +101,7 @@ def test_personal_rows_are_drawn_once_per_seed_and_never_evaluated() -> None:
 
 
 def test_real_digits_fit_the_layouts() -> None:
-    p = partition(load("digits"), PheFl(layout="D3"), n_devices=100, n_edges=10, seed=0)
+    p = partition(load("digits"), PheFlLayouts(layout="D3"), n_devices=100, n_edges=10, seed=0)
     assert p.sizes.min() >= 13 and p.sizes.max() <= 15
     assert p.edge_tests is not None and p.edge_tests.personal.sizes.min() >= 4
 
@@ -109,4 +109,4 @@ def test_real_digits_fit_the_layouts() -> None:
 def test_other_numbers_of_labels_are_refused() -> None:
     data = Dataset.from_arrays(np.zeros((50, 1)), np.arange(50) % 5, np.zeros((5, 1)), np.arange(5))
     with pytest.raises(PartitionError, match="5 labels at 10 edges"):
-        partition(data, PheFl(), n_devices=10, n_edges=10, seed=0)
+        partition(data, PheFlLayouts(), n_devices=10, n_edges=10, seed=0)

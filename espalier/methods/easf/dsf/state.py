@@ -241,7 +241,7 @@ class Memberships:
 
 @register
 @dataclass(slots=True)
-class Surroundings:
+class Neighbourhood:
     """What a device knows of other clusters and trees.
 
     Attributes:
@@ -277,7 +277,7 @@ class AgentState:
     discovery: Discovery = field(default_factory=Discovery)
     exchange: Exchange = field(default_factory=Exchange)
     memberships: Memberships = field(default_factory=Memberships)
-    around: Surroundings = field(default_factory=Surroundings)
+    around: Neighbourhood = field(default_factory=Neighbourhood)
     started: float = 0.0
     mean_accuracy: float = math.nan
     heartbeats: int = 0
@@ -287,6 +287,6 @@ class AgentState:
     def restart(self, now: float) -> None:
         """Forget all but what outlives an absence; timers that are set are void."""
         self.discovery, self.exchange = Discovery(), Exchange()
-        self.memberships, self.around = Memberships(), Surroundings()
+        self.memberships, self.around = Memberships(), Neighbourhood()
         self.started, self.mean_accuracy, self.heartbeats, self.lost = now, math.nan, 0, {}
         self.timers = {key: number + 1 for key, number in self.timers.items()}
