@@ -47,8 +47,8 @@ NOTES = (
     "and links are ours.",
     "Drift: labels 0–4, then 5–9 (FEMNIST: the first and the second half of the classes). HAM10000's labels are "
     "permuted instead: one clinic has little but nevi. Cityscapes grows darker. Test and training data drift together.",
-    "Where all labels switch, nobody has seen the new ones: whatever the method, its models fall to next to nothing. "
-    "The published falls of 2 to 20 points cannot come from the protocol as it is described.",
+    "Where all labels switch, nobody has seen the new ones: whatever the method, its models fall to next to nothing "
+    "(published: 2 to 20 points).",
     "Recovery counts rounds of training until the accuracy before the drift is back; a run that never is counts with "
     "all rounds it had left, a lower bound.",
     "CFL's thresholds are relative to the updates: the authors' absolute ones are for another model. ICFL is a "
