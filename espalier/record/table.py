@@ -36,7 +36,8 @@ def rows(runs: Sequence[Run], target: float | None = None, score: str = "acc_dev
         frame = run.frame()
         if frame.empty:
             continue
-        last: pd.Series = frame.ffill().iloc[-1]
+        # what an earlier evaluation had and the last one has not is of a model that is gone
+        last: pd.Series = frame.iloc[-1]
         figures = {str(k): float(v) for k, v in last.items() if isinstance(v, int | float | np.number)}
         if target is not None:
             reached = run.time_to(target, score)

@@ -170,11 +170,10 @@ def _columns(comparison: Comparison) -> list[tuple[Column, Callable[[Reading], f
 
 
 def final(reading: Reading, name: str) -> float:
-    """Return a metric at a run's last evaluation that has it (NaN: none has)."""
-    if name not in reading.frame:
+    """Return a metric at a run's last evaluation (NaN: it has none; an earlier one's is another model's)."""
+    if name not in reading.frame or not len(reading.frame):
         return float("nan")
-    known = reading.frame[name].dropna()
-    return float(known.iloc[-1]) if len(known) else float("nan")
+    return float(reading.frame[name].iloc[-1])
 
 
 def time_to_target(reading: Reading) -> float:
