@@ -86,6 +86,9 @@ class Device:
                 return []
             if not order.follows(state.order):
                 return []  # overtaken on the way by a newer one
+            parent = self.env.parent(self.me)
+            if state.order.sender == parent != order.sender and not order.back:
+                return []  # of a parent that it has left, late on its way: the present one would wait for ever
             state.superseded = True
         state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
         state.token += 1

@@ -54,6 +54,16 @@ def test_a_training_waits_for_a_question() -> None:
     assert isinstance(train, Train)
 
 
+def test_a_late_order_of_a_parent_it_has_left_does_not_displace_the_present_ones() -> None:
+    node, fleet = device()
+    fleet.parents[0] = OTHER
+    (train,) = node.on(order(5, OTHER), 1.0)
+    # sent by the edge before, overtaken on its way: were it taken, the present parent would wait for ever
+    assert node.on(order(17, EDGE), 2.0) == []
+    (report,) = reports(node.on(Trained(train.token, Ref(5), 3.0, 2), 4.0))
+    assert (report.to, report.dispatcher, report.order) == (OTHER, OTHER, 5)
+
+
 def test_a_newer_training_supersedes_and_the_old_ones_end_is_nothing() -> None:
     node, _ = device()
     (old,) = node.on(order(1), 0.0)

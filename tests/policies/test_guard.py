@@ -11,7 +11,7 @@ import pytest
 from espalier.core.aggregator import Aggregator
 from espalier.core.errors import ConfigError
 from espalier.core.guard import Guard
-from espalier.core.messages import Arrived, Record, Report, Started
+from espalier.core.messages import Arrived, BeginRound, Deadline, Record, Report, Started
 from espalier.core.policies import Rules
 from espalier.policies.guard import MedianGuard
 from tests.core.fakes import SmallFleet, answer, orders, reports
@@ -75,7 +75,7 @@ def test_offenders_are_left_out_unless_they_are_most() -> None:
         root.on(answer(out[3], fleet.store.number(0.0), 99, now), now)
         for device in (0, 1, 2):
             actions = root.on(answer(out[device], fleet.store.number(0.0), device + 1, now), now)
-        out = orders([a for number in (1, 2) for a in root._deadline("begin", number, now)]) or out
+        out = orders([a for _ in (1, 2) for a in root.on(Deadline(BeginRound()), now)]) or out
     assert sorted(out) == [0, 1, 2]
     assert not reports(actions)
 

@@ -25,7 +25,7 @@ def test_a_root_that_lost_its_state_goes_on_from_what_it_served() -> None:
     fleet = SmallFleet({0: ROOT, 1: ROOT})
     served = fleet.store.number(7.0)
     root = Aggregator(ROOT, Rules(), fleet)
-    actions = root.on(Started({ALL: served}, progress=5, life=1), 3.0)
+    actions = root.on(Started({ALL: served}, progress=5, incarnation=1), 3.0)
     assert actions[0] == Serve({ALL: served})
     out = orders(actions)
     assert {o.models[ALL] for o in out.values()} == {served}
@@ -40,7 +40,7 @@ def test_no_number_of_an_earlier_life_is_used_again() -> None:
     fleet = SmallFleet({0: ROOT, 1: ROOT})
     old = orders(Aggregator(ROOT, Rules(), fleet).on(Started(), 0.0))
     root = Aggregator(ROOT, Rules(), fleet)
-    new = orders(root.on(Started({}, 0, life=1), 1.0))
+    new = orders(root.on(Started({}, 0, incarnation=1), 1.0))
     assert not {o.id for o in old.values()} & {o.id for o in new.values()}
     # A report that answers the old order is not taken for an answer to the new one.
     root.on(answer(old[0], fleet.store.number(9.0), 1, 2.0), 2.0)

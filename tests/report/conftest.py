@@ -14,9 +14,12 @@ from espalier.report.reading import Reading, opened, read
 from tests.report.made import Made, write_run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A real Chromium. Where there is none, the tests that need it fail and say what to install."""
+    """A real Chromium. Where there is none, the tests that need it fail and say what to install.
+
+    For one module at a time: while it is there, its event loop runs in this thread, and others' tests need their own.
+    """
     try:
         program = find_browser()
     except RunError as error:

@@ -204,7 +204,10 @@ MEMBER = FieldRule(
 
 
 def _work(value: Any, statement: Statement) -> bool:
-    most = max(UPDATES, UPDATES_TIMES * statement.receiver.experiment.training.updates)
+    here = statement.receiver
+    # an aggregator's updates are rounds, of which some methods order as many as there will be
+    server = not here.fleet.is_device(here.fleet.me)
+    most = COUNT if server else max(UPDATES, UPDATES_TIMES * here.experiment.training.updates)
     return type(value) is int and 0 <= value <= most
 
 
@@ -214,7 +217,7 @@ def _clock(value: Any, statement: Statement) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
-WORK = FieldRule(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's", _work)
+WORK = FieldRule(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's (to a device)", _work)
 CLOCK = FieldRule(f"0 … {CLOCK_TIMES} times the run's rounds + {CLOCK_MORE}", _clock)
 
 
