@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,9 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from espalier.core.errors import DataError
-from espalier.data.dataset import VOID, Dataset, IntArray, Kind, pixel_majority
 
+Kind = Literal["classification", "regression", "segmentation"]
+IntArray = NDArray[np.int64]
+VOID = 255
+"""The label of a pixel that counts neither in the loss nor in a metric (Cityscapes' convention)."""
 CHANNELS = (1, 3, 4)
+#: different whole numbers among floats up to which they look like classes
+CLASSES_LOOK = 100
 Pair = tuple[ArrayLike | None, ArrayLike | None]
 
 
@@ -73,7 +78,7 @@ def codes(first: ArrayLike, second: ArrayLike | None) -> tuple[IntArray, IntArra
     return numbers[: len(one)], None if second is None else numbers[len(one) :], tuple(map(str, names))
 
 
-def dataset_from_arrays(
+def fields_from_arrays(
     x_train: ArrayLike | Tensor,
     y_train: ArrayLike | Tensor,
     x_test: ArrayLike | Tensor,
@@ -85,8 +90,8 @@ def dataset_from_arrays(
     cells: Pair,
     owners: Pair,
     meta: Mapping[str, Any] | None,
-) -> Dataset:
-    """Make a dataset of arrays in memory (see the module's docstring)."""
+) -> dict[str, Any]:
+    """Return the fields of a dataset of arrays in memory (see the module's docstring)."""
     notes = dict(meta or {})
     targets = [_numpy(y_train), _numpy(y_test)]
     if targets[0].dtype.kind in "US":
@@ -101,21 +106,20 @@ def dataset_from_arrays(
     owner_train = owner_test = None
     if owners[0] is not None:
         owner_train, owner_test, notes["owners"] = codes(owners[0], owners[1])
-    return Dataset(
-        name=name,
-        x_train=inputs(x_train, "x_train"),
-        y_train=ys[0],
-        x_test=inputs(x_test, "x_test"),
-        y_test=ys[1],
-        kind=kind,
-        n_classes=outputs,
-        cell_train=cell_train,
-        cell_test=cell_test,
-        n_cells=n_cells,
-        owner_train=owner_train,
-        owner_test=owner_test,
-        meta=notes,
-    )
+    return {
+        "x_train": inputs(x_train, "x_train"),
+        "y_train": ys[0],
+        "x_test": inputs(x_test, "x_test"),
+        "y_test": ys[1],
+        "kind": kind,
+        "n_classes": outputs,
+        "cell_train": cell_train,
+        "cell_test": cell_test,
+        "n_cells": n_cells,
+        "owner_train": owner_train,
+        "owner_test": owner_test,
+        "meta": notes,
+    }
 
 
 def _numpy(values: ArrayLike | Tensor) -> NDArray[Any]:
@@ -125,6 +129,14 @@ def _numpy(values: ArrayLike | Tensor) -> NDArray[Any]:
 def _guess(y: NDArray[Any]) -> Kind:
     if y.dtype.kind in "iub":
         return "segmentation" if y.ndim == 3 else "classification"
+    if y.dtype.kind == "f" and y.ndim == 1 and len(y) > 1:
+        different = np.unique(y)
+        if len(different) <= min(CLASSES_LOOK, len(y) // 2) and np.array_equal(different, np.round(different)):
+            shown = ", ".join(f"{v:g}" for v in different[:3])
+            raise DataError(
+                f"y_train holds floats that are whole numbers ({shown} …): give whole numbers if they are classes "
+                "(y.astype(int)), or kind='regression' if they are amounts."
+            )
     return "regression"
 
 
@@ -176,3 +188,10 @@ def _cells(cells: Pair, ys: list[Tensor], kind: Kind, outputs: int, name: str) -
     if kind == "segmentation":
         return pixel_majority(ys[0], outputs), pixel_majority(ys[1], outputs), outputs
     return np.zeros(len(ys[0]), np.int64), np.zeros(len(ys[1]), np.int64), 1
+
+
+def pixel_majority(y: Tensor, n_classes: int) -> IntArray:
+    """The most frequent class of each label image ``[n, height, width]``, void left out; int64 ``[n]``."""
+    flat = y.reshape(len(y), -1)
+    counts = torch.stack([(flat == c).sum(1) for c in range(n_classes)], 1)
+    return counts.argmax(1).numpy().astype(np.int64)

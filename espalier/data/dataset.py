@@ -12,17 +12,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from espalier.core.errors import DataError
+from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
 
-Kind = Literal["classification", "regression", "segmentation"]
-IntArray = NDArray[np.int64]
-VOID = 255
-"""The label of a pixel that counts neither in the loss nor in a metric (Cityscapes' convention)."""
+__all__ = ["VOID", "ArrayPool", "Dataset", "IntArray", "Kind", "pixel_majority"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,24 +137,9 @@ class Dataset:
         meta: Mapping[str, Any] | None = None,
     ) -> Dataset:
         """Make a dataset of arrays in memory; see `espalier.data.arrays` for what is converted how."""
-        from espalier.data.arrays import dataset_from_arrays
-
-        return dataset_from_arrays(
-            x_train,
-            y_train,
-            x_test,
-            y_test,
-            name=name,
-            kind=kind,
-            n_classes=n_classes,
-            cells=(cell_train, cell_test),
-            owners=(owner_train, owner_test),
+        cells, owners = (cell_train, cell_test), (owner_train, owner_test)
+        fields = fields_from_arrays(
+            x_train, y_train, x_test, y_test, name=name, kind=kind, n_classes=n_classes, cells=cells, owners=owners,
             meta=meta,
-        )
-
-
-def pixel_majority(y: Tensor, n_classes: int) -> IntArray:
-    """The most frequent class of each label image ``[n, height, width]``, void left out; int64 ``[n]``."""
-    flat = y.reshape(len(y), -1)
-    counts = torch.stack([(flat == c).sum(1) for c in range(n_classes)], 1)
-    return counts.argmax(1).numpy().astype(np.int64)
+        )  # fmt: skip
+        return Dataset(name=name, **fields)

@@ -111,3 +111,13 @@ def test_the_callers_arrays_are_copied() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(DataError, match=said):
         small(**changes)
+
+
+def test_floats_that_are_whole_numbers_are_not_taken_for_amounts() -> None:
+    x, y = np.zeros((6, 2)), np.array([0.0, 1.0, 2.0, 0.0, 1.0, 2.0])
+    with pytest.raises(DataError, match=r"whole numbers \(0, 1, 2 …\).*kind='regression'"):
+        Dataset.from_arrays(x, y, x, y)
+    assert Dataset.from_arrays(x, y, x, y, kind="regression").kind == "regression"
+    assert Dataset.from_arrays(x, y.astype(int), x, y.astype(int)).kind == "classification"
+    # measured amounts are what they were
+    assert Dataset.from_arrays(x, y + 0.25, x, y).kind == "regression"
