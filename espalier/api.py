@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment, MethodEntry
@@ -14,9 +16,12 @@ from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend
 
+#: how a method is given: its name, a table with options, or an object
+MethodLike = str | Method | dict[str, Any] | MethodEntry
+
 
 def simulate(
-    method: str | Method | dict[str, Any] | MethodEntry,
+    method: MethodLike,
     experiment: Experiment | dict[str, Any] | None = None,
     *,
     seed: int = 0,
@@ -52,19 +57,44 @@ def simulate(
 
 
 def compare(
-    methods: Sequence[str | Method | dict[str, Any] | MethodEntry],
+    methods: MethodLike | Sequence[MethodLike],
     experiment: Experiment | dict[str, Any] | None = None,
     *,
     seeds: Sequence[int] = (0,),
     directory: Path | str | None = None,
     **options: Any,
 ) -> list[Run]:
-    """Run several methods under the same worlds; return the runs, methods outermost."""
+    """Run several methods under the same worlds; return the runs, methods outermost.
+
+    Raises:
+        ConfigError: A method, a seed or the experiment cannot be run; nothing was.
+        ComparisonError: Some runs failed. The message says which and why; the others are in its ``runs``.
+    """
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
-    entries = [MethodEntry.build(m) for m in methods]
-    runs = []
+    several = [methods] if isinstance(methods, str | Method | dict | MethodEntry) else methods
+    entries = [MethodEntry.build(m) for m in several]
+    numbers = _seeds(seeds)
+    runs, failed = [], []
     for entry in entries:
-        for seed in seeds:
+        for seed in numbers:
             where = None if directory is None else Path(directory) / slug(entry.label) / f"seed-{seed}"
-            runs.append(simulate(entry, base, seed=seed, directory=where, **options))
+            try:
+                runs.append(simulate(entry, base, seed=seed, directory=where, **options))
+            except EspalierError as error:
+                if not runs and len(entries) * len(numbers) == 1:
+                    raise
+                failed.append(f"{entry.label}, seed {seed}: {error}")
+    if failed:
+        raise ComparisonError(
+            f"{len(failed)} of {len(failed) + len(runs)} runs failed; the others are in this error's runs. "
+            + " ".join(failed),
+            runs,
+        )
     return runs
+
+
+def _seeds(seeds: Sequence[int]) -> list[int]:
+    listed = list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else []
+    if not listed or not all(isinstance(s, Integral) and not isinstance(s, bool) for s in listed):
+        raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers, such as [0, 1, 2] or range(3).")
+    return [int(s) for s in listed]

@@ -8,6 +8,7 @@
     ├── TrainingError            5   a model or an update that cannot be computed
     ├── ProtocolError            6   a message that no node may send
     ├── RunError                 7   a run directory that is locked, damaged or of another version
+    │   └── ComparisonError      7   some runs of a comparison failed; the others are in its ``runs``
     └── ClusterError             8   a Ray cluster that does not answer or has no workers left
 
 A message names the field, the value, what is accepted, and what to do. The command line prints it
@@ -17,7 +18,8 @@ without a traceback and exits with the class's ``exit_code``.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class EspalierError(Exception):
@@ -64,6 +66,14 @@ class RunError(EspalierError):
     """A run directory that cannot be used."""
 
     exit_code = 7
+
+
+class ComparisonError(RunError):
+    """Some runs of a comparison failed; those that did not are in ``runs``."""
+
+    def __init__(self, message: str, runs: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.runs = list(runs)
 
 
 class ClusterError(EspalierError):

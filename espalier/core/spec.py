@@ -83,7 +83,7 @@ class Spec:
         if isinstance(value, str) and cls.kinds:
             value = {"kind": value}
         if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} = {value!r}: must be a table{cls._listing()}.")
+            raise ConfigError(f"{where} = {value!r}: must be a table{cls._listing(' with a kind')}.")
         options = dict(value)
         target = cls._choose(options, where)
         known = list(target._fields())
@@ -113,8 +113,8 @@ class Spec:
         return chosen
 
     @classmethod
-    def _listing(cls) -> str:
-        return f" with a kind; known kinds: {', '.join(sorted(cls.kinds))}" if cls.kinds else ""
+    def _listing(cls, before: str = "") -> str:
+        return f"{before}; known kinds: {', '.join(sorted(cls.kinds))}" if cls.kinds else ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return the object as a plain table; :meth:`build` makes an equal object of it."""
