@@ -2,7 +2,7 @@
 
 With scripted equal speeds a synchronous method has one outcome, and a fleet must reach it: the same final models up to
 the order in which float32 numbers are added. Methods whose decisions follow the clock (whose report came first, how
-many rounds fit into a time) have as many outcomes as there are timings; for them rounds must agree, and accuracy roughly.
+many rounds fit into a time) have as many outcomes as there are timings; for them rounds must agree, accuracy roughly.
 """
 
 from __future__ import annotations
