@@ -7,6 +7,7 @@ class: what one of them needs of another is declared here.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 from espalier.core.address import role
@@ -16,7 +17,7 @@ from espalier.methods.easf.dsf.messages import CLUSTER_VIEW
 from espalier.methods.easf.dsf.state import NOBODY, AgentState, ClusterView, MemberInfo, ProtocolLimits
 
 
-class AgentBase:
+class AgentBase(ABC):
     """One event's worth of an agent: takes the event, changes the state, collects actions in ``out``."""
 
     __slots__ = (
@@ -152,107 +153,107 @@ class AgentBase:
 
     # -- what the parts ask of each other --------------------------------------------------------------------------
 
+    @abstractmethod
     def discover(self, attempt: int) -> None:
         """`Formation`: look for a cluster among the neighbours."""
-        raise NotImplementedError
 
+    @abstractmethod
     def query_clusters(self) -> None:
         """`Membership`: ask the neighbours' central nodes how they are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def join(self, level: int, host: int) -> None:
         """`Membership`: ask a host to take this device in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def admit(self, level: int, host: int, told: dict[str, Any]) -> None:
         """`Membership`: take a member in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def enrol(self, level: int, host: int, told: dict[str, Any]) -> bool:
         """`Membership`: take in who takes this device for its central node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def remove(self, level: int, host: int) -> None:
         """`Membership`: strike a member off."""
-        raise NotImplementedError
 
+    @abstractmethod
     def announce(self, level: int) -> None:
         """`Membership`: send the members a new view soon."""
-        raise NotImplementedError
 
+    @abstractmethod
     def find_place(self, level: int) -> None:
         """`Membership`: this device has no place at a level after all, look for one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def start_heartbeat(self) -> None:
         """`Membership`: report to central nodes every so often."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hold_election(
         self, level: int, cluster: int, term: int, members: dict[int, MemberInfo], is_root: bool, tree: int
     ) -> None:
         """`Election`: let the members vote."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count_votes(self, level: int) -> None:
         """`Election`: decide if all have voted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def succeed(self, level: int) -> None:
         """`Election`: see to the succession of a central node that is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def host_lost(self, host: int) -> None:
         """`Agent`: a host is gone."""
-        raise NotImplementedError
 
+    @abstractmethod
     def install_view(self, sender: int, told: dict[str, Any]) -> None:
         """`ViewChange`: take a cluster's view."""
-        raise NotImplementedError
 
+    @abstractmethod
     def step_down(self, level: int, members: dict[int, MemberInfo], centre: int) -> None:
         """`ViewChange`: lead a cluster no more."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beacon(self, again: bool = False) -> None:
         """`TreeMaintenance`: tell neighbours of this device's cluster."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beacon_tree(self) -> None:
         """`TreeMaintenance`: tell neighbours of this device's tree."""
-        raise NotImplementedError
 
+    @abstractmethod
     def beacon_one(self, neighbour: int) -> None:
         """`TreeMaintenance`: tell one neighbour, and see its own beacon."""
-        raise NotImplementedError
 
+    @abstractmethod
     def await_tree(self) -> None:
         """`TreeMaintenance`: wait for news of other clusters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def founds_tree(self, level: int) -> bool:
         """`TreeMaintenance`: whether this central node holds the election of a new tree's root."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seek_parent(self, level: int, candidates: list[int]) -> None:
         """`TreeMaintenance`: ask for a place above."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seek_next_parent(self, level: int) -> None:
         """`TreeMaintenance`: ask the next candidate for a place above."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seek_missing_parents(self) -> None:
         """`TreeMaintenance`: see that every cluster led has a parent."""
-        raise NotImplementedError
 
+    @abstractmethod
     def join_older_tree(self) -> None:
         """`TreeMaintenance`: two trees have met, the younger dissolves."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leave_dissolved(self, level: int, host: int) -> None:
         """`TreeMaintenance`: leave a cluster that was given up."""
-        raise NotImplementedError
 
 
 def described(member: MemberInfo) -> dict[str, Any]:
