@@ -73,9 +73,8 @@ NOTES = (
     "smoke: digits, a small MLP, 25 devices, 2 cloud rounds: shows that it runs, nothing more.",
     "Synchronous methods run r_e · r_c edge rounds (FedAVG as many cloud rounds); FedAT, HiFlash and FedUC stop at the "
     "virtual time that HierFedAVG of the same seed needs.",
-    "Delays cover all 10 epochs of a training and do not vary from round to round: so three edge rounds take the "
-    "paper's time (358 s, its figures are multiples of 362 s), and at its alpha nobody is ever late (see "
-    "csahfl/semi_async for run-time noise and smaller alpha).",
+    "Delays cover all 10 epochs of a training and do not vary from round to round, as in the paper: at its alpha "
+    "nobody is ever late then (see csahfl/semi_async for run-time noise and smaller alpha).",
     "Where nobody moves (p_s=1) HiFlash's association and FedUC's clustering do not act, and links are private: what "
     "is left of both is asynchronous edges.",
     "Accuracy is that of the global model on each device's own label mix, averaged over devices.",

@@ -12,11 +12,10 @@ from espalier.world.world import World, register_preset
 def paper_world(stay: float = 1.0, noise: float = 0.0, epochs: int = 10) -> World:
     """CSAHFL §4.1: slow and fast clients, static (``stay`` = 1) or mobile (0.5).
 
-    Delays N(63, 40) cut to [2, 128] s for a training of E_max = 10 epochs, drawn once per client and
-    resampled (C8). Without run-time noise three edge rounds of 10 of 40 devices take 358 s, and the paper's times
-    are multiples of 362 s; at its alpha nobody is ever late then (C7), with lognormal(0, .3) a twelfth of the work
-    is. Mobility over the ring of edges (§0). The bandwidth B_w is not given; 10 MB/s and 100 MB/s leave communication
-    small beside the delays, as the published times have it (1780 s ≈ 15 rounds of the slowest).
+    Delays N(63, 40) cut to [2, 128] s for a training of E_max = 10 epochs, drawn once per client and resampled (C8).
+    Run-time noise is off, as the paper has none; at its alpha nobody is ever late then (C7). Mobility over the ring
+    of edges (§0). The bandwidth B_w is not given; 10 MB/s and 100 MB/s leave communication small beside the delays, as
+    the published times have it (1780 s ≈ 15 rounds of the slowest).
 
     Args:
         stay: Probability p_s of staying at the edge.
