@@ -31,7 +31,6 @@ from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Merge, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.affinity import cosines_of_gram
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,
     ClusterPace,
@@ -41,7 +40,7 @@ from espalier.policies.cloud_clusters import (
     samples_of,
 )
 from espalier.policies.likeness import note_similarity
-from espalier.policies.update_clustering import bipartition, gram, may_split, norms_of
+from espalier.policies.update_clustering import bipartition, cosines_of_gram, gram, may_split, norms_of
 
 
 @dataclass(frozen=True)

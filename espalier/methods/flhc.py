@@ -27,7 +27,7 @@ from espalier.core.policies import Rules, Selection, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace, Regrouping, blend, samples_of
-from espalier.policies.fdc import Linkage
+from espalier.policies.dendrogram import Linkage
 from espalier.policies.likeness import note_similarity
 from espalier.policies.update_clustering import Metric, distances, hierarchical
 

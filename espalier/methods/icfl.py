@@ -34,7 +34,6 @@ from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.affinity import cosines_of_gram
 from espalier.policies.cloud_clusters import (
     ClusterHandDown,
     ClusterPace,
@@ -43,9 +42,9 @@ from espalier.policies.cloud_clusters import (
     group_of,
     samples_of,
 )
-from espalier.policies.fdc import match
+from espalier.policies.dendrogram import match
 from espalier.policies.likeness import note_similarity
-from espalier.policies.update_clustering import gram, incremental, reconcile
+from espalier.policies.update_clustering import cosines_of_gram, gram, incremental, reconcile
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.address import Address
 from espalier.core.method import Setting
@@ -21,11 +21,13 @@ from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
 from espalier.policies.edge_search import EdgeSearch, Floats, Ints, greedy_start, random_start
 from espalier.policies.latency import Latency, estimate
-from espalier.policies.uplink import makespan
 
 Reach = NDArray[np.bool_]
 #: which edges a device may go to; "auto": its own, and the neighbouring ones if devices move
 AutoReach = Literal["auto", "own", "neighbours", "all"]
+
+#: how the devices of an edge share its uplink
+Sharing = Literal["private", "time_shared", "equal_share"]
 
 
 def reach_under(reach: AutoReach, setting: Setting) -> Literal["own", "neighbours", "all"]:
@@ -33,6 +35,28 @@ def reach_under(reach: AutoReach, setting: Setting) -> Literal["own", "neighbour
     if reach != "auto":
         return reach
     return "own" if setting.stay == 1.0 else "neighbours"
+
+
+def makespan(ready: ArrayLike, upload: ArrayLike, sharing: Sharing) -> float:
+    """Return when the last member's upload is done, in seconds after dispatch; 0 without members.
+
+    ``time_shared``: one after another at the full rate, the earliest ready first, which no other order beats:
+    ``f_1 = r_1 + u_1``, ``f_i = max(f_{i-1}, r_i) + u_i``. ``equal_share``: each has 1/n of the rate,
+    ``max(r_i + n u_i)``. ``private``: each has a link of its own, ``max(r_i + u_i)``.
+
+    Args:
+        ready: When each member could begin to upload, seconds, [n].
+        upload: Seconds of each upload alone, [n].
+        sharing: How they share the uplink.
+    """
+    r, u = np.asarray(ready, dtype=np.float64), np.asarray(upload, dtype=np.float64)
+    if len(r) == 0:
+        return 0.0
+    if sharing == "time_shared":
+        order = np.argsort(r, kind="stable")
+        # The last is done when the uploads from some member on have run without a gap.
+        return float((r[order] + np.cumsum(u[order][::-1])[::-1]).max())
+    return float((r + (len(r) if sharing == "equal_share" else 1) * u).max())
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 from torch import Tensor
 
-from espalier.policies.affinity import Floats, cosines_of_gram
-from espalier.policies.fdc import Clusters, Linkage, cut_at, dendrogram_cut, undo_merges
+from espalier.policies.dendrogram import Clusters, Floats, Linkage, cut_at, dendrogram_cut, undo_merges
 
 Metric = Literal["l1", "l2", "cosine"]
 
@@ -34,6 +33,16 @@ def gram(updates: Tensor) -> Floats:
     for block in _blocks(updates):
         total += block @ block.T
     return total
+
+
+def cosines_of_gram(gram: Floats, lengths: Floats | None = None) -> Floats:
+    """Return cosines ``[N, N]`` from inner products ``[N, N]``."""
+    norms = np.sqrt(np.maximum(np.diag(gram), 0.0)) if lengths is None else lengths
+    scale = np.outer(norms, norms)
+    found: Floats = np.divide(gram, scale, out=np.zeros_like(gram), where=scale > 0)
+    found = np.clip(found, -1.0, 1.0)
+    np.fill_diagonal(found, 1.0)
+    return found
 
 
 def update_cosines(updates: Tensor) -> Floats:

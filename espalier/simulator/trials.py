@@ -21,12 +21,11 @@ from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, stream
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
-from espalier.policies.distil import distillation_loss, ensemble
 from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.task import Task
 from espalier.training.evaluate import Evaluation
-from espalier.training.losses import resolve
+from espalier.training.losses import distillation_loss, ensemble, resolve
 from espalier.training.trainer import Trainer
 from espalier.training.work import Pool
 from espalier.world.drift.concept import Concept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,37 @@ def pixel_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     pixels = F.cross_entropy(outputs, y, reduction="none", ignore_index=IGNORED).flatten(1)
     valid = (y != IGNORED).flatten(1).sum(1).clamp(min=1)
     return pixels.sum(1) / valid
+
+
+def ensemble(logits: Tensor, weights: Sequence[float], temperature: float) -> Tensor:
+    """Return several teachers' common answer ``sum_k rho_k softmax(z_k / T)``.
+
+    Args:
+        logits: ``[K, n, C, …]``: classes are the third axis, pixels may follow.
+        weights: ``rho [K]``, scaled to sum one here.
+        temperature: T.
+
+    Returns:
+        Probabilities ``[n, C, …]``.
+    """
+    rho = torch.as_tensor(weights, dtype=logits.dtype)
+    rho = rho / rho.sum()
+    return torch.einsum("k,k...->...", rho, F.softmax(logits / temperature, dim=2))
+
+
+def distillation_loss(temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a student's loss: logits and probabilities ``[n, C, …]`` to one number per sample ``[n]``.
+
+    It is ``T^2 KL(answers || softmax(z / T))``; ``T^2`` keeps the gradients' size independent of T (Hinton, Vinyals,
+    Dean, Distilling the Knowledge in a Neural Network, 2015).
+    """
+
+    def loss(outputs: Tensor, answers: Tensor) -> Tensor:
+        mine = F.log_softmax(outputs / temperature, dim=1)
+        apart = (torch.xlogy(answers, answers) - answers * mine).sum(1)
+        return apart.flatten(1).mean(1) * temperature**2 if apart.dim() > 1 else apart * temperature**2
+
+    return loss
 
 
 _BY_NAME: dict[str, PerSample] = {

@@ -1,7 +1,7 @@
 """Who belongs together by affinity: CFLHKD's dynamic clustering over places (edges, or names at the cloud).
 
 What is known of a device is its label histogram and, once it has trained, something whose cosines are those of its
-updates. From both come affinities (Eq. 17) and clusters (:mod:`espalier.policies.fdc`).
+updates. From both come affinities (Eq. 17) and clusters (:mod:`espalier.methods.cflhkd.fdc`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.policies import fdc
-from espalier.policies.affinity import Floats, affinity, cosines, jensen_shannon_matrix, ranking
-from espalier.policies.fdc import Place
+from espalier.methods.cflhkd import fdc
+from espalier.methods.cflhkd.affinity import affinity, cosines, jensen_shannon_matrix, ranking
+from espalier.policies.dendrogram import Floats, Place, match
 
 
 def at_rest(place: Mapping[Address, Place], norms: Mapping[Address, float], least: float) -> set[Place]:
@@ -81,7 +81,7 @@ class AffinityRule:
             return {}
         most = max(1, min(self.most if most is None else most, len(places)))
         found = fdc.cluster(affinities, self.delta, most, least=least, scaled=self.scaled)
-        return fdc.match([[devices[i] for i in c] for c in found], current, places)
+        return match([[devices[i] for i in c] for c in found], current, places)
 
     def mend(
         self,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from espalier.core.memory import Memory
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
+from espalier.methods.cflhkd.affinity import Sketch
 from espalier.methods.cflhkd.bilevel import (
     CLUSTER_MODELS,
     DELIVERIES,
@@ -29,7 +30,6 @@ from espalier.methods.cflhkd.bilevel import (
     pull_strength,
     refined,
 )
-from espalier.policies.affinity import Sketch
 from tests.policies.fakes import FakeEnv, arrival, order, view
 
 

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError
-
-Floats = NDArray[np.float64]
+from espalier.policies.dendrogram import Floats
+from espalier.policies.update_clustering import cosines_of_gram
 
 
 def distributions(histograms: ArrayLike) -> Floats:
@@ -58,16 +58,6 @@ def cosines(vectors: ArrayLike) -> Floats:
     rows = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(rows, axis=1)
     return cosines_of_gram(rows @ rows.T, lengths)
-
-
-def cosines_of_gram(gram: Floats, lengths: Floats | None = None) -> Floats:
-    """Return cosines ``[N, N]`` from inner products ``[N, N]``."""
-    norms = np.sqrt(np.maximum(np.diag(gram), 0.0)) if lengths is None else lengths
-    scale = np.outer(norms, norms)
-    found: Floats = np.divide(gram, scale, out=np.zeros_like(gram), where=scale > 0)
-    found = np.clip(found, -1.0, 1.0)
-    np.fill_diagonal(found, 1.0)
-    return found
 
 
 def affinity(divergence: ArrayLike, cosine: ArrayLike, gamma: float = 0.5) -> Floats:

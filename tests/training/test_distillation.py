@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from espalier.policies.distil import distillation_loss, ensemble
+from espalier.training.losses import distillation_loss, ensemble
 
 
 def test_the_teachers_answer_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""The sorted threshold clustering, its variance control, and the matching of clusters with places."""
+"""The sorted threshold clustering and its variance control."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ from hypothesis import strategies as st
 from espalier.data import registry
 from espalier.data.partition import partition
 from espalier.data.partitions import partition_spec
-from espalier.policies.affinity import affinity, jensen_shannon_matrix, ranking
-from espalier.policies.fdc import (
-    assign,
-    cluster,
-    control,
-    cut_at,
-    dendrogram_cut,
-    halves,
-    match,
-    scaled_rows,
-    variance,
-)
+from espalier.methods.cflhkd.affinity import affinity, jensen_shannon_matrix, ranking
+from espalier.methods.cflhkd.fdc import assign, cluster, control, halves, scaled_rows, variance
 
 THREE = np.array([[1, 0.9, 0.1], [0.9, 1, 0.2], [0.1, 0.2, 1]])
 
@@ -106,26 +96,3 @@ def test_clusters_are_a_partition_within_bounds(seed: int, n: int, delta: float,
     assert control(found, once, delta, most) == once
     if len(once) < most:
         assert all(variance(found, c) <= delta**2 + 1e-12 for c in once)
-
-
-def test_dendrogram_cuts() -> None:
-    apart = np.abs(np.subtract.outer([0.0, 1.0, 10.0, 11.0], [0.0, 1.0, 10.0, 11.0]))
-    assert dendrogram_cut(apart, 2) == [[0, 1], [2, 3]]
-    assert dendrogram_cut(apart, 1) == [[0, 1, 2, 3]]
-    assert dendrogram_cut(apart, 9) == [[0], [1], [2], [3]]
-    # Ties do not merge more than asked for: all distances are 0 and still there are three clusters.
-    assert len(dendrogram_cut(np.zeros((5, 5)), 3)) == 3
-
-
-def test_cut_at_a_distance() -> None:
-    # Two merges, at 1 and at 9.5 (the mean of 9 and 10).
-    tree = np.array([[0.0, 1.0, 1.0, 2.0], [2.0, 3.0, 9.5, 3.0]])
-    assert cut_at(tree, 3.0) == [[0, 1], [2]]
-    assert cut_at(tree, np.inf) == [[0, 1, 2]]
-
-
-def test_matching_moves_as_few_as_possible() -> None:
-    current = {1: 100, 2: 100, 3: 101, 4: 101, 5: 101}
-    found = match([[3, 4], [1, 2, 5]], current, [100, 101, 102])
-    assert found == {3: 101, 4: 101, 1: 100, 2: 100, 5: 100}
-    assert match([["a"]], {}, ["x"]) == {"a": "x"}  # type: ignore[list-item]
