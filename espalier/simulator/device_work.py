@@ -50,6 +50,7 @@ class SimulatedWork:
         ref = self._ledger.submit(Job(device, number, train, look))
         rows = len(self._views.rows(device, look)) if look else self._fleet.samples(device)
         batches = self._task.training.batches(rows, train.updates)
+        self._usage.steps += batches
         seconds = self._conditions.compute().duration(device, batches, self._clock.now, number)
         self._busy(device, "train", seconds, Trained(train.token, ref, seconds, train.updates))
 

@@ -89,6 +89,7 @@ class Meter:
                 row |= summary
         row["jobs_ordered"] = float(self._ledger.ordered)
         row["jobs_computed"] = float(self._ledger.computed)
+        row["steps"] = float(self._usage.steps)
         row["groups"] = float(len({int(r) for r in devices.values()}))
         row |= self._agreement(places, devices)
         for name, value in row.items():

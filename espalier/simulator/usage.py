@@ -1,4 +1,4 @@
-"""What a simulation uses: bytes on links, seconds of hosts."""
+"""What a simulation uses: bytes on links, seconds of hosts, steps of training."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 
 class Usage:
-    """Counts bytes by tier, direction and kind, and seconds by host.
+    """Counts bytes by tier, direction and kind, seconds by host, and mini-batch steps.
 
     Attributes:
         seconds: Seconds that each host has spent: ``train``, ``measure``, ``send`` and ``receive``, [hosts] each.
         bytes: Bytes carried: (tier, direction, ``model`` or ``ctrl``) -> count.
+        steps: Mini-batch steps that devices were asked for.
     """
 
     def __init__(self, n_hosts: int) -> None:
@@ -21,6 +22,7 @@ class Usage:
             kind: np.zeros(n_hosts) for kind in ("train", "measure", "send", "receive")
         }
         self.bytes: dict[tuple[str, str, str], int] = {}
+        self.steps = 0
 
     def carried(self, tier: str, direction: str, model: int, control: int) -> None:
         """Count bytes that a hop carried."""
@@ -35,9 +37,10 @@ class Usage:
 
     def save(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        return {"seconds": self.seconds, "bytes": [[*k, v] for k, v in self.bytes.items()]}
+        return {"seconds": self.seconds, "bytes": [[*k, v] for k, v in self.bytes.items()], "steps": self.steps}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Become what :meth:`save` described."""
         self.seconds = {k: v.copy() for k, v in plain["seconds"].items()}
         self.bytes = {(t, d, k): v for t, d, k, v in plain["bytes"]}
+        self.steps = plain["steps"]

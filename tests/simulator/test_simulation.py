@@ -43,6 +43,16 @@ def test_bytes_of_hierfavg() -> None:
     }
 
 
+def test_steps_of_hierfavg() -> None:
+    """3 cloud rounds × 2 edge rounds × every device's 4 epochs of ⌈samples / 10⌉ mini-batches."""
+    training = {**BASE["training"], "batch_size": 10, "updates": 4}
+    fleet, stop = {"devices": 12, "edges": 3}, {"rounds": 3}
+    recorder = run({"name": "hierfavg", "kappa2": 2}, fleet=fleet, stop=stop, training=training).recorder
+    samples = [n for (n,) in recorder.connection.execute("SELECT samples FROM devices")]
+    (steps,) = recorder.connection.execute("SELECT max(value) FROM metrics WHERE name = 'steps'").fetchone()
+    assert steps == 3 * 2 * sum(4 * -(-n // 10) for n in samples)
+
+
 def test_bytes_of_rounded_reports() -> None:
     """Devices' reports are coded in 8 bits, whatever else is sent is whole."""
     fleet, stop = {"devices": 12, "edges": 3}, {"rounds": 2}
