@@ -17,6 +17,7 @@ provides for another is a declared product (:mod:`espalier.core.memory`). Both a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -56,21 +57,37 @@ class Progress(Remembering):
     memory: Memory = field(default_factory=Memory)
 
 
+#: a fraction of children that misses a whole number by this much or less is that number
+_ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class Selection(Policy, family="selection", kind="uniform"):
     """Every available child works in every round; ``fraction`` draws uniformly among them.
 
-    At least one is drawn. ``count`` fixes the number instead.
+    At least one is drawn. A share that is no whole number of children is rounded up in as many rounds as it takes to
+    be met in the long run, so that small edges together work as much as one large one. ``count`` fixes the number
+    instead.
     """
 
     fraction: float = 1.0
     count: int | None = None
 
+    def wanted(self, view: View, total: int) -> int:
+        """Return how many of ``total`` children work in this round."""
+        if self.count is not None:
+            return max(1, min(total, self.count))
+        whole, rest = divmod(self.fraction * total + _ROUNDING, 1.0)
+        if rest > 2 * _ROUNDING:
+            # the phase differs between aggregators: they do not all round up in the same rounds
+            phase = float(view.env.rng("share", view.me, view.cohort).random())
+            whole += math.floor((view.round + 1) * rest + phase) - math.floor(view.round * rest + phase)
+        return max(1, min(total, int(whole)))
+
     def pick(self, view: View) -> list[Address]:
         """Return the children that work in this round, ascending."""
         total = len(view.children)
-        want = self.count if self.count is not None else int(self.fraction * total + 1e-9)
-        want = max(1, min(total, want))
+        want = self.wanted(view, total)
         if want >= total:
             return list(view.children)
         rng = view.env.rng("select", view.me, view.cohort, view.round)

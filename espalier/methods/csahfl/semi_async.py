@@ -60,8 +60,7 @@ class FreeShare(Selection, kind="free_share"):
 
     def pick(self, view: View) -> list[Address]:
         """Return the children that work in this round, ascending."""
-        wanted = max(1, int(self.fraction * len(view.env.children(view.me)) + 1e-9))
-        return Selection(count=wanted if self.count is None else self.count).pick(view)
+        return Selection(count=self.wanted(view, len(view.env.children(view.me)))).pick(view)
 
 
 @dataclass(frozen=True)
