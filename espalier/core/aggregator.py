@@ -255,7 +255,7 @@ class Aggregator:
             cohort.arrived.append(arrival)
             return self._wake(arrival.at) if self.state.asleep else self._maybe_close(key, arrival.at)
         dropped: list[Action] = [self._drop(report, "stranger" if arrival.stranger else "late")]
-        if not arrival.stranger and pace.readmit == "now" and cohort.open and not cohort.overdue:
+        if not arrival.stranger and pace.late == "renew" and cohort.open and not cohort.overdue:
             dropped += self._readmit(key, report.sender, arrival.at)
         return dropped + self._maybe_close(key, arrival.at)
 

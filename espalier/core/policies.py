@@ -96,24 +96,34 @@ class Selection(Policy, family="selection", kind="uniform"):
 
 @dataclass(frozen=True)
 class Pace(Policy, family="pace", kind="barrier"):
-    """A barrier: every selected child does ``updates`` updates and the round waits for all of them."""
+    """A barrier: every selected child does ``updates`` updates and the round waits for all of them.
 
-    #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
-    whole: ClassVar[bool] = False
-    #: whether every child is a cohort of its own, named by its address: then nobody looks at all of them
-    solo: ClassVar[bool] = False
+    ============================  =================================  ============================================
+    question                      fields                             hooks
+    ============================  =================================  ============================================
+    who has rounds together?      ``solo``, ``meet``                 :meth:`cohorts`, :meth:`members`
+    how much work?                ``updates``, ``child_decides``     :meth:`assign`; at the child :meth:`enough`
+    when does a round close?      ``whole``                          :meth:`deadline`
+    what of those who come late?  ``late``, ``admits``
+    what is remembered?           its ``State``                      :meth:`learn`, :meth:`forget`
+    ============================  =================================  ============================================
+    """
 
     updates: int = 1
-    #: what becomes of a report that answers an earlier round, or another aggregator's order
-    late: Literal["drop", "keep"] = "drop"
     #: whether the child decides after each update if it goes on (else it is told the number)
     child_decides: bool = False
-    #: when a late child gets work again: in the next round, or at once with the model of now
-    readmit: Literal["next", "now"] = "next"
+    #: what becomes of a report that answers an earlier round, or another aggregator's order: it is dropped; it counts
+    #: in the round that is open; or it is dropped and the child gets work at once, with the model of now
+    late: Literal["drop", "keep", "renew"] = "drop"
     #: whether a child that comes (or comes back) while a round is open gets work at once
     admits: bool = False
     #: after every so many of their rounds the root's cohorts wait for each other, and only then the structure is asked
     meet: int | None = None
+
+    #: whether every child is a cohort of its own, named by its address: then nobody looks at all of them
+    solo: ClassVar[bool] = False
+    #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
+    whole: ClassVar[bool] = False
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Split the children into cohorts whose rounds run side by side (default: one cohort)."""
@@ -128,6 +138,10 @@ class Pace(Policy, family="pace", kind="barrier"):
         work = Assignment(self.updates)
         return dict.fromkeys(chosen, work)
 
+    def enough(self, progress: Progress) -> bool:
+        """Tell, at the child, whether it reports now."""
+        return progress.done >= progress.order.updates
+
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Return the seconds after which the round closes with what has arrived (None: wait for all)."""
         return None
@@ -137,10 +151,6 @@ class Pace(Policy, family="pace", kind="barrier"):
 
     def forget(self, memory: Memory, child: Address) -> None:
         """A child no longer reports here: forget what was remembered of it."""
-
-    def enough(self, progress: Progress) -> bool:
-        """Tell, at the child, whether it reports now."""
-        return progress.done >= progress.order.updates
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,14 @@ from espalier.core.memory import Product
 LABEL_HISTOGRAMS = Product("label histograms", dict[Address, NDArray[Any]])
 
 
+class Pool(Protocol):
+    """Samples by row: a dataset's arrays, or a transformed view of them (concept drift)."""
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs ``[n, …]`` and targets ``[n, …]`` of int64 rows ``[n]``; pure, any order."""
+        ...
+
+
 class LocalData(Protocol):
     """A device's own data and what it can do with them."""
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.core.pool import Pool
 from espalier.core.seeds import key
+from espalier.core.statistics import Pool
 from espalier.data.dataset import VOID
 
 

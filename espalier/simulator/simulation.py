@@ -30,11 +30,10 @@ from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.dataviews import Views
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.device_work import SimulatedWork
-from espalier.simulator.divergence import Divergence
 from espalier.simulator.environment import Fleet
 from espalier.simulator.judge import SimulatedJudge
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.meter import Meter
+from espalier.simulator.meter import Divergence, Meter
 from espalier.simulator.metrics import Scores
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
-from espalier.core.pool import Pool as Pool
+from espalier.core.statistics import Pool as Pool
 
 _NAMES = ("sgd", "adam")
 

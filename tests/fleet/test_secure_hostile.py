@@ -190,7 +190,7 @@ def test_a_silent_device_is_left_out(quick: Path) -> None:
             "guard.kind = 'median' looks at single models",
         ),
         ({"name": "csahfl", "edge": {"merge": "secure", "hand_down": "replace"}}, {}, "a late model is in no sum"),
-        ({**SECURE, "edge": {"merge": "secure", "pace": {"kind": "barrier", "readmit": "now"}}}, {}, "readmit"),
+        ({**SECURE, "edge": {"merge": "secure", "pace": {"kind": "barrier", "late": "renew"}}}, {}, "late"),
         ({**SECURE, "edge": {"merge": "secure", "pace": {"kind": "barrier", "admits": True}}}, {}, "admits"),
         ({"name": "ifca", "root": {"merge": "secure"}}, {}, "looks at single models"),
         ({"name": "d2d", "edge": {"merge": "secure"}}, {}, "send each other single models"),

@@ -196,7 +196,7 @@ def _can_be_hidden(plan: Plan, compress: Compress) -> None:
         wrong = {
             f"{name}.guard.kind = {guard.kind!r} looks at single models": type(guard).sift is not Guard.sift,
             f"{name}.pace.late = 'keep': a late model is in no sum": pace.late == "keep",
-            f"{name}.pace.readmit = 'now': who comes late is in no sum": pace.readmit == "now",
+            f"{name}.pace.late = 'renew': who comes late is in no sum": pace.late == "renew",
             f"{name}.pace.admits = true: who comes late is in no sum": pace.admits,
             f"structure.kind = {structure.kind!r} looks at single models": (
                 name == "root" and type(structure).observe is not Structure.observe

@@ -72,7 +72,7 @@ class SemiAsync(Pace, kind="semi_async"):
     are in, and goes on until the first report if nobody is.
     """
 
-    late: Literal["drop", "keep"] = "keep"
+    late: Literal["drop", "keep", "renew"] = "keep"
     alpha: float = 1.5
     probe: bool = False
 

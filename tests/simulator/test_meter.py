@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import espalier
 from espalier.cli.main import main
-from espalier.simulator.divergence import Divergence
+from espalier.simulator.meter import Divergence
 
 BASE: dict[str, Any] = {
     "fleet": {"devices": 6, "edges": 2},
