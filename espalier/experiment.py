@@ -19,7 +19,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
 from espalier.data.partitions import partition_spec
+from espalier.experiments import bundled
 from espalier.settings import FleetSpec, RecordSpec, TaskSpec, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World
@@ -168,12 +168,6 @@ _PARTS: dict[str, Any] = {
     "evaluate": EvaluationSchedule,
     "record": RecordSpec,
 }
-
-
-def bundled() -> dict[str, Path]:
-    """Return the experiments that come with the package, by name."""
-    folder = Path(str(resources.files("espalier") / "experiments"))
-    return {p.stem: p for p in sorted(folder.glob("*.toml"))}
 
 
 def read(name: str | Path, changes: Iterable[str] = ()) -> Experiment:

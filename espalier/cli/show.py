@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from espalier.core.method import Method
-from espalier.data.registry import Info
 from espalier.record.measures import lower_is_better, main_score
 from espalier.record.run import Run
 from espalier.record.table import Row, human_bytes, human_seconds, rows
@@ -116,54 +111,3 @@ def plain(runs: Sequence[Run]) -> dict[str, Any]:
             for r in found
         ],
     }
-
-
-def methods(found: Mapping[str, type[Method]]) -> Table:
-    """Return the list of methods."""
-    out = Table(show_lines=False)
-    for title in ("name", "method", "citation"):
-        out.add_column(title)
-    for name, cls in found.items():
-        mark = " (reconstruction)" if cls.reconstruction else ""
-        out.add_row(name, cls.title + mark, cls.citation)
-    return out
-
-
-def method(name: str, cls: type[Method]) -> Group:
-    """Return a method's page: its module's text and its options."""
-    module = inspect.getmodule(cls)
-    parts: list[Any] = [Text(f"{cls.title} ({name})", style="bold"), Text(cls.citation), Text("")]
-    if cls.reconstruction:
-        parts += [Text(f"Reconstruction: {cls.reconstruction}", style="yellow"), Text("")]
-    text = inspect.getdoc(module) if module else None
-    parts += [Text(inspect.cleandoc(text)), Text("")] if text else []
-    parts += [Text(inspect.getdoc(cls) or ""), Text("")]
-    options = Table(title="options")
-    for title in ("option", "type", "default"):
-        options.add_column(title)
-    for field in dataclasses.fields(cls):
-        default = field.default if field.default is not dataclasses.MISSING else "…"
-        options.add_row(field.name, str(field.type), repr(default))
-    return Group(*parts, options)
-
-
-def info(item: Info) -> dict[str, Any]:
-    """Return a dataset's line as plain data."""
-    found = dataclasses.asdict(item)
-    found["where"] = None if item.where is None else str(item.where)
-    return found
-
-
-def datasets(found: Sequence[Info]) -> Table:
-    """Return the catalogue of datasets."""
-    out = Table()
-    for title in ("name", "kind", "train + test", "classes", "found in"):
-        out.add_column(title)
-    for item in found:
-        place = (
-            "embedded"
-            if item.embedded
-            else str(item.where or "– (espalier data fetch)" if item.fetchable else item.where or "–")
-        )
-        out.add_row(item.name, item.kind, f"{item.samples[0]:,} + {item.samples[1]:,}", str(item.classes), place)
-    return out

@@ -11,14 +11,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from espalier.core.errors import DataError
+
+if TYPE_CHECKING:  # the catalogue is listed without PyTorch, which takes seconds to import
+    from torch import Tensor
 
 Kind = Literal["classification", "regression", "segmentation"]
 IntArray = NDArray[np.int64]
@@ -38,7 +39,7 @@ def pixels(images: NDArray[np.uint8]) -> Tensor:
         images = images.transpose(0, 3, 1, 2)
     scaled = images.astype(np.float32, order="C")
     scaled /= 255.0
-    return torch.from_numpy(scaled)
+    return _tensor(scaled)
 
 
 def inputs(values: ArrayLike | Tensor, name: str) -> Tensor:
@@ -47,7 +48,9 @@ def inputs(values: ArrayLike | Tensor, name: str) -> Tensor:
     Arrays are copied, so that a later change of the caller's does not reach the dataset; a float32 tensor is
     taken as it is.
     """
-    if isinstance(values, Tensor) and values.dtype == torch.float32 and values.ndim >= 2:
+    import torch
+
+    if isinstance(values, torch.Tensor) and values.dtype == torch.float32 and values.ndim >= 2:
         return _finite(values, name)
     array = _numpy(values)
     if array.ndim < 2:
@@ -55,14 +58,14 @@ def inputs(values: ArrayLike | Tensor, name: str) -> Tensor:
     if array.dtype == np.uint8:
         return pixels(array)
     if array.dtype.kind in "iu":
-        return torch.from_numpy(np.array(array, dtype=np.int64, order="C"))
+        return _tensor(np.array(array, dtype=np.int64, order="C"))
     if array.dtype.kind not in "fb":
         raise DataError(f"{name} has type {array.dtype}; accepted are pixels (uint8), whole numbers and floats.")
-    return _finite(torch.from_numpy(np.array(array, dtype=np.float32, order="C")), name)
+    return _finite(_tensor(np.array(array, dtype=np.float32, order="C")), name)
 
 
 def _finite(x: Tensor, name: str) -> Tensor:
-    if not bool(torch.isfinite(x).all()):
+    if not bool(x.isfinite().all()):
         raise DataError(f"{name} has values that are not finite; remove or replace those rows.")
     return x
 
@@ -123,7 +126,15 @@ def fields_from_arrays(
 
 
 def _numpy(values: ArrayLike | Tensor) -> NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    import torch
+
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _tensor(values: NDArray[Any]) -> Tensor:
+    import torch
+
+    return torch.from_numpy(values)
 
 
 def _guess(y: NDArray[Any]) -> Kind:
@@ -146,7 +157,7 @@ def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
     if y.size == 0 or y.ndim == 0 or y.dtype.kind not in "iubf":
         raise DataError(f"{name} has type {y.dtype} and shape {y.shape}; give numbers, one entry (or row) per sample.")
     if kind == "regression":
-        return torch.from_numpy(np.array(y.reshape(len(y), -1), dtype=np.float32, order="C"))
+        return _tensor(np.array(y.reshape(len(y), -1), dtype=np.float32, order="C"))
     axes = 1 if kind == "classification" else 3
     if y.ndim == axes + 1 and y.shape[-1] == 1:
         y = y[..., 0]
@@ -155,7 +166,7 @@ def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
             f"{name} has type {y.dtype} and shape {y.shape}; a {kind} needs whole numbers with {axes} "
             f"{'axis' if axes == 1 else 'axes'}."
         )
-    out = torch.from_numpy(np.array(y, dtype=np.int64, order="C"))
+    out = _tensor(np.array(y, dtype=np.int64, order="C"))
     lowest = int(out.min()) if len(out) else 0
     if lowest < 0:
         raise DataError(f"{name} has the value {lowest}; classes are numbered from 0.")
@@ -173,7 +184,7 @@ def _outputs(ys: list[Tensor], kind: Kind, name: str) -> int:
 def _highest(ys: list[Tensor], kind: Kind) -> int:
     """The highest class, void pixels left out."""
     if kind == "segmentation":
-        ys = [torch.where(y == VOID, 0, y) for y in ys]
+        ys = [y.masked_fill(y == VOID, 0) for y in ys]
     return int(max(y.max() if len(y) else 0 for y in ys))
 
 
@@ -193,5 +204,5 @@ def _cells(cells: Pair, ys: list[Tensor], kind: Kind, outputs: int, name: str) -
 def pixel_majority(y: Tensor, n_classes: int) -> IntArray:
     """The most frequent class of each label image ``[n, height, width]``, void left out; int64 ``[n]``."""
     flat = y.reshape(len(y), -1)
-    counts = torch.stack([(flat == c).sum(1) for c in range(n_classes)], 1)
-    return counts.argmax(1).numpy().astype(np.int64)
+    counts = np.stack([(flat == c).sum(1).numpy() for c in range(n_classes)], 1)
+    return np.asarray(counts.argmax(1), dtype=np.int64)

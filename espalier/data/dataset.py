@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from espalier.core.errors import DataError
 from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["VOID", "ArrayPool", "Dataset", "IntArray", "Kind", "pixel_majority"]
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from espalier.core.errors import DataError
-from espalier.data import Dataset
-from espalier.data.dataset import VOID
+from espalier.data.dataset import VOID, Dataset
 
 
 def small(**changes: object) -> Dataset:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import ArrayPool, load
-from espalier.data.dataset import VOID
+from espalier.data.dataset import VOID, ArrayPool
 from espalier.data.drift import look_through, rotated, rotated_labels
+from espalier.data.registry import load
 
 DIGITS = load("digits")
 

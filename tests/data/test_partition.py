@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError, PartitionError
-from espalier.data import Dataset, Partition, PartitionSpec, load, partition, partition_spec
-from espalier.data.partitions import Dirichlet, Iid, SharedPool, TwoLevel
+from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition, partition
+from espalier.data.partitions import Dirichlet, Iid, PartitionSpec, SharedPool, TwoLevel, partition_spec
+from espalier.data.registry import load
 
 DIGITS = load("digits")
 DISJOINT = ["iid", "dirichlet", "classes", "two_level"]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import catalogue, fetch, load
 from espalier.data.entries import ENTRIES
-from espalier.data.registry import cache, find, places
+from espalier.data.registry import cache, catalogue, fetch, find, load, places
 
 
 @pytest.fixture(autouse=True)

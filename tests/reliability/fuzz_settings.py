@@ -17,7 +17,8 @@ from espalier.data.dataset import Dataset
 from espalier.data.partition import partition
 from espalier.data.partitions import partition_spec
 from espalier.data.partitions.base import PartitionSpec
-from espalier.experiment import Experiment, bundled, read
+from espalier.experiment import Experiment, read
+from espalier.experiments import bundled
 from espalier.record.run import Run
 from espalier.simulator.directory import without_none
 from espalier.simulator.runner import Runner

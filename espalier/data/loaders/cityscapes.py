@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from espalier.core.errors import DataError
 from espalier.data.arrays import codes, pixels
 from espalier.data.dataset import VOID, Dataset, pixel_majority
 from espalier.data.loaders.base import Layout, at_least
 from espalier.data.loaders.files import decode_all, decode_labels
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CLASSES = {
     "road": 7,
@@ -90,6 +91,8 @@ def train_ids(labels: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _part(folder: Path, part: str, size: tuple[int, int]) -> tuple[Tensor, Tensor, NDArray[np.str_]]:
+    import torch
+
     scenes = sorted((folder / "leftImg8bit" / part).glob("*/*_leftImg8bit.png"))
     if not scenes:
         raise DataError(f"Folder {folder / 'leftImg8bit' / part} holds no CITY/*_leftImg8bit.png; extract it again.")

@@ -12,14 +12,17 @@ pointing up or down.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from torch import Tensor
 
 from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset, IntArray
 from espalier.data.loaders.base import DatasetEntry, at_least
 from espalier.data.rows import FloatArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SENSORS_PER_SIDE = 4
 MU0_OVER_4PI = 1e-7
@@ -98,6 +101,8 @@ def _points(
     noise: float,
 ) -> tuple[Tensor, Tensor, IntArray]:
     """Draw points in a box: what the sensors measure, position and pole, and the cell."""
+    import torch
+
     low, high = box
     position = low + rng.random((n, 3)) * (high - low)
     pole = rng.standard_normal((n, 3))
@@ -146,6 +151,8 @@ def region(position: FloatArray, pole: FloatArray) -> IntArray:
 
 def pose_errors(outputs: Tensor, y: Tensor) -> Tensor:
     """Errors of each sample, ``[n, 2]``: position in mm, and angle between the poles in degrees."""
+    import torch
+
     position = MM_PER_UNIT * torch.linalg.vector_norm(outputs[..., :3] - y[..., :3], dim=-1)
     cosine = torch.nn.functional.cosine_similarity(outputs[..., 3:], y[..., 3:], dim=-1)
     return torch.stack([position, torch.rad2deg(torch.arccos(cosine.clamp(-1.0, 1.0)))], -1)

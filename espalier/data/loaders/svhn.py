@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from espalier.core.errors import DataError
 from espalier.data.arrays import pixels
 from espalier.data.dataset import Dataset, IntArray
 from espalier.data.loaders.base import Layout, one_match
 from espalier.data.loaders.files import reading
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def read_svhn(folder: Path) -> Dataset:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import load
+from espalier.data.registry import load
 
 TEN = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError
-from espalier.data import load
+from espalier.data.registry import load
 
 
 def test_real_digits_split_once_and_for_all() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import DataError
-from espalier.data import load
+from espalier.data.registry import load
 
 
 def leaf(users: dict[str, list[int]]) -> dict[str, object]:

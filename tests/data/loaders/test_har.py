@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import DataError
-from espalier.data import load
 from espalier.data.loaders.har import CHANNELS
+from espalier.data.registry import load
 
 
 def write(folder: Path) -> None:

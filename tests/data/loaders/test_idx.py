@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from espalier.core.errors import DataError
-from espalier.data import load
 from espalier.data.loaders.idx import parse_idx
+from espalier.data.registry import load
 
 CODES = {"uint8": 0x08, ">i4": 0x0C}
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import load
 from espalier.data.dataset import VOID
 from espalier.data.loaders.cityscapes import CLASSES, train_ids
+from espalier.data.registry import load
 
 
 def picture(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (40, 30)) -> None:

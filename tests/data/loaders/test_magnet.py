@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError
-from espalier.data import load
 from espalier.data.loaders.magnet import dipole_field, pose_errors, region, sensor_grid
+from espalier.data.registry import load
 
 
 def test_the_field_of_a_dipole_by_hand() -> None:

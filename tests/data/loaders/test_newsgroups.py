@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import load
 from espalier.data.loaders.newsgroups import TEN, Vocabulary, parse_post, words
+from espalier.data.registry import load
 
 POSTS = {
     ("train", "sci.space", "1"): ("Orbit", "The moon and the moon."),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import ConfigError, DataError
-from espalier.data import load
+from espalier.data.registry import load
 
 
 def test_four_arrays_with_owners(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.io import savemat
 
 from espalier.core.errors import DataError
-from espalier.data import load
+from espalier.data.registry import load
 
 
 def write(folder: Path) -> np.ndarray:

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import PartitionError
-from espalier.data import Dataset, load, partition
+from espalier.data.dataset import Dataset
+from espalier.data.partition import partition
 from espalier.data.partitions import Explicit, Owner
+from espalier.data.registry import load
 
 
 def owned(sizes: list[int], *, tested: bool = True) -> Dataset:

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import PartitionError
 from espalier.core.seeds import stream
-from espalier.data import Dataset, load, partition
+from espalier.data.dataset import Dataset
+from espalier.data.partition import partition
 from espalier.data.partitions import Classes, Dirichlet, PartitionSpec, SharedPool, TwoLevel
 from espalier.data.partitions.by_label import fill_up
 from espalier.data.partitions.fill import deal_evenly
 from espalier.data.partitions.pool import draw
+from espalier.data.registry import load
 from espalier.data.rows import Rows
 
 DIGITS = load("digits")

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import PartitionError
 from espalier.core.seeds import stream
-from espalier.data import Dataset, partition
+from espalier.data.dataset import Dataset
+from espalier.data.partition import partition
 from espalier.methods.d2d.partition import Sized, fill, spread_sizes
 
 

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from espalier.core.errors import PartitionError
-from espalier.data import Dataset, Partition, load, partition
+from espalier.data.dataset import Dataset
+from espalier.data.partition import Partition, partition
+from espalier.data.registry import load
 from espalier.methods.phefl.partition import PheFlLayouts
 
 # Table III of the paper: training set and imbalanced test set of D3, in percent of a label.

@@ -1,0 +1,131 @@
+"""What the methods say of themselves: title, citation, text, options.
+
+The bundled methods' cards are read from their source, because importing them takes PyTorch, SciPy and seconds. Where
+another package announces methods too, all are imported and asked.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+GROUP = "espalier.methods"
+BUNDLED = "espalier.methods.bundled"
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class MethodCard:
+    """A method as lists show it; ``options`` are (name, type, default)."""
+
+    title: str
+    citation: str
+    reconstruction: str
+    text: str
+    about: str
+    options: tuple[tuple[str, str, str], ...]
+
+    @property
+    def source(self) -> str:
+        """The citation, shortened to its authors and year."""
+        first, _, rest = self.citation.partition(",")
+        years = re.findall(r"(?<![\d:.])(?:19|20)\d\d(?![\d.]\d)", rest)
+        return " ".join([first.strip(), *years[-1:]])
+
+
+def cards() -> dict[str, MethodCard]:
+    """Return every method's card by name."""
+    if any(point.value != BUNDLED for point in entry_points(group=GROUP)):
+        return from_classes()
+    return from_source()
+
+
+def from_classes() -> dict[str, MethodCard]:
+    """Import the methods and ask them."""
+    from espalier.core.method import available
+
+    return {name: _ask(cls) for name, cls in available().items()}
+
+
+def _ask(cls: Any) -> MethodCard:
+    module = inspect.getmodule(cls)
+    options = tuple((f.name, str(f.type), _default(f)) for f in dataclasses.fields(cls))
+    text = (module.__doc__ if module else None) or ""
+    return MethodCard(
+        cls.title,
+        cls.citation,
+        cls.reconstruction,
+        inspect.cleandoc(text),
+        inspect.cleandoc(cls.__doc__ or ""),
+        options,
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    return "…" if field.default is dataclasses.MISSING else repr(field.default)
+
+
+def from_source() -> dict[str, MethodCard]:
+    """Read the cards out of the bundled methods' source."""
+    files = [ROOT / "core" / "method.py", *sorted((ROOT / "methods").rglob("*.py"))]
+    texts = (path.read_text(encoding="utf-8") for path in files)
+    trees = [ast.parse(text) for text in texts if "Method" in text and "title" in text]
+    classes = {node.name: (node, tree) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
+    found = {}
+    for node, tree in classes.values():
+        kind = next((ast.literal_eval(k.value) for k in node.keywords if k.arg == "kind"), None)
+        line = list(_line(node.name, classes))
+        if kind is not None and line[-1].name == "Method":
+            found[kind] = _read(line, tree)
+    return dict(sorted(found.items()))
+
+
+def _line(name: str, classes: dict[str, tuple[ast.ClassDef, ast.Module]]) -> Iterator[ast.ClassDef]:
+    """Yield a class and the classes that it comes from, as far as they are ours."""
+    node: ast.ClassDef | None = classes[name][0]
+    while node is not None:
+        yield node
+        above = [base.id for base in node.bases if isinstance(base, ast.Name)]
+        node = classes[above[0]][0] if above and above[0] in classes else None
+
+
+def _text(value: ast.expr, tree: ast.Module) -> str:
+    """Return a string that stands there, or in the module's constant of that name."""
+    for part in tree.body:
+        if isinstance(value, ast.Name) and isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == value.id:
+            value = part.value
+    return str(ast.literal_eval(value))
+
+
+def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
+    says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": ""}
+    options: dict[str, tuple[str, str]] = {}
+    for node in reversed(line):
+        for part in node.body:
+            if not isinstance(part, ast.AnnAssign | ast.Assign):
+                continue
+            target = part.target if isinstance(part, ast.AnnAssign) else part.targets[0]
+            name = target.id if isinstance(target, ast.Name) else ""
+            if name in says and part.value is not None:
+                says[name] = _text(part.value, tree)
+            elif isinstance(part, ast.AnnAssign) and "ClassVar" not in ast.unparse(part.annotation):
+                default = "…" if part.value is None else ast.unparse(part.value)
+                if isinstance(part.value, ast.Call):  # field(default=…)
+                    default = next((ast.unparse(k.value) for k in part.value.keywords if k.arg == "default"), "…")
+                options[name] = (ast.unparse(part.annotation), default)
+    rows = tuple((name, *rest) for name, rest in options.items())
+    return MethodCard(
+        says["title"],
+        says["citation"],
+        says["reconstruction"],
+        ast.get_docstring(tree) or "",
+        ast.get_docstring(line[0]) or "",
+        rows,
+    )

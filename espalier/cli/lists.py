@@ -1,0 +1,111 @@
+"""``espalier list``, ``methods``, ``describe`` and ``data``: what there is. Answers without importing PyTorch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from espalier.cli.cards import MethodCard, cards
+from espalier.core.errors import ConfigError, nearest
+from espalier.experiments import bundled
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.command("list")
+def experiments() -> None:
+    """List the bundled experiments."""
+    for name, path in bundled().items():
+        first = path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        click.echo(f"{name:24} {first}")
+
+
+@click.command("methods")
+@_JSON
+def methods(as_json: bool) -> None:
+    """List the methods."""
+    found = cards()
+    if as_json:
+        rows = [
+            {"name": n, "title": c.title, "citation": c.citation, "reconstruction": c.reconstruction}
+            for n, c in found.items()
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    out = Table("name", "method", "from", box=None, pad_edge=False)
+    for name, card in found.items():
+        out.add_row(name, card.title + (" *" if card.reconstruction else ""), Text(card.source, no_wrap=True))
+    Console().print(out)
+    click.echo("* reconstructed where the original text is silent. More: espalier describe NAME")
+
+
+@click.command()
+@click.argument("name")
+def describe(name: str) -> None:
+    """Describe a method: what it does, its options, where it departs from its paper."""
+    found = cards()
+    if name not in found:
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
+    Console().print(_page(name, found[name]))
+
+
+def _page(name: str, card: MethodCard) -> Group:
+    """Return a method's page: its module's text and its options."""
+    parts: list[Any] = [Text(f"{card.title} ({name})", style="bold"), Text(card.citation), Text("")]
+    if card.reconstruction:
+        parts += [Text(f"Reconstruction: {card.reconstruction}", style="yellow"), Text("")]
+    parts += [Text(text + "\n") for text in (card.text, card.about) if text]
+    options = Table("option", "type", "default", title="options")
+    for row in card.options:
+        options.add_row(*row)
+    return Group(*parts, options)
+
+
+@click.group()
+def data() -> None:
+    """List and fetch datasets."""
+
+
+@data.command("list")
+@_JSON
+def data_list(as_json: bool) -> None:
+    """List the datasets, and where their files were found."""
+    from espalier.data import registry
+
+    found = registry.catalogue()
+    if as_json:
+        rows = [{**dataclasses.asdict(i), "where": None if i.where is None else str(i.where)} for i in found]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    out = Table("name", "kind", "train + test", "classes", "found in")
+    for item in found:
+        place = str(item.where or ("embedded" if item.embedded else "can be fetched" if item.fetchable else "–"))
+        out.add_row(item.name, item.kind, f"{item.samples[0]:,} + {item.samples[1]:,}", str(item.classes), place)
+    Console().print(out)
+
+
+@data.command("fetch")
+@click.argument("name")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where to [default: the user's cache].")
+def data_fetch(name: str, data_dir: Path | None) -> None:
+    """Download a dataset from its publisher and check it."""
+    from espalier.data import registry
+
+    with Progress(console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def progress(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total)
+            bars.update(tasks[file], completed=done, total=total)
+
+        where = registry.fetch(name, data_dir, progress)
+    click.echo(str(where))

@@ -1,0 +1,225 @@
+"""``espalier run`` and ``espalier resume``: do an experiment's runs, and show how far they are."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from espalier.cli import show
+from espalier.cli.plan import prepare, tidy, unfinished
+from espalier.cli.pool import RunRequest, RunStatus, on_terminal, run_all
+from espalier.cli.report import shown_live
+from espalier.core.errors import ConfigError
+from espalier.experiment import MethodEntry, read
+from espalier.record.run import find_runs
+from espalier.simulator.task import Backend
+
+#: where a run trains: in this process, or on a Ray cluster
+_OPTIONS = (
+    click.option(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="Training workers inside each run [default: 1; with Ray, all its CPUs].",
+    ),
+    click.option(
+        "--backend",
+        type=click.Choice(["local", "ray"]),
+        default="local",
+        show_default=True,
+        help="Train in this process, or on a Ray cluster; the results are the same.",
+    ),
+    click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="What trains."),
+    click.option(
+        "--address", metavar="HOST:PORT", help="The Ray cluster [default: one that is started on this machine]."
+    ),
+)
+
+
+def placed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that :func:`choose` takes."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def choose(backend: str, address: str | None, workers: int | None, jobs: int) -> Backend | None:
+    """Return the backend that the options ask for; None is this process.
+
+    Raises:
+        ConfigError: The options do not go together, or Ray is not installed.
+    """
+    if backend == "local":
+        if address is not None:
+            raise ConfigError(f"--address {address} is a Ray cluster's: add --backend ray.")
+        return None
+    if jobs > 1 and workers is None:
+        raise ConfigError(
+            f"--jobs {jobs} with --backend ray needs --workers: the runs side by side share the cluster's CPUs."
+        )
+    from espalier.scale.computer import Ray
+
+    return Ray(address, workers)
+
+
+@click.command()
+@click.argument("experiment")
+@click.option("--method", "-m", "names", multiple=True, help="Run only these methods (repeatable).")
+@click.option("--seed", "-s", "seeds", multiple=True, type=int, help="Run these seeds (repeatable).")
+@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting, such as training.lr=0.1.")
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Where the runs are kept [default: runs/NAME-TIME].")
+@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@placed
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
+@click.option("--watch", "live", is_flag=True, help="Show the runs in a browser while they go on.")
+@click.option("--resume", "go_on", is_flag=True, help="Go on with the runs that --out holds already.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def run(
+    experiment: str,
+    names: tuple[str, ...],
+    seeds: tuple[int, ...],
+    changes: tuple[str, ...],
+    out: Path | None,
+    jobs: int,
+    workers: int | None,
+    backend: str,
+    address: str | None,
+    device: str,
+    data_dir: Path | None,
+    report_path: Path | None,
+    live: bool,
+    go_on: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Run EXPERIMENT: a TOML file, or a bundled name (see `espalier list`)."""
+    found = read(experiment, changes)
+    if names:
+        chosen = [e for e in found.methods if e.method.kind in names or e.label in names]
+        missing = [n for n in names if not any(n in (e.method.kind, e.label) for e in chosen)]
+        found = replace(found, methods=tuple(chosen) + tuple(MethodEntry.build(n) for n in missing))
+    if seeds:
+        found = replace(found, seeds=seeds)
+    remote = choose(backend, address, workers, jobs)
+    where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
+    todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
+    todo = [replace(request, backend=remote, device=device) for request in todo]
+    with shown_live(where) if live else nullcontext():
+        _carry_out(todo, where, jobs, quiet, as_json, tidy)
+    if report_path is not None:
+        from espalier.report.page import write_report
+
+        write_report([where], report_path)
+        if not quiet and not as_json:
+            click.echo(f"report: {report_path}")
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@placed
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def resume(
+    directory: Path,
+    jobs: int,
+    workers: int | None,
+    backend: str,
+    address: str | None,
+    device: str,
+    data_dir: Path | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Go on with every unfinished run at or below DIRECTORY."""
+    remote = choose(backend, address, workers, jobs)
+    left = unfinished(directory, data_dir, workers or 1)
+    todo = [replace(request, backend=remote, device=device) for request in left]
+    if not todo and not quiet and not as_json:
+        click.echo(f"Every run below {directory} is finished.", err=True)
+    _carry_out(todo, directory, jobs, quiet, as_json)
+
+
+def _carry_out(
+    todo: list[RunRequest],
+    where: Path,
+    jobs: int,
+    quiet: bool,
+    as_json: bool,
+    failed: Callable[[Path], None] = lambda where: None,
+) -> None:
+    silent = quiet or as_json
+    if silent:
+        ends = run_all(todo, jobs, lambda news: None) if todo else []
+    elif on_terminal():
+        ends = _with_bars(todo, jobs) if todo else []
+    else:
+        ends = _with_lines(todo, jobs) if todo else []
+    worst = 0
+    for request, end in zip(todo, ends, strict=True):
+        if end.state.startswith("error"):
+            click.echo(f"espalier: {request.title}: {end.text}", err=True)
+            worst = max(worst, int(end.state.split()[1]))
+        elif end.state == "crash":
+            click.echo(f"espalier: {request.title}: {end.text}", err=True)
+            worst = max(worst, 70)
+    if worst:
+        failed(where)
+        sys.exit(worst)
+    if any(end.state == "stopped" for end in ends):
+        click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
+        sys.exit(130)
+    if not quiet:
+        runs = find_runs(where)
+        if as_json:
+            click.echo(json.dumps(show.plain(runs), indent=2))
+        else:
+            Console(width=None if sys.stdout.isatty() else 160).print(show.table(runs))
+            click.echo(f"runs: {where}")
+
+
+def _with_bars(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[int, Any] = {}
+
+        def tell(news: RunStatus) -> None:
+            if news.state == "note":
+                bars.console.print(f"{todo[news.number].title}: {news.text}", markup=False)
+                return
+            if news.number not in tasks:
+                tasks[news.number] = bars.add_task(todo[news.number].title, total=1.0, text="")
+            bars.update(tasks[news.number], completed=news.done, text=news.text.splitlines()[-1] if news.text else "")
+
+        return run_all(todo, jobs, tell)
+
+
+def _with_lines(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
+    shown: dict[int, int] = {}
+
+    def tell(news: RunStatus) -> None:
+        if news.state == "note":
+            click.echo(f"{todo[news.number].title}: {news.text}", err=True)
+        tenth = int(news.done * 10)
+        if shown.get(news.number) != tenth and news.state in ("running", "finished"):
+            shown[news.number] = tenth
+            click.echo(f"{todo[news.number].title}: {news.done:4.0%}  {news.text}", err=True)
+
+    return run_all(todo, jobs, tell)

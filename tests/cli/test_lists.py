@@ -1,0 +1,59 @@
+"""What answers at once: lists and descriptions, without PyTorch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from espalier.cli.cards import from_classes, from_source
+from espalier.cli.main import COMMANDS, main
+
+HEAVY = ("torch", "scipy", "sklearn", "pandas", "plotly")
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("--help",), ("methods",), ("describe", "d2d"), ("list",), ("data", "list")]
+)
+def test_quick_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
+    code = (
+        "import sys\nfrom espalier.cli.main import main\n"
+        f"main({list(words)!r}, standalone_mode=False)\n"
+        f"print('heavy:', [m for m in {HEAVY} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("heavy: []\n"), done.stdout
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    code = "import sys, espalier; print([m for m in ('numpy', *sys.argv[1:]) if m in sys.modules], dir(espalier))"
+    done = subprocess.run([sys.executable, "-c", code, *HEAVY], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("[] ")
+    assert "'compare'" in done.stdout and "'Dataset'" in done.stdout and "'Run'" in done.stdout
+
+
+def test_cards_read_from_source_are_what_the_classes_say() -> None:
+    assert from_source() == from_classes()
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    ctx = click.Context(main)
+    for name, (_, line) in COMMANDS.items():
+        command = main.get_command(ctx, name)
+        assert command is not None and command.name == name
+        assert command.get_short_help_str(limit=200) == line
+
+
+def test_methods_fit_a_terminal_of_eighty_columns() -> None:
+    done = CliRunner().invoke(main, ["methods"], env={"COLUMNS": "80"})
+    lines = done.output.splitlines()
+    assert len(lines) == len(from_source()) + 2 and max(map(len, lines)) <= 80
+    assert any(line.split() == ["hierfavg", "HierFAVG", "Liu", "et", "al.", "2020"] for line in lines)
+
+
+def test_an_unknown_command_is_refused() -> None:
+    done = CliRunner().invoke(main, ["rum"])
+    assert done.exit_code == 2 and "No such command 'rum'" in done.output
