@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO := runs/demo
 
-.PHONY: demo test lint bench format install clean
+.PHONY: demo test lint bench format install clean site
 
 install: $(STAMP)
 
@@ -55,6 +55,10 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+site: $(STAMP)
+	$(BIN)/python -m sphinx -W -q -b html docs build/site
+	@echo "open build/site/index.html"
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
