@@ -197,6 +197,8 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
             if name not in _POLICIES:
                 raise ConfigError(f"{part}.{name}: unknown policy; accepted: {', '.join(_POLICIES)}.")
             policy: Any = _POLICIES[name].build(value, f"{part}.{name}")
+            if isinstance(policy, Merge):
+                policy = policy.around(rules.merge)
             rules = replace(rules, **{name: policy})
         changed: dict[str, Any] = {part: rules}
         plan = replace(plan, **changed)

@@ -157,6 +157,14 @@ class Pace(Policy, family="pace", kind="barrier"):
 class Merge(Policy, family="merge", kind="samples"):
     """The average of the reports, weighted by samples: ``w = sum(n_k w_k) / sum(n_k)``, per group."""
 
+    def around(self, own: Merge) -> Merge:
+        """Return what is put in the place of a method's own merge: this one, or (an optimiser) this one around it."""
+        return self
+
+    def present(self, view: View, arrivals: Sequence[Arrival], group: str) -> float:
+        """Return how much of a round's weight a group's reports have; the rest stays with the current model."""
+        return 1.0
+
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return, per group, coefficients that sum to one and the models they belong to."""
         found: dict[str, list[tuple[float, Ref]]] = {}

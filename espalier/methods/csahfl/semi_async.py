@@ -148,6 +148,12 @@ class Discounted(Merge, kind="discounted"):
                 totals[group] = totals.get(group, 0.0) + float(arrival.report.samples.get(group, 0))
         return {g: self._completed(view, g, found, totals[g]) for g, found in terms.items()}
 
+    def present(self, view: View, arrivals: Sequence[Arrival], group: str) -> float:
+        """Return the share of the samples' weight that discounts leave."""
+        total = sum(float(a.report.samples.get(group, 0)) for a in arrivals if group in a.report.models)
+        weight = sum(self.weight(view, a, group) for a in arrivals if group in a.report.models)
+        return weight / total if self.discounting == "current" and total > 0 else 1.0
+
     def _completed(
         self, view: View, group: str, terms: list[tuple[float, Ref]], total: float
     ) -> list[tuple[float, Ref]]:

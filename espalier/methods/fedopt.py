@@ -1,0 +1,102 @@
+"""FedAvgM, FedAdagrad, FedAdam, FedYogi: federated averaging whose cloud has an optimiser.
+
+Hsu, Qi, Brown. Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification. 2019.
+Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan. Adaptive Federated Optimization. ICLR 2021.
+
+FedAvg's rounds; the cloud takes the change from its model to the average as a gradient, and steps by
+:mod:`espalier.policies.server_optimizers`, which any other method can take as well, at any tier.
+
+Differences: the average is weighted by samples, as FedAvg's (Algorithm 2 as printed weighs devices equally).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from espalier.core.method import Plan, Setting
+from espalier.methods.fedavg import FedAvg
+from espalier.policies.server_optimizers import Momentum, ServerAdagrad, ServerAdam, ServerOptimizer, ServerYogi
+
+_ADAPTIVE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
+
+
+@dataclass(frozen=True)
+class _FedOpt(FedAvg, ABC):
+    """The base: FedAvg with an optimiser at the cloud; ``server_lr`` is its rate."""
+
+    server_lr: float = 1.0
+
+    def check(self) -> None:
+        """Refuse impossible values: the optimiser knows them."""
+        super().check()
+        self.optimizer()
+
+    @abstractmethod
+    def optimizer(self) -> ServerOptimizer:
+        """Return the cloud's merge."""
+
+    def plan(self, setting: Setting) -> Plan:
+        """FedAvg's plan with another merge."""
+        plan = super().plan(setting)
+        return replace(plan, root=replace(plan.root, merge=self.optimizer()))
+
+
+@dataclass(frozen=True)
+class FedAvgM(_FedOpt, kind="fedavgm"):
+    """The cloud keeps going in the direction it came from: momentum ``beta``."""
+
+    title: ClassVar[str] = "FedAvgM"
+    citation: ClassVar[str] = (
+        "Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification, 2019"
+    )
+
+    beta: float = 0.9
+
+    def optimizer(self) -> ServerOptimizer:
+        """Momentum."""
+        return Momentum(self.beta, self.server_lr)
+
+
+@dataclass(frozen=True)
+class FedAdagrad(_FedOpt, kind="fedadagrad"):
+    """The cloud steps by Adagrad; ``tau`` is the degree of adaptivity."""
+
+    title: ClassVar[str] = "FedAdagrad"
+    citation: ClassVar[str] = _ADAPTIVE
+
+    server_lr: float = 0.03
+    tau: float = 1e-3
+
+    def optimizer(self) -> ServerOptimizer:
+        """Adagrad without momentum."""
+        return ServerAdagrad(self.server_lr, tau=self.tau)
+
+
+@dataclass(frozen=True)
+class FedAdam(_FedOpt, kind="fedadam"):
+    """The cloud steps by Adam, as published without a correction of bias."""
+
+    title: ClassVar[str] = "FedAdam"
+    citation: ClassVar[str] = _ADAPTIVE
+
+    server_lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def optimizer(self) -> ServerOptimizer:
+        """Adam."""
+        return ServerAdam(self.server_lr, self.beta1, self.tau, beta2=self.beta2)
+
+
+@dataclass(frozen=True)
+class FedYogi(FedAdam, kind="fedyogi"):
+    """The cloud steps by Yogi, whose rates rise no faster than additively."""
+
+    title: ClassVar[str] = "FedYogi"
+
+    def optimizer(self) -> ServerOptimizer:
+        """Yogi."""
+        return ServerYogi(self.server_lr, self.beta1, self.tau, beta2=self.beta2)
