@@ -100,14 +100,7 @@ class Training(Spec, family="training"):
     ) -> TrainerJob:
         """Return the trainer's job of local work on rows of a pool (``unit``: if not the run's own)."""
         return TrainerJob(
-            start=work.start,
-            updates=work.updates,
-            clock=work.clock,
-            anchor=work.anchor,
-            mu=work.mu,
-            optimizer_state=work.optimizer_state,
-            keep_optimizer_state=work.keep_optimizer_state,
-            args=work.args,
+            **work.fields(),
             pool=pool,
             rows=rows,
             batch_size=self.batch_size,

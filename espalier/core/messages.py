@@ -7,7 +7,7 @@ to a checkpoint or a wire as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar, get_args
 
 from espalier.core.address import Address
@@ -247,6 +247,8 @@ class LocalWork(Generic[Model]):
         clock: The root's round: it decides the learning rate.
         anchor: The model that it is pulled to: the loss gains ``mu/2 * ||w - anchor||^2``.
         mu: Strength of that pull.
+        correction: A vector that is added to the gradient of every step (its numbers of parameters count).
+        trains: Patterns of the names of the parameters that move (``"fc.*"``); empty: all do.
         optimizer_state: The optimiser state to carry on from; by reference, that of the training which made this model.
         keep_optimizer_state: Keep the optimiser's state for a training that carries on from this one.
         args: What the method's order said beside this.
@@ -257,6 +259,8 @@ class LocalWork(Generic[Model]):
     clock: int = 0
     anchor: Model | None = None
     mu: float = 0.0
+    correction: Model | None = None
+    trains: tuple[str, ...] = ()
     optimizer_state: Model | None = None
     keep_optimizer_state: bool = False
     args: dict[str, Any] = field(default_factory=dict)
@@ -265,16 +269,20 @@ class LocalWork(Generic[Model]):
         self, vector: Callable[[Model], Other], optimizer_state: Callable[[Model], Other | None]
     ) -> LocalWork[Other]:
         """Return it with models, and the optimiser state, looked up."""
-        return LocalWork(
-            start=vector(self.start),
-            updates=self.updates,
-            clock=self.clock,
-            anchor=None if self.anchor is None else vector(self.anchor),
-            mu=self.mu,
-            optimizer_state=None if self.optimizer_state is None else optimizer_state(self.optimizer_state),
-            keep_optimizer_state=self.keep_optimizer_state,
-            args=self.args,
-        )
+        found: dict[str, Any] = {name: vector(ref) for name, ref in self.models.items()}
+        if self.optimizer_state is not None:
+            found["optimizer_state"] = optimizer_state(self.optimizer_state)
+        return LocalWork(**{**self.fields(), **found})
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """The models that it needs, by field."""
+        found = {"start": self.start, "anchor": self.anchor, "correction": self.correction}
+        return {name: model for name, model in found.items() if model is not None}
+
+    def fields(self) -> dict[str, Any]:
+        """Return the description by field, without what a subclass adds."""
+        return {f.name: getattr(self, f.name) for f in fields(LocalWork)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +294,8 @@ class Train(LocalWork[Ref]):
     @property
     def inputs(self) -> list[int]:
         """Names of the models that must be there first."""
-        return [int(r) for r in (self.start, self.anchor, self.optimizer_state) if r is not None]
+        state = () if self.optimizer_state is None else (self.optimizer_state,)
+        return [int(ref) for ref in (*self.models.values(), *state)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class RayComputer:
     ) -> Callable[[Any], Any]:
         """Return the function that gives a batch to a worker; only then do its models go to the object store."""
         mine = tuple(jobs[name] for name in batch.names)
-        models = {int(r): vector(r) for job in mine for r in (job.work.start, job.work.anchor) if r is not None}
+        models = {int(r): vector(r) for job in mine for r in job.work.models.values()}
         states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
         memories = {name: state for name, state in states.items() if state is not None}
         order = BatchOrder(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))

@@ -47,7 +47,7 @@ def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
 
 
 def _kind(job: TrainerJob) -> Hashable:
-    return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), job.proximal
+    return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), job.proximal, job.correction is None, job.trains
 
 
 def check(jobs: Sequence[TrainerJob], spec: ParamSpec) -> None:
@@ -67,12 +67,14 @@ def _wrong(job: TrainerJob, spec: ParamSpec) -> str | None:
         return f"updates is {job.updates}; a positive number is accepted."
     if not job.start.is_floating_point():
         return f"start has type {job.start.dtype}; float32 (or float64) is accepted."
-    sizes = {"start": job.start, "anchor": job.anchor}
-    for name, vector in sizes.items():
-        if vector is not None and vector.shape != (spec.size,):
+    for name, vector in job.models.items():
+        if vector.shape != (spec.size,):
             return f"{name} has shape {tuple(vector.shape)}; ({spec.size},) is accepted for this model."
     if job.mu and job.anchor is None:
         return f"mu is {job.mu} but there is no anchor; give the vector to stay near to."
+    if not any(job.moves(e.name) for e in spec.parameters):
+        known = ", ".join(e.name for e in spec.parameters)
+        return f"trains is {job.trains}, which is no parameter's name; the model has {known}."
     expected = state_size(job, spec.n_params)
     state = job.optimizer_state
     if state is not None and expected and state.shape != (expected,):

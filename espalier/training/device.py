@@ -18,8 +18,8 @@ from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
 from espalier.training.work import Pool, Result, TrainerJob
 
-_VECTORS_PER_CLIENT = 5
-"""Vectors of a client at work: parameters, gradients, two of an optimizer's, an anchor."""
+_VECTORS_PER_CLIENT = 6
+"""Vectors of a client at work: parameters, gradients, two of an optimizer's, an anchor, a correction."""
 
 _MEMORY_SHARE = 0.25
 """Part of the free memory that a chunk may take: the rest is for unfolded convolutions and other temporaries."""
@@ -77,8 +77,8 @@ def sent(jobs: list[TrainerJob], device: torch.device) -> list[TrainerJob]:
     pools = {id(job.pool): Sent(job.pool, device) for job in jobs}
     return [
         replace(
-            job, start=job.start.to(device), pool=pools[id(job.pool)], anchor=_to(job.anchor, device),
-            optimizer_state=_to(job.optimizer_state, device),
+            job, pool=pools[id(job.pool)], start=job.start.to(device), anchor=_to(job.anchor, device),
+            correction=_to(job.correction, device), optimizer_state=_to(job.optimizer_state, device),
         )
         for job in jobs
     ]  # fmt: skip

@@ -138,7 +138,8 @@ class Sequential:
         entries = [
             e
             for e in self._spec.parameters
-            if state[e.name].grad is not None or (job.proximal and state[e.name].requires_grad)
+            if job.moves(e.name)
+            and (state[e.name].grad is not None or (job.moves_unused and state[e.name].requires_grad))
         ]
         spans = [(e.start, e.stop) for e in entries]
         values = [vector[a:b].unsqueeze(0) for a, b in spans]

@@ -1,8 +1,8 @@
 """Optimizer steps on K clients' stacked parameters, each client with its own learning rate.
 
 An update owns the *sinks*, one tensor ``[K, n]`` per parameter, into which a backward pass adds
-gradients. What belongs to the gradient but not to the loss (momentum, weight decay, the anchor's pull)
-is put there before the backward pass, so that nothing is added twice over memory. Plain SGD needs no
+gradients. What belongs to the gradient but not to the loss (momentum, weight decay, the anchor's pull, a
+correction) is put there before the backward pass, so that nothing is added twice over memory. Plain SGD needs no
 gradient at all: its sinks are the parameters, and the loss is weighted by minus the learning rate.
 
 The arithmetic for one client never depends on K or on the other clients' rates.
@@ -43,7 +43,10 @@ class Update(ABC):
         self._anchors: list[Tensor] | None = None
         if jobs[0].proximal:
             self.mu = torch.tensor([[j.mu] for j in jobs], dtype=dtype)
-            self._anchors = [torch.stack([_anchor(j)[a:b] for j in jobs]).to(dtype) for a, b in spans]
+            self._anchors = _stacked([j.anchor for j in jobs], spans, dtype)
+        self._corrections: list[Tensor] | None = None
+        if jobs[0].correction is not None:
+            self._corrections = _stacked([j.correction for j in jobs], spans, dtype)
 
     @abstractmethod
     def before(self) -> None:
@@ -60,27 +63,32 @@ class Update(ABC):
         self.lr, self.scale = self.lr[:clients], self.scale[:clients]
         if self._anchors is not None:
             self._anchors, self.mu = _first(self._anchors, clients), self.mu[:clients]
+        if self._corrections is not None:
+            self._corrections = _first(self._corrections, clients)
 
     def state(self, client: int, n_params: int) -> Tensor | None:
         """What a client (also one cut off) needs to go on later, packed; None if there is nothing."""
         return None
 
     def _fill(self) -> None:
-        """Put weight decay and the anchor's pull into the sinks, replacing what they hold."""
+        """Put weight decay, the anchor's pull and the correction into the sinks, replacing what they hold."""
         for i, (sink, value) in enumerate(zip(self.sinks, self.values, strict=True)):
             if self._decay:
                 torch.mul(value, self._decay, out=sink)
             if self._anchors is not None:
                 pull = torch.sub(value, self._anchors[i]).mul_(self.mu)
                 sink.add_(pull) if self._decay else sink.copy_(pull)
+            if self._corrections is not None:
+                fresh = not self._decay and self._anchors is None
+                sink.copy_(self._corrections[i]) if fresh else sink.add_(self._corrections[i])
 
     @property
     def _filled(self) -> bool:
-        return bool(self._decay) or self._anchors is not None
+        return bool(self._decay) or self._anchors is not None or self._corrections is not None
 
 
 class Plain(Update):
-    """SGD without momentum, decay or anchor: the backward pass itself is the step."""
+    """SGD without momentum, decay or anchor: the backward pass itself is the step, up to a correction."""
 
     def __init__(self, jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span]) -> None:
         super().__init__(jobs, values, spans)
@@ -90,7 +98,9 @@ class Plain(Update):
         """Nothing to prepare."""
 
     def after(self) -> None:
-        """Nothing is left to do."""
+        """Step by the correction, the loss's gradient being in the parameters."""
+        for value, correction in zip(self.values, self._corrections or (), strict=False):
+            value.addcmul_(correction, self.lr, value=-1.0)
 
 
 class Sgd(Update):
@@ -120,6 +130,8 @@ class Sgd(Update):
                 buffer.add_(value, alpha=self._decay)
             if self._anchors is not None:
                 buffer.add_(torch.sub(value, self._anchors[i]).mul_(self.mu))
+            if self._corrections is not None:
+                buffer.add_(self._corrections[i])
 
     def after(self) -> None:
         """``w ← w − lr·d`` with ``d`` the gradient, the momentum, or Nesterov's mixture."""
@@ -193,7 +205,7 @@ def update_for(
     """Choose the update of jobs that share an optimizer up to the learning rate.
 
     Args:
-        jobs: K jobs; all proximal or none.
+        jobs: K jobs; all proximal or none, all with a correction or none.
         values: Parameters ``[K, n]``, stepped in place.
         spans: Their places in the flat vector.
         n_params: Size of the flat vector's trainable part.
@@ -214,9 +226,9 @@ def state_size(job: TrainerJob, n_params: int) -> int:
     return n_params if job.optimizer.momentum else 0
 
 
-def _anchor(job: TrainerJob) -> Tensor:
-    assert job.anchor is not None
-    return job.anchor
+def _stacked(vectors: Sequence[Tensor | None], spans: Sequence[Span], dtype: torch.dtype) -> list[Tensor]:
+    """Stack the parameters of K flat vectors, ``[K, n]`` each."""
+    return [torch.stack([v[a:b] for v in vectors if v is not None]).to(dtype) for a, b in spans]
 
 
 def _first(tensors: list[Tensor], clients: int) -> list[Tensor]:

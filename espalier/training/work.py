@@ -7,6 +7,7 @@ a function of the job alone; which other jobs are computed beside it, and where,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
@@ -58,9 +59,9 @@ class Optimizer:
 class TrainerJob(LocalWork[Tensor]):
     """One device's local work, with its data: everything that the result depends on.
 
-    ``start`` and ``anchor`` are flat vectors ``[spec.size]``, float32 (or float64: ``start`` decides the arithmetic).
-    The anchor's term is over parameters; its gradient joins the loss's before momentum, and weight decay does not touch
-    it. ``optimizer_state`` is that of an earlier `Result`.
+    ``start``, ``anchor`` and ``correction`` are flat vectors ``[spec.size]``, float32 (or float64: ``start`` decides
+    the arithmetic). The anchor's term is over parameters; its gradient and the correction join the loss's before
+    momentum, and weight decay does not touch them. ``optimizer_state`` is that of an earlier `Result`.
 
     Attributes:
         pool: Where the rows come from.
@@ -89,6 +90,15 @@ class TrainerJob(LocalWork[Tensor]):
     def proximal(self) -> bool:
         """Whether the anchor takes part."""
         return self.anchor is not None and self.mu != 0.0
+
+    @property
+    def moves_unused(self) -> bool:
+        """Whether also those parameters move that take no part in the loss."""
+        return self.proximal or self.correction is not None
+
+    def moves(self, parameter: str) -> bool:
+        """Tell whether a parameter is one of those that are trained."""
+        return not self.trains or any(fnmatchcase(parameter, pattern) for pattern in self.trains)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,13 @@ class Textbook:
             if job.anchor is not None:
                 flat = torch.cat([p.reshape(-1) for p in model.parameters()])
                 objective = objective + job.mu / 2 * (flat - job.anchor[: spec.n_params]).square().sum()
+            if job.correction is not None:
+                flat = torch.cat([p.reshape(-1) for p in model.parameters()])
+                objective = objective + flat @ job.correction[: spec.n_params]
             objective.backward()
+            for name, parameter in model.named_parameters():
+                if not any(fnmatchcase(name, pattern) for pattern in job.trains or ["*"]):
+                    parameter.grad = None
             optimizer.step()
             total += float(losses.detach().sum())
         return spec.flatten(model.state_dict(), dtype), total / plan.samples

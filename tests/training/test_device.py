@@ -77,7 +77,7 @@ def test_activations_are_counted_without_a_number() -> None:
 def test_a_chunk_is_as_large_as_the_memory_allows() -> None:
     module = build("resnet18", input_shape=(3, 32, 32), n_classes=10)
     spec, x = ParamSpec.of(module), torch.zeros(10, 3, 32, 32)
-    need = 4 * 5 * spec.size + device.activations(module, x)
+    need = 4 * 6 * spec.size + device.activations(module, x)
     # a quarter of the free memory is a chunk's
     assert device.clients(module, spec, x, 4 * 7 * need) == 7
     assert device.clients(module, spec, x, 0) == 2

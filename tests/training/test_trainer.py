@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
 from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
@@ -53,14 +54,19 @@ def test_merged_training_is_the_textbooks_in_float32(case):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("proximal", [False, True], ids=["", "proximal"])
-def test_every_optimizer_with_uneven_steps(name, proximal):
+@pytest.mark.parametrize("more", ["", "proximal", "corrected", "both", "part"])
+def test_every_optimizer_with_uneven_steps(name, more):
     case = CASES[1]
     module = case.module()
     options = dict(OPTIMIZERS[name])
-    if proximal:
+    if more in ("proximal", "both", "part"):
         anchor = starts(module, 1, torch.float64)[0] * 0.5
         options |= {"anchor": anchor, "mu": lambda i: 0.1 + 0.1 * i}
+    if more in ("corrected", "both", "part"):
+        corrections = starts(module, 4, torch.float64)
+        options |= {"correction": lambda i: 0.3 * corrections[3 - i]}
+    if more == "part":
+        options |= {"trains": ("*.2.*", "*.bias")}
     epochs = [1, 3, 2, 1]
     jobs, found, expected = both(case, torch.float64, [9, 4, 11, 2], updates=lambda i: epochs[i], **options)
     for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
@@ -68,6 +74,33 @@ def test_every_optimizer_with_uneven_steps(name, proximal):
         assert ours.samples == len(job.rows) * job.updates
         assert distance(ours.vector, vector, job.start) < 1e-10
         assert ours.loss == pytest.approx(loss, rel=1e-10)
+
+
+@pytest.mark.parametrize("case", CASES[:6], ids=str)
+def test_a_part_of_a_model_is_trained_and_the_rest_stays(case):
+    module = case.module()
+    last = [name for name, _ in module.named_parameters()][-2:]
+    jobs, found, expected = both(case, torch.float64, [7, 5], trains=tuple(last), updates=2)
+    spec = ParamSpec.of(module)
+    for job, ours, (vector, _) in zip(jobs, found, expected, strict=True):
+        assert distance(ours.vector, vector, job.start) < 1e-10
+        for e in spec.entries:
+            same = torch.equal(ours.vector[e.start : e.stop], job.start[e.start : e.stop])
+            assert same == (e.name not in last)
+    with Trainer(module, case.loss, batched=False) as trainer:
+        for job, ours, alone in zip(jobs, found, trainer.run(jobs), strict=True):
+            assert distance(ours.vector, alone.vector, job.start) < 1e-10
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_correction_alone_moves_a_model_one_by_one_as_it_does_merged(name):
+    module = CASES[1].module()
+    correction = starts(module, 1, torch.float64)[0]
+    options = {**OPTIMIZERS[name], "correction": correction, "trains": ("*weight",), "updates": 2}
+    jobs = make(module, CASES[1].pool(12), [7, 5], dtype=torch.float64, **options)
+    with Trainer(module, "cross_entropy") as merged, Trainer(module, "cross_entropy", batched=False) as single:
+        for job, one, other in zip(jobs, merged.run(jobs), single.run(jobs), strict=True):
+            assert distance(one.vector, other.vector, job.start) < 1e-10
 
 
 @pytest.mark.parametrize("name", ["momentum", "nesterov", "adam"])
@@ -166,6 +199,8 @@ def test_initial_draws_from_the_seed_and_leaves_torchs_generator_alone():
         ({"start": torch.zeros(3)}, r"Job 1 of 2: start has shape \(3,\)"),
         ({"anchor": torch.zeros(3), "mu": 1.0}, r"anchor has shape \(3,\)"),
         ({"mu": 1.0}, "no anchor"),
+        ({"correction": torch.zeros(3)}, r"correction has shape \(3,\)"),
+        ({"trains": ("head.*",)}, "no parameter's name"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"updates": 0}, "updates is 0"),
         ({"updates": -1, "unit": "step"}, "updates is -1"),

@@ -43,6 +43,23 @@ def test_momentum_takes_the_pull_in_first():
     assert value.item() == pytest.approx(1.43)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_corrected_step_by_hand(inside):
+    # w=2, g=1, correction .5, lr=.1: w - lr(g + c) = 2 - .15 = 1.85, and once more 1.7.
+    value = torch.tensor([[2.0]], dtype=torch.float64)
+    work = job(Optimizer(lr=0.1), correction=torch.full((1,), 0.5))
+    step([work], value, torch.ones(1, 1, dtype=torch.float64), inside=inside, steps=2)
+    assert value.item() == pytest.approx(1.7)
+
+
+def test_momentum_takes_the_correction_in_first():
+    # d1 = 1 + .5 = 1.5, w = 2 - .15 = 1.85; d2 = .9·1.5 + 1.5 = 2.85, w = 1.85 - .285 = 1.565.
+    value = torch.tensor([[2.0]], dtype=torch.float64)
+    work = job(Optimizer(lr=0.1, momentum=0.9), correction=torch.full((1,), 0.5))
+    step([work], value, torch.ones(1, 1, dtype=torch.float64), steps=2)
+    assert value.item() == pytest.approx(1.565)
+
+
 def test_weight_decay_leaves_the_anchor_alone():
     # g + wd·w + mu(w-anchor) = 1 + .1·2 + .5·(2-4) = .2; w = 2 - .1·.2 = 1.98.
     value = torch.tensor([[2.0]], dtype=torch.float64)

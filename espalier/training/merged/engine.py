@@ -88,7 +88,8 @@ class ChunkEngine:
         chunk = [jobs[i] for i in order]
         plans = [schedule(j) for j in chunk]
         stack = Stack(self._spec, [j.start for j in chunk])
-        places = [i for i in self._replica.trained if i in self._plan.used or chunk[0].proximal]
+        moved = [i for i in self._replica.trained if chunk[0].moves(self._spec.entries[i].name)]
+        places = [i for i in moved if i in self._plan.used or chunk[0].moves_unused]
         spans = [(self._spec.entries[i].start, self._spec.entries[i].stop) for i in places]
         values = [stack.blocks[i] for i in places]
         update = update_for(chunk, values, spans, self._spec.n_params, inside=self._plan.once)
