@@ -20,7 +20,7 @@ class Member:
         address: Its number.
         name: What its certificate says.
         role: ``"device"``, ``"edge"`` or ``"cloud"``.
-        life: Of its state on disk: another one has forgotten everything.
+        incarnation: Of its state on disk: another one has forgotten everything.
         stamp: Grows with every link it makes; the newest says where it is.
         via: The address of its parent on the network (its own, while it has none).
         samples: Training samples it holds.
@@ -34,7 +34,7 @@ class Member:
     address: int
     name: str
     role: str
-    life: int = 0
+    incarnation: int = 0
     stamp: int = 0
     via: int = 0
     samples: int = 0

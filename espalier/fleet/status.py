@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -20,11 +21,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links.admission import parse_parent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from espalier.fleet.node.host import Host
+from espalier.fleet.node.host import Host
 
 #: bytes of a request's head that are read at most
 REQUEST = 8192
@@ -32,7 +29,7 @@ REQUEST = 8192
 
 def status(host: Host) -> dict[str, Any]:
     """Return how a node is: its place, links, round, and what waits."""
-    engine, steward = host.engine, host.steward
+    engine, conduct = host.engine, host.conduct
     found: dict[str, Any] = {
         "name": host.identity.name,
         "role": host.identity.role,
@@ -45,9 +42,9 @@ def status(host: Host) -> dict[str, Any]:
         "time": round(host.clock.now(), 3),
         "refused": host.refusals.count,
     }
-    if isinstance(steward, Coordinator):
-        found |= {"round": steward.round, "started": steward.started, "finished": steward.finished}
-        found["devices"] = sum(m.role == "device" for m in list(steward.engine.directory.members.values()))
+    if isinstance(conduct, Coordinator):
+        found |= {"round": conduct.round, "started": conduct.started, "finished": conduct.finished}
+        found["devices"] = sum(m.role == "device" for m in list(conduct.engine.directory.members.values()))
     return found
 
 
@@ -74,7 +71,7 @@ class Collector:
         if "round" in now:
             gauges["round"] = ("The run's round", float(now["round"]))
             gauges["devices"] = ("Devices in the fleet", float(now["devices"]))
-            last = host.steward.last if isinstance(host.steward, Coordinator) else {}
+            last = host.conduct.last if isinstance(host.conduct, Coordinator) else {}
             for name, value in last.items():
                 gauges[f"score_{name}"] = ("A figure of the last evaluation", value)
         for name, (text, value) in gauges.items():
@@ -96,7 +93,7 @@ class Collector:
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"espalier_{name}", text, value=value)
         sent = CounterMetricFamily("espalier_sent_bytes", "Bytes sent", labels=["tier", "direction", "kind"])
-        for (tier, direction, kind), count in sorted(host.housekeeping.sent().items()):
+        for (tier, direction, kind), count in sorted(host.sent_bytes.total().items()):
             sent.add_metric([tier, direction, kind], float(count))
         yield sent
 

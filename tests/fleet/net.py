@@ -21,7 +21,7 @@ from torch import Tensor
 from espalier.experiment import Experiment
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry
-from espalier.fleet.coordinator.manifest import Card, Charter
+from espalier.fleet.coordinator.manifest import Card, Manifest
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.membership import Member
@@ -67,20 +67,20 @@ class Serving(OneMore):
     samples = 0
 
 
-def charter(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **options: Any) -> Charter:
-    """A charter over a model of 64 numbers."""
+def manifest(devices: int, edges: int, rounds: int, method: Any = "hierfavg", **options: Any) -> Manifest:
+    """A manifest over a model of 64 numbers."""
     table = {"methods": [method], "fleet": {"devices": devices, "edges": edges}, "stop": {"rounds": rounds}}
     card = Card("logistic", {}, (64,), 10, 10, "classification", None, (("w", (64,), "float32"),), 64, ("w",))
-    return Charter("run", Experiment.build(table), card, **options)
+    return Manifest("run", Experiment.build(table), card, **options)
 
 
 class Net:
     """Cloud, edges and devices; device d is at edge d % edges."""
 
     def __init__(
-        self, made: Charter, directory: Path, seed: int = 0, trouble: float = 0.0, hostile: bool = False
+        self, made: Manifest, directory: Path, seed: int = 0, trouble: float = 0.0, hostile: bool = False
     ) -> None:
-        self.charter, self.directory = made, directory
+        self.manifest, self.directory = made, directory
         self.rng, self.trouble = random.Random(seed), 0.0
         fleet = made.experiment.fleet
         self.n, self.e = fleet.devices, fleet.edges
@@ -96,7 +96,7 @@ class Net:
         #: what was refused: (by whom, whose, why); only where somebody is expected to send such things
         self.refused: list[tuple[int, int, str]] = []
         self.hostile = hostile
-        self.lives = {h: 1000 + h for h in range(self.cloud + 1)}
+        self.incarnations = {h: 1000 + h for h in range(self.cloud + 1)}
         for host in (self.cloud, *range(self.n, self.cloud), *range(self.n)):
             self.start(host)
         for edge in range(self.n, self.cloud):
@@ -114,7 +114,7 @@ class Net:
         role = "device" if host < self.n else ("cloud" if host == self.cloud else "edge")
         parent = via if via is not None else (self.edge_of(host) if host < self.n else self.cloud)
         samples = 10 if role == "device" else 0
-        return Member(host, f"{role}-{host}", role, self.lives[host], stamp, parent, samples)
+        return Member(host, f"{role}-{host}", role, self.incarnations[host], stamp, parent, samples)
 
     def join(self, device: int, edge: int, stamp: int = 1) -> None:
         """A device is linked to an edge."""
@@ -129,12 +129,12 @@ class Net:
         folder = self.directory / str(host)
         journal = Journal(folder)
         trainer = OneMore() if host < self.n else Serving()
-        engine = Engine(self.member(host), self.charter, journal, trainer, lambda: self.now)
+        engine = Engine(self.member(host), self.manifest, journal, trainer, lambda: self.now)
         if host == self.cloud:
             registry = Registry(self.n, self.cloud, journal.get("registry"))
-            engine.steward = Coordinator(engine, registry, folder, self.n)
+            engine.conduct = Coordinator(engine, registry, folder, self.n)
         else:
-            engine.steward = Participant(engine)
+            engine.conduct = Participant(engine)
         self.engines[host] = engine
         self.boxes[host] = {}
         self.jobs = [(h, w) for h, w in self.jobs if h != host]
@@ -148,8 +148,8 @@ class Net:
         engine.journal._db.close()
         if engine.journal._lock is not None:
             os.close(engine.journal._lock)
-        if isinstance(engine.steward, Coordinator):
-            engine.steward.recorder.connection.close()
+        if isinstance(engine.conduct, Coordinator):
+            engine.conduct.recorder.connection.close()
         if forget:
             shutil.rmtree(self.directory / str(host))
         self.start(host)
@@ -242,13 +242,13 @@ class Net:
         """Let time pass in which nothing happens: everybody looks at what it has sent."""
         self.now += 1.0
         for host, engine in self.engines.items():
-            self.carry_out(host, engine.take([Call(lambda e=engine: e.steward.counted({}))]))  # type: ignore[misc]
+            self.carry_out(host, engine.take([Call(lambda e=engine: e.conduct.counted({}))]))  # type: ignore[misc]
 
     @property
     def coordinator(self) -> Coordinator:
-        steward = self.engines[self.cloud].steward
-        assert isinstance(steward, Coordinator)
-        return steward
+        conduct = self.engines[self.cloud].conduct
+        assert isinstance(conduct, Coordinator)
+        return conduct
 
     def leave(self, device: int) -> None:
         """A device is gone for good: nothing of it or for it is under way any more."""

@@ -21,7 +21,7 @@ from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import encode
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
 from espalier.fleet.membership import Member
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 ROUNDS = 3
 # four devices 0 … 3 at edges 4 and 5, the cloud is 6; device 0 (at edge 4) is the dishonest one
@@ -37,9 +37,9 @@ def test_every_control_letter_has_a_rule() -> None:
     package = Path(__file__).parents[2] / "espalier" / "fleet"
     said = set()
     for path in package.rglob("*.py"):
-        said |= set(re.findall(r"(?:engine|_engine)\.say\(\s*[^,]+(?:\([^)]*\))?[^,]*,\s*\"(\w+)\"", path.read_text()))
+        said |= set(re.findall(r"_?(?:engine|outbox)\.say\(\s*[^,]+(?:\([^)]*\))?[^,]*,\s*\"(\w+)\"", path.read_text()))
     assert said - {"kind"} <= CONTROLS.keys()
-    assert {"closed", "stumbled", "arrange", "spent", "notes", "place", "finish"} <= said
+    assert {"closed", "gave_up", "arrange", "spent", "notes", "place", "finish"} <= said
 
 
 class Places:
@@ -56,7 +56,7 @@ class Rogue(Net):
     """A fleet of which one device also sends letters of its own making."""
 
     def __init__(self, folder: Path, method: Any = "hierfavg", **options: Any) -> None:
-        super().__init__(charter(4, 2, ROUNDS, method, **options), folder, hostile=True)
+        super().__init__(manifest(4, 2, ROUNDS, method, **options), folder, hostile=True)
         self._sent: dict[int, int] = {}
 
     def member(self, host: int, via: int | None = None, stamp: int = 1) -> Member:

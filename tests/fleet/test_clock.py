@@ -7,7 +7,7 @@ from pathlib import Path
 
 from espalier.fleet.node.clock import FleetClock
 from espalier.fleet.node.journal import Journal
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 
 def test_a_clock_goes_on_from_its_earlier_life_until_its_parent_tells_the_time() -> None:
@@ -34,7 +34,7 @@ def test_the_cloud_does_not_go_back_when_its_systems_clock_was_set_back() -> Non
 
 def test_every_transaction_keeps_the_time(quick: Path) -> None:
     # An edge that forgot it said that its devices had taken less than no time, and the cloud refused its report.
-    net = Net(charter(4, 2, 2), quick)
+    net = Net(manifest(4, 2, 2), quick)
     net.run()
     edge = net.engines[4]
     assert isinstance(edge.journal, Journal)

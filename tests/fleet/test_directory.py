@@ -24,8 +24,8 @@ def directory(me: int, flat: bool = False, batches: int = 1) -> Directory:
     )  # fmt: skip
 
 
-def device(number: int, via: int, stamp: int = 1, life: int = 1, **more: Any) -> Member:
-    return Member(number, f"d{number}", "device", life, stamp, via, 10 * (number + 1), **more)
+def device(number: int, via: int, stamp: int = 1, incarnation: int = 1, **more: Any) -> Member:
+    return Member(number, f"d{number}", "device", incarnation, stamp, via, 10 * (number + 1), **more)
 
 
 def edge(number: int) -> Member:
@@ -75,7 +75,7 @@ def test_flat_devices_report_to_the_cloud() -> None:
 def test_one_that_forgot_everything_is_gone_and_come_again() -> None:
     one = directory(4)
     one.joined(device(0, 4))
-    assert one.joined(device(0, 4, stamp=1, life=2)) == [(4, ChildLeft(0)), (4, ChildJoined(0))]
+    assert one.joined(device(0, 4, stamp=1, incarnation=2)) == [(4, ChildLeft(0)), (4, ChildJoined(0))]
 
 
 def test_an_arrangement_puts_a_device_under_another() -> None:

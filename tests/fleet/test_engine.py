@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from espalier.core.errors import DataError
 from espalier.core.messages import Arrived, Report, Train
 from espalier.fleet.node.events import Call, Gone, JobDone
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 ROUNDS = 4
 
 
 def test_without_trouble(quick: Path) -> None:
     # 4 devices of 10 samples at 2 edges: each round adds 1/4 to each device's number
-    net = Net(charter(4, 2, ROUNDS), quick)
+    net = Net(manifest(4, 2, ROUNDS), quick)
     net.run()
     assert net.kills == 0
     torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS / 4))
@@ -31,7 +31,7 @@ def test_without_trouble(quick: Path) -> None:
 def test_other_shapes(quick: Path, method: object, each: float) -> None:
     # flat: the cloud orders devices itself. kappa2 = 2: an edge's two rounds add 1/2 + 1/2 to each of its two devices'
     # numbers, and the cloud's average of two edges halves that.
-    net = Net(charter(4, 2, ROUNDS, method), quick)
+    net = Net(manifest(4, 2, ROUNDS, method), quick)
     net.run()
     torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS * each))
 
@@ -39,7 +39,7 @@ def test_other_shapes(quick: Path, method: object, each: float) -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), trouble=st.sampled_from([0.1, 0.3]))
 def test_every_update_counts_once_whatever_happens(quick: Path, seed: int, trouble: float) -> None:
-    net = Net(charter(4, 2, ROUNDS), quick / f"{seed}-{trouble}", seed, trouble)
+    net = Net(manifest(4, 2, ROUNDS), quick / f"{seed}-{trouble}", seed, trouble)
     net.run()
     torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS / 4))
     # what nobody holds is forgotten
@@ -50,7 +50,7 @@ def test_a_device_that_is_gone_is_not_waited_for(quick: Path) -> None:
     # Device 0 (edge 4, with device 2) dies before the first order reaches it. Edge 4 then merges device 2 alone:
     # its number grows by 1 at the edge. Samples registered: 10 at edge 4, 20 at edge 5, so per round the cloud adds
     # 1/3 for device 2 and 2/3 * 1/2 = 1/3 for each of devices 1 and 3.
-    net = Net(charter(4, 2, ROUNDS), quick)
+    net = Net(manifest(4, 2, ROUNDS), quick)
     net.wire = [w for w in net.wire if w[0] != 0]
     net.give(4, Gone([0]))
     net.give(net.cloud, Gone([0]))
@@ -65,13 +65,14 @@ def test_a_device_that_is_gone_is_not_waited_for(quick: Path) -> None:
 
 
 def test_a_device_without_memory_takes_part_again(quick: Path) -> None:
-    # Device 1 comes back under a new life while its edge waits for it: the round closes without it, the next has it.
-    net = Net(charter(2, 1, ROUNDS), quick)
+    # Device 1 comes back under a new incarnation while its edge waits for it: the round closes without it, the next
+    # has it.
+    net = Net(manifest(2, 1, ROUNDS), quick)
     while not any(host == 1 for host, _ in net.jobs):
         net.step()
     net.wire = [w for w in net.wire if w[0] != 1 and w[1] != 1]
     net.jobs = [(h, w) for h, w in net.jobs if h != 1]
-    net.lives[1] += 1
+    net.incarnations[1] += 1
     net.kill(1, forget=True)
     net.join(1, net.edge_of(1), stamp=2)
     net.run()
@@ -81,7 +82,7 @@ def test_a_device_without_memory_takes_part_again(quick: Path) -> None:
 
 
 def test_a_training_that_fails_does_not_stop_the_round(quick: Path) -> None:
-    net = Net(charter(2, 1, ROUNDS), quick)
+    net = Net(manifest(2, 1, ROUNDS), quick)
     failed = False
     for _ in range(5000):
         if net.coordinator.finished:
@@ -100,7 +101,7 @@ def test_a_training_that_fails_does_not_stop_the_round(quick: Path) -> None:
 
 
 def test_a_message_in_anothers_name_is_refused(quick: Path) -> None:
-    net = Net(charter(2, 1, ROUNDS), quick)
+    net = Net(manifest(2, 1, ROUNDS), quick)
     edge = net.engines[2]
     while not any(dest == 2 and origin == 1 for dest, origin, _ in net.wire):
         net.step()
@@ -115,7 +116,7 @@ def test_a_message_in_anothers_name_is_refused(quick: Path) -> None:
 
 def test_a_message_without_sense_leaves_a_node_as_it_was(quick: Path) -> None:
     """Also when the node has taken something else in the same transaction, which is not lost."""
-    net = Net(charter(4, 2, ROUNDS), quick, hostile=True)
+    net = Net(manifest(4, 2, ROUNDS), quick, hostile=True)
     engine = net.engines[4]  # the edge of devices 0 and 2
     while 4 not in engine.nodes or len(engine.nodes[4].state.tickets) < 2:
         net.step()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from espalier.core.messages import Train
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 ROUNDS, DEVICES = 4, 5
 
@@ -37,7 +37,7 @@ def fast_first(net: Net, slow: int) -> list[int]:
 
 
 def test_every_device_trains_as_often_as_the_slowest(quick: Path) -> None:
-    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    net = Net(manifest(DEVICES, 2, ROUNDS, "standalone"), quick)
     assert max(fast_first(net, slow=3)) == 1
     assert net.coordinator.round == ROUNDS
     assert trained(net) == [ROUNDS] * DEVICES
@@ -45,13 +45,13 @@ def test_every_device_trains_as_often_as_the_slowest(quick: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_in_step_whatever_happens_to_the_fleet(quick: Path, seed: int) -> None:
-    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick, seed, trouble=0.2)
+    net = Net(manifest(DEVICES, 2, ROUNDS, "standalone"), quick, seed, trouble=0.2)
     net.run()
     assert trained(net) == [ROUNDS] * DEVICES
 
 
 def test_nobody_waits_for_a_device_that_is_gone(quick: Path) -> None:
-    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    net = Net(manifest(DEVICES, 2, ROUNDS, "standalone"), quick)
     while len(net.coordinator.rounds.closed) < 2:
         net.step()
     slow = next(d for d in range(DEVICES) if d not in net.coordinator.rounds.closed)
@@ -61,11 +61,11 @@ def test_nobody_waits_for_a_device_that_is_gone(quick: Path) -> None:
 
 
 def test_a_device_that_comes_later_catches_up(quick: Path) -> None:
-    net = Net(charter(DEVICES, 2, ROUNDS, "standalone"), quick)
+    net = Net(manifest(DEVICES, 2, ROUNDS, "standalone"), quick)
     net.leave(1)
     while net.coordinator.round < 2:
         net.step()
-    net.lives[1] += 1
+    net.incarnations[1] += 1
     net.kill(1, forget=True)
     net.join(1, net.edge_of(1), stamp=2)
     net.run()

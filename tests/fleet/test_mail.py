@@ -41,8 +41,8 @@ def test_whatever_the_order_and_the_doubles(order: list[int], doubles: list[int]
 
 
 def test_a_series_without_its_beginning_is_void() -> None:
-    # Letter 2 comes first. Whether 1 is late or was taken by an earlier life cannot be told: the sender is asked for a
-    # new series, and from then on nothing of the old one may be taken, for it will come again under new numbers.
+    # Letter 2 comes first. Whether 1 is late or was taken by an earlier incarnation cannot be told: the sender is asked
+    # for a new series, and from then on nothing of the old one may be taken, for it will come again under new numbers.
     box = DeliveryState(Journal(None))
     assert box.fate(arrival(10, 2)) == "unknown"
     assert box.fate(arrival(10, 1)) == "unknown"

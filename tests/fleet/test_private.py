@@ -15,7 +15,7 @@ from espalier.core.messages import Train
 from espalier.core.policies import Structure, Survey
 from espalier.core.view import View
 from espalier.privacy.accountant import Release, epsilon
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 
 def private(**options: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def private(**options: Any) -> dict[str, Any]:
 def test_a_change_is_clipped_before_it_leaves_the_device(quick: Path) -> None:
     # every training adds 1 to one number; a change of length 1 becomes one of 1/2: four rounds of four devices add
     # 4 * 1/2 / 4 to each number
-    net = Net(charter(4, 2, 4, private(clip=0.5)), quick)
+    net = Net(manifest(4, 2, 4, private(clip=0.5)), quick)
     net.run()
     torch.testing.assert_close(net.model()[:4], torch.full((4,), 0.5))
 
@@ -33,7 +33,7 @@ def test_a_change_is_clipped_before_it_leaves_the_device(quick: Path) -> None:
 def test_the_noise_is_the_systems(quick: Path) -> None:
     found = []
     for name in ("one", "other"):
-        net = Net(charter(2, 1, 1, private(clip=1.0, noise=2.0)), quick / name)
+        net = Net(manifest(2, 1, 1, private(clip=1.0, noise=2.0)), quick / name)
         net.run()
         found.append(net.model())
     # the same seed, other noise; of standard deviation 2 * 1 / sqrt(2) on the mean of two devices
@@ -46,7 +46,7 @@ def test_the_noise_is_the_systems(quick: Path) -> None:
 
 def test_noise_at_an_aggregator(quick: Path) -> None:
     merge = {"kind": "private", "clip": 10.0, "noise": 0.0}
-    net = Net(charter(2, 1, 3, {"name": "hierfavg", "edge": {"merge": merge}}), quick)
+    net = Net(manifest(2, 1, 3, {"name": "hierfavg", "edge": {"merge": merge}}), quick)
     net.run()
     np.testing.assert_allclose(net.model()[:2], 3 / 2, rtol=1e-6)
 
@@ -62,7 +62,7 @@ def spent(net: Net) -> Any:
 def test_the_run_says_what_it_has_spent(quick: Path, trouble: float) -> None:
     # 3 rounds, everybody in each: 3 Gaussian releases whose noise is 2 clips, the sensitivity (one replaced) 2 clips:
     # a multiplier of 1. delta is the smaller of 1e-5 and 0.1 / 4. Kills and doubled letters count nothing twice.
-    net = Net(charter(4, 2, 3, private(clip=0.5, noise=2.0)), quick, 7, trouble)
+    net = Net(manifest(4, 2, 3, private(clip=0.5, noise=2.0)), quick, 7, trouble)
     net.run()
     assert (net.kills > 0) == (trouble > 0)
     assert spent(net) == {
@@ -80,7 +80,7 @@ def test_it_is_what_the_simulator_says(quick: Path) -> None:
         private(clip=0.5, noise=2.0),
         {"name": "hierfavg", "edge": {"merge": {"kind": "private", "clip": 1.0, "noise": 1.5}}},
     ):
-        made = charter(4, 2, 3, method)
+        made = manifest(4, 2, 3, method)
         net = Net(made, quick / str(len(list(quick.iterdir()))))
         net.run()
         table = {**made.experiment.to_plain(), "task": {"dataset": "digits", "model": "logistic"}}
@@ -89,14 +89,14 @@ def test_it_is_what_the_simulator_says(quick: Path) -> None:
 
 def test_who_has_lost_its_memory_is_counted_on(quick: Path) -> None:
     # Device 1 trains for the first round, loses its directory before it reports, and trains in three more rounds: 4.
-    net = Net(charter(2, 1, 4, private(clip=0.5, noise=2.0)), quick)
+    net = Net(manifest(2, 1, 4, private(clip=0.5, noise=2.0)), quick)
     while not any(host == 1 and isinstance(work.action, Train) for host, work in net.jobs):
         net.step()
     while any(origin == 1 and dest == net.cloud for dest, origin, _ in net.wire):
         net.step()
     net.jobs = [(h, w) for h, w in net.jobs if h != 1]
     net.forget(1)
-    net.lives[1] += 1
+    net.incarnations[1] += 1
     net.kill(1, forget=True)
     net.join(1, 2, stamp=2)
     net.run()
@@ -119,7 +119,7 @@ class Asking(Structure, kind="test_asking"):
 def test_statistics_are_counted_too(quick: Path) -> None:
     # One question in each of two rounds; each may tell a histogram and second moments: two releases.
     method = {**private(statistics=30.0), "root": {"structure": "test_asking"}}
-    net = Net(charter(4, 2, 2, method), quick)
+    net = Net(manifest(4, 2, 2, method), quick)
     net.run()
     found = spent(net)["statistics"]
     assert (found["unit"], found["releases"]) == ("sample", 4)
@@ -128,6 +128,6 @@ def test_statistics_are_counted_too(quick: Path) -> None:
 
 
 def test_without_noise_nothing_is_said(quick: Path) -> None:
-    net = Net(charter(2, 1, 1), quick)
+    net = Net(manifest(2, 1, 1), quick)
     net.run()
     assert spent(net) is None

@@ -22,13 +22,13 @@ from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter, LetterPart, frames
+from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import METHOD, SERVICE
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
-from espalier.fleet.node.settings import Settings
 from espalier.record.run import Run
-from tests.fleet.net import OneMore, Serving, charter
+from tests.fleet.net import OneMore, Serving, manifest
 from tests.fleet.test_authority import Places, model, order
 
 ROUNDS = 60
@@ -65,7 +65,7 @@ class Rogue:
         return None if data is grpc.aio.EOF else pb.Frame.FromString(data)
 
     async def enter(self) -> pb.Frame:
-        member = pb.Member(life=1, stamp=1, samples=10)
+        member = pb.Member(incarnation=1, stamp=1, samples=10)
         await self.say(pb.Frame(hello=pb.Hello(version=wire.VERSION, member=member, wish=ROGUE)))
         frame = await self.hear()
         assert frame is not None
@@ -119,9 +119,9 @@ async def until(holds: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any) -> AsyncIterator[tuple[Scene, Rogue]]:
-    made = charter(3, 1, ROUNDS, method, **{"patience": 0.5, **options})
+    made = manifest(3, 1, ROUNDS, method, **{"patience": 0.5, **options})
     scene = Scene(ca, folder)
-    cloud = await scene.start("cloud", Serving(), listen="127.0.0.1:0", charter=made, start_with=3)
+    cloud = await scene.start("cloud", Serving(), listen="127.0.0.1:0", manifest=made, start_with=3)
     above = ((("cloud", cloud.endpoint),), "127.0.0.1:0")
     edge = await scene.start("edge-0", Serving(), parents=above[0], listen=above[1])
     for number in (0, 1):
@@ -129,7 +129,7 @@ async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any
     await until(lambda: edge.routes.parent is not None)
     rogue = Rogue(Bundle.read(ca / "d2"), edge.endpoint)
     assert (await rogue.enter()).HasField("welcome")
-    await until(lambda: isinstance(cloud.steward, Coordinator) and cloud.steward.started)
+    await until(lambda: isinstance(cloud.conduct, Coordinator) and cloud.conduct.started)
     try:
         yield scene, rogue
         # nobody's process has ended
@@ -191,7 +191,7 @@ def test_a_node_that_fails_is_waited_for(ca: Path, quick: Path) -> None:
             edge = scene.hosts["edge-0"]
             await until(lambda: scene.hosts["d0"].routes.parent is not None)
             await until(lambda: edge.engine is not None and ROGUE not in edge.engine.directory.members)
-            scene.hosts["d0"]._failed.set_exception(RunError("the disk is full"))
+            scene.hosts["d0"].failed.set_exception(RunError("the disk is full"))
             with pytest.raises(RunError):
                 await scene.tasks["d0"]
             scene.hosts["d0"].log.close()
@@ -207,12 +207,12 @@ def test_odd_values_end_no_process(ca: Path, quick: Path) -> None:
     async def play() -> None:
         async with fleet(ca, quick) as (scene, rogue):
             await rogue.control(CLOUD, "closed", node=math.inf)
-            await rogue.control(CLOUD, "stumbled", node=math.inf)
+            await rogue.control(CLOUD, "gave_up", node=math.inf)
             empty: dict[str, Any] = {"spans": [], "scores": {}, "traffic": [], "final": False}
             await rogue.control(CLOUD, "notes", events=[[0.0, "x", 1 << 70, {}]], **empty)
             await rogue.control(CLOUD, "notes", events=[[math.nan, "x", None, {}]], **empty)
             for dest in (0, EDGE):
-                await rogue.control(dest, "stumbled", node=math.inf)
+                await rogue.control(dest, "gave_up", node=math.inf)
             await scene.until_refused(6)
 
     asyncio.run(play())

@@ -21,7 +21,7 @@ from espalier.fleet.node.events import Gone, Joined, Linked
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
 from espalier.fleet.secure.aggregator import Gathering
 from espalier.secure.masks import decode, encode
-from tests.fleet.net import Net, OneMore, charter
+from tests.fleet.net import Net, OneMore, manifest
 
 ROUNDS = 4
 SECURE: dict[str, Any] = {"name": "hierfavg", "edge": {"merge": {"kind": "secure"}}}
@@ -52,7 +52,7 @@ def until(net: Net, edge: int, stage: str) -> Gathering:
 def test_it_is_the_average_whatever_happens(quick: Path, seed: int, trouble: float) -> None:
     # Letters are lost, doubled and late, hosts are killed at any moment and go on from their journals: each round adds
     # 1/6 to each device's number, exactly once.
-    net = Net(charter(6, 2, ROUNDS, SECURE), quick / f"{seed}-{trouble}", seed, trouble)
+    net = Net(manifest(6, 2, ROUNDS, SECURE), quick / f"{seed}-{trouble}", seed, trouble)
     net.run()
     torch.testing.assert_close(net.model()[:6], torch.full((6,), ROUNDS / 6), atol=1e-6, rtol=0)
     assert not net.model()[6:].any()
@@ -75,7 +75,7 @@ def test_it_is_the_average_whatever_happens(quick: Path, seed: int, trouble: flo
     ],
 )
 def test_other_tiers(quick: Path, method: Any, each: float) -> None:
-    net = Net(charter(4, 2, ROUNDS, method), quick, trouble=0.1)
+    net = Net(manifest(4, 2, ROUNDS, method), quick, trouble=0.1)
     net.run()
     torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS * each), atol=1e-6, rtol=0)
 
@@ -98,7 +98,7 @@ class Halves(Structure, kind="test_halves"):
 
 def test_groups_have_sums_of_their_own(quick: Path) -> None:
     # One edge, devices 0 and 2 in group a, 1 and 3 in b: each round adds 1/2 to a's numbers 0 and 2 and to b's 1 and 3.
-    net = Net(charter(4, 1, ROUNDS, {**SECURE, "root": {"structure": "test_halves"}}), quick, trouble=0.1)
+    net = Net(manifest(4, 1, ROUNDS, {**SECURE, "root": {"structure": "test_halves"}}), quick, trouble=0.1)
     net.run()
     engine = net.engines[net.cloud]
     a, b = (engine.store.vector(engine.served[net.cloud][g])[:4] for g in "ab")
@@ -118,7 +118,7 @@ def test_counters_are_no_secret(quick: Path, monkeypatch: pytest.MonkeyPatch) ->
         return learnt
 
     monkeypatch.setattr(OneMore, "train", counting)
-    made = charter(4, 1, 2, SECURE)
+    made = manifest(4, 1, 2, SECURE)
     entries = (("w", (63,), "float32"), ("n", (1,), "int64"))
     net = Net(replace(made, card=replace(made.card, entries=entries, n_params=63, order=("w", "n"))), quick)
     net.run()
@@ -145,7 +145,7 @@ def test_the_edges_host_never_sees_a_single_model(quick: Path, monkeypatch: pyte
         return TrainingResult(learnt[request.device], 0.0, None, 1)
 
     monkeypatch.setattr(OneMore, "train", scatter)
-    net = Net(charter(4, 1, 1, SECURE), quick)
+    net = Net(manifest(4, 1, 1, SECURE), quick)
     edge, came, kept, held = net.engines[4], [], set(), {}
     take = edge.take
 
@@ -201,7 +201,7 @@ def test_the_edges_host_never_sees_a_single_model(quick: Path, monkeypatch: pyte
     ],
 )
 def test_a_device_that_dies_is_made_up_for(quick: Path, stage: str, merged: dict[str, int]) -> None:
-    net = Net(charter(4, 1, 2, SECURE), quick)
+    net = Net(manifest(4, 1, 2, SECURE), quick)
     until(net, 4, stage)
     net.leave(0)
     for _ in range(3000):
@@ -220,7 +220,7 @@ def test_a_device_that_dies_is_made_up_for(quick: Path, stage: str, merged: dict
 @pytest.mark.parametrize("stage", ["keys", "numbers", "help"])
 def test_with_too_few_the_model_stays(quick: Path, stage: str) -> None:
     # Two of four die: the others are fewer than three.
-    net = Net(charter(4, 1, 1, SECURE), quick)
+    net = Net(manifest(4, 1, 1, SECURE), quick)
     until(net, 4, stage)
     for device in (0, 1):
         net.leave(device)
@@ -243,7 +243,7 @@ def test_with_too_few_the_model_stays(quick: Path, stage: str) -> None:
 
 
 def test_a_sum_of_one_hides_nothing(quick: Path) -> None:
-    net = Net(charter(1, 1, 1, SECURE), quick)
+    net = Net(manifest(1, 1, 1, SECURE), quick)
     net.run()
     assert not net.model().any()
     assert net.events("secure") == [
@@ -252,11 +252,12 @@ def test_a_sum_of_one_hides_nothing(quick: Path) -> None:
 
 
 def test_a_device_without_memory_is_a_newcomer(quick: Path) -> None:
-    # Device 1 comes back under a new life after it has shared its keys: it is lost for this sum, the next has new keys.
-    net = Net(charter(4, 1, 2, SECURE), quick)
+    # Device 1 comes back under a new incarnation after it has shared its keys: it is lost for this sum, the
+    # next has new keys.
+    net = Net(manifest(4, 1, 2, SECURE), quick)
     until(net, 4, "numbers")
     net.forget(1)
-    net.lives[1] += 1
+    net.incarnations[1] += 1
     net.kill(1, forget=True)
     net.join(1, 4, stamp=2)
     net.run()
@@ -269,10 +270,10 @@ def test_a_device_without_memory_is_a_newcomer(quick: Path) -> None:
 def test_an_edge_without_memory_begins_anew(quick: Path, stage: str) -> None:
     # It loses its directory in the middle of a sum. Nothing of that sum is merged; the cloud orders it anew, and it
     # begins another one with the same devices, whose keys are new ones.
-    net = Net(charter(4, 1, 2, SECURE), quick)
+    net = Net(manifest(4, 1, 2, SECURE), quick)
     before = until(net, 4, stage)
     net.wire = [w for w in net.wire if 4 not in w[:2]]
-    net.lives[4] += 1
+    net.incarnations[4] += 1
     net.kill(4, forget=True)
     net.give(4, Linked(net.member(net.cloud)))
     net.give(net.cloud, Joined([net.member(4, net.cloud, stamp=2)]))
@@ -294,7 +295,7 @@ def test_a_model_without_sense_stays_at_home(quick: Path, monkeypatch: pytest.Mo
         return TrainingResult(learnt.vector * float("nan"), 0.0, None, 1) if request.device == 2 else learnt
 
     monkeypatch.setattr(OneMore, "train", broken)
-    net = Net(charter(4, 1, 2, SECURE), quick)
+    net = Net(manifest(4, 1, 2, SECURE), quick)
     net.run()
     expected = torch.tensor([1, 1, 0, 1.0]) * 2 / 3
     torch.testing.assert_close(net.model()[:4], expected, atol=1e-6, rtol=0)
@@ -312,7 +313,7 @@ class Punctual(Pace, kind="test_punctual"):
 def test_a_round_that_closes_in_time_leaves_out_who_is_late(quick: Path) -> None:
     # Device 0 has shared its keys and trains for longer than a minute: its masks are recovered, and its report, which
     # nobody can unmask any more, is dropped when it comes.
-    net = Net(charter(4, 1, 2, {**SECURE, "edge": {"merge": "secure", "pace": "test_punctual"}}), quick)
+    net = Net(manifest(4, 1, 2, {**SECURE, "edge": {"merge": "secure", "pace": "test_punctual"}}), quick)
     late: list[tuple[int, Any]] = []
     while not net.events("secure"):
         late += [(h, w) for h, w in net.jobs if h == 0]
@@ -332,7 +333,7 @@ def test_a_device_that_moves_takes_part_at_its_new_edge(quick: Path) -> None:
     # Device 0 leaves edge 6 (devices 0, 2, 4) for edge 7 (1, 3, 5) while it trains: what it has learnt is hidden for
     # edge 6's sum and of no use elsewhere. Edge 6 sums up two; from the next round on edge 7 has four.
     merge = {"kind": "secure", "threshold": 0.51}
-    net = Net(charter(6, 2, 2, {**SECURE, "edge": {"merge": merge}}), quick)
+    net = Net(manifest(6, 2, 2, {**SECURE, "edge": {"merge": merge}}), quick)
     while not any(host == 0 and isinstance(work.action, Train) for host, work in net.jobs):
         net.step()
     training = [(h, w) for h, w in net.jobs if h == 0]

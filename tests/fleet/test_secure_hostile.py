@@ -18,7 +18,7 @@ from espalier.fleet.authority.rules import SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding
 from espalier.fleet.links.framing import Letter, LetterPart
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 from tests.fleet.test_secure import SECURE, until
 
 # -- children that send garbage --------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_garbage_is_refused_and_does_not_stop_the_edge(
 ) -> None:
     # Device 0 sends garbage once. The first round is the three others' (all four's, if it had reported); the second is
     # everybody's again.
-    net = Net(charter(4, 1, 2, SECURE), quick, hostile=True)
+    net = Net(manifest(4, 1, 2, SECURE), quick, hostile=True)
     tampered(net, {0}, change, 1)
     assert [(by, who) for by, who, _ in net.refused] == [(4, 0)]
     assert why in net.refused[0][2]
@@ -139,7 +139,7 @@ def altered_shares(letter: Letter) -> Letter | None:
 def test_who_deals_out_altered_shares_is_left_out_in_the_end(quick: Path) -> None:
     # Nobody can open device 0's shares, which shows when they are needed: there is no sum then. After three such rounds
     # it gets no more orders.
-    net = Net(charter(4, 1, 5, SECURE), quick, hostile=True)
+    net = Net(manifest(4, 1, 5, SECURE), quick, hostile=True)
     tampered(net, {0}, altered_shares)
     assert [who for _, who, _ in net.refused] == [0] * 3
     assert all("the shares that nodes [0] dealt out cannot be opened" in why for _, _, why in net.refused)
@@ -156,7 +156,7 @@ def test_masks_that_are_taken_off_wrongly_are_noticed(quick: Path) -> None:
             return None
         return saying(letter, {**data, "there": {c: bytes(66) for c in data["there"]}})
 
-    net = Net(charter(4, 1, 1, SECURE), quick, hostile=True)
+    net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
     tampered(net, {0, 1, 2, 3}, false)
     assert not net.model().any()
     assert "40 samples were reported" in net.events("secure")[0]["why"]
@@ -164,7 +164,7 @@ def test_masks_that_are_taken_off_wrongly_are_noticed(quick: Path) -> None:
 
 def test_a_silent_device_is_left_out(quick: Path) -> None:
     # It is linked and gets its letters, and says nothing.
-    net = Net(charter(4, 1, 1, SECURE), quick)
+    net = Net(manifest(4, 1, 1, SECURE), quick)
     for _ in range(5000):
         if net.coordinator.finished:
             break
@@ -201,7 +201,7 @@ def test_a_silent_device_is_left_out(quick: Path) -> None:
 )
 def test_what_cannot_go_together_is_refused_at_start_up(method: Any, options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=r"merge\.kind = 'secure'") as caught:
-        charter(4, 2, 1, method, **options).plan()
+        manifest(4, 2, 1, method, **options).plan()
     assert why in str(caught.value)
 
 
@@ -214,13 +214,13 @@ class Curious(Structure, kind="test_curious"):
 
 
 def test_a_device_never_sends_its_model_as_it_is(quick: Path) -> None:
-    net = Net(charter(4, 2, 1, {**SECURE, "root": {"structure": "test_curious"}}), quick)
+    net = Net(manifest(4, 2, 1, {**SECURE, "root": {"structure": "test_curious"}}), quick)
     with pytest.raises(ConfigError, match="the method wants node 6 to see a single model of device"):
         net.run()
 
 
 def test_a_policy_that_looks_at_masked_models_is_told(quick: Path) -> None:
-    net = Net(charter(4, 1, 1, SECURE), quick)
+    net = Net(manifest(4, 1, 1, SECURE), quick)
     found = until(net, 4, "numbers")
     while not found.reports:
         net.step()

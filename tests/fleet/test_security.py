@@ -19,14 +19,14 @@ from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
 from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter, LetterPart, frames
+from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import HANDSHAKE_MS, METHOD, SERVICE
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
-from espalier.fleet.node.settings import Settings
 from espalier.record.run import Run
-from tests.fleet.net import OneMore, Serving, charter
+from tests.fleet.net import OneMore, Serving, manifest
 from tests.fleet.test_authority import Places
 
 LIMITS = Limits(letter_bytes=1 << 20, content_bytes=1 << 16, parts=4, letters_per_second=20, children=4)
@@ -65,7 +65,7 @@ class Visitor:
         return None
 
     async def greet(self, **fields: Any) -> pb.Frame:
-        member = pb.Member(life=1, stamp=1, samples=10)
+        member = pb.Member(incarnation=1, stamp=1, samples=10)
         await self.say(pb.Frame(hello=pb.Hello(**{"version": wire.VERSION, "member": member, "wish": -1, **fields})))
         frame = await self.hear()
         assert frame is not None
@@ -74,7 +74,7 @@ class Visitor:
     async def enter(self, wish: int = -1) -> int:
         """Greet and say who is here; return the address."""
         welcome = (await self.greet(wish=wish)).welcome
-        member = pb.Member(address=welcome.address, life=1, stamp=1, samples=10)
+        member = pb.Member(address=welcome.address, incarnation=1, stamp=1, samples=10)
         await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return int(welcome.address)
 
@@ -103,8 +103,8 @@ class Scene:
 
 @asynccontextmanager
 async def cloud(ca: Path, folder: Path, *, limits: Limits = LIMITS, **settings: Any) -> AsyncIterator[Scene]:
-    made = charter(4, 1, 3, limits=limits, patience=1.0)
-    told = Settings(lambda c, a: Serving(), folder, "127.0.0.1:0", charter=made, start_with=99, **settings)
+    made = manifest(4, 1, 3, limits=limits, patience=1.0)
+    told = Settings(lambda c, a: Serving(), folder, "127.0.0.1:0", manifest=made, start_with=99, **settings)
     log = Log("cloud", folder / "log")
     host = Host(Bundle.read(ca / "cloud"), told, log)
     task = asyncio.create_task(host.run())
@@ -132,7 +132,7 @@ def test_a_greeting_is_answered_with_the_charter(ca: Path, quick: Path) -> None:
             frame = await s.visitor("d0").greet(wish=3)
             assert frame.welcome.address == 3
             assert frame.welcome.parent.name == "cloud"
-            assert b'"hierfavg"' in frame.welcome.charter
+            assert b'"hierfavg"' in frame.welcome.manifest
 
     play(scene)
 
@@ -343,7 +343,7 @@ def test_versions_and_roles_must_fit(ca: Path, quick: Path) -> None:
         async with cloud(ca, quick) as s:
             frame = await s.visitor("d0").greet(version=99)
             assert frame.refusal.final
-            assert frame.refusal.why == "it speaks version 99, this node version 2"
+            assert frame.refusal.why == f"it speaks version 99, this node version {wire.VERSION}"
             frame = await s.visitor("cloud").greet()
             assert frame.refusal.why == "a cloud has no parent"
             rogue = s.visitor("d1")
@@ -370,7 +370,7 @@ def test_models_of_the_users_own_are_not_imported_unasked(quick: Path) -> None:
     from espalier.fleet.node.data import Holdings
     from espalier.fleet.node.trainer import ArrayTrainer
 
-    made = charter(4, 1, 3)
+    made = manifest(4, 1, 3)
     wicked = replace(made, card=replace(made.card, model="os:system", options={"command": "touch /tmp/owned"}))
     with pytest.raises(ConfigError, match="--allow-model os:system"):
         ArrayTrainer(wicked, Holdings())

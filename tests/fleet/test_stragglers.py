@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fleet.net import Net, charter
+from tests.fleet.net import Net, manifest
 
 ROUNDS = 4
 
@@ -26,7 +26,7 @@ def silent(net: Net, device: int, steps: int = 4000) -> bool:
 def test_a_round_goes_on_without_who_never_reports(quick: Path) -> None:
     # Edge 4 has devices 0 and 2: it merges device 2 alone, 1 per round. It stands for the 20 samples that are
     # registered below it, half of all, so device 2's number grows by 1/2 a round, those of devices 1 and 3 by 1/4.
-    net = Net(charter(4, 2, ROUNDS), quick)
+    net = Net(manifest(4, 2, ROUNDS), quick)
     assert silent(net, 0)
     expected = torch.tensor([0.0, ROUNDS / 4, ROUNDS / 2, ROUNDS / 4])
     torch.testing.assert_close(net.model()[:4], expected)
@@ -37,14 +37,14 @@ def test_a_round_goes_on_without_who_never_reports(quick: Path) -> None:
 
 
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:
-    net = Net(charter(4, 2, ROUNDS, round_deadline=None), quick)
+    net = Net(manifest(4, 2, ROUNDS, round_deadline=None), quick)
     assert not silent(net, 0, 1500)
     assert net.coordinator.round == 0
 
 
 @pytest.mark.parametrize("method", ["fedavg", {"name": "hierfavg", "edge": {"merge": {"kind": "secure"}}}])
 def test_other_methods_go_on_too(quick: Path, method: object) -> None:
-    net = Net(charter(6, 1, ROUNDS, method), quick)
+    net = Net(manifest(6, 1, ROUNDS, method), quick)
     assert silent(net, 0)
     assert net.coordinator.round == ROUNDS
     assert float(net.model()[0]) == 0.0
@@ -52,7 +52,7 @@ def test_other_methods_go_on_too(quick: Path, method: object) -> None:
 
 
 def test_who_is_slow_once_takes_part_again(quick: Path) -> None:
-    net = Net(charter(4, 2, ROUNDS), quick)
+    net = Net(manifest(4, 2, ROUNDS), quick)
     kept = []
     while net.coordinator.round < 1:
         kept += [(host, work) for host, work in net.jobs if host == 0]

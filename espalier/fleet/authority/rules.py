@@ -141,11 +141,12 @@ _COORDINATOR, _MEMBER = "the coordinator", "a member"
 #: control letters between hosts
 CONTROLS = {rule.kind: rule for rule in (
     Rule("closed", _COORDINATOR, Sender.MEMBER, {"node": OWN, "progress": whole(COUNT)}),
-    Rule("stumbled", "anybody", Sender.MEMBER, {"node": OWN}, after=True),
+    Rule("gave_up", "anybody", Sender.MEMBER, {"node": OWN}, after=True),
     Rule("arrange", _COORDINATOR, Sender.DEVICE, {
         "parents": table(LEVELS, OWN, maybe(LEADER)), "groups": EMPTY, "root": maybe(HEAD)}, scope=Scope.ELECTING),
     Rule("spent", _COORDINATOR, Sender.DEVICE, {
-        "life": whole(1 << 64), "jobs": whole(COUNT), "revealed": whole(COUNT)}, scope=Scope.PRIVATE, after=True),
+        "incarnation": whole(1 << 64), "jobs": whole(COUNT), "revealed": whole(COUNT)},
+        scope=Scope.PRIVATE, after=True),
     Rule("notes", _COORDINATOR, Sender.MEMBER, {
         "events": listed(EVENTS, EVENT),
         "spans": listed(SPANS, row(SENDER, one_of("train", "measure"), TIME, TIME)),
@@ -161,7 +162,7 @@ CONTROLS = {rule.kind: rule for rule in (
         "child": NODE, "parent": MINE, "samples": whole(LONG_COUNT), "name": text(64)}),
     Rule("release", _MEMBER, Sender.COORDINATOR, {"child": NODE}),
     Rule("roster", _MEMBER, Sender.COORDINATOR, {"joined": listed(COUNT, MEMBER), "gone": listed(COUNT, HOST)}),
-    Rule("reborn", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
+    Rule("new_incarnation", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("root", _MEMBER, Sender.COORDINATOR, {"root": NODE}),
     Rule("overdue", _MEMBER, Sender.PARENT, {"node": MINE, "round": whole(COUNT)}),
     Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),

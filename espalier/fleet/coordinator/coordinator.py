@@ -1,4 +1,4 @@
-"""The cloud's steward: begins and ends the run, arranges the tree, evaluates, and writes the run's record.
+"""The coordinator: the cloud begins and ends the run, arranges the tree, evaluates, and writes the run's record.
 
 The record is the simulator's (`espalier.record.database`): what watches, reports and tabulates simulated runs does
 the same with real ones. Rows and state agree after any kill: the state notes the last row of every table, and rows
@@ -37,13 +37,13 @@ class Coordinator:
     def __init__(self, engine: Engine, registry: Registry, directory: Path, start_with: int) -> None:
         """Go on with the run in a directory, or prepare a new one that begins with so many devices."""
         self.engine, self.registry, self.directory = engine, registry, directory
-        experiment = engine.charter.experiment
-        entry, spec = experiment.methods[0], engine.charter.card.spec
+        experiment = engine.manifest.experiment
+        entry, spec = experiment.methods[0], engine.manifest.card.spec
         self.recorder = Recorder(
             directory / "run.sqlite",
             {
                 "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
-                "reconstruction": entry.method.reconstruction, "seed": engine.charter.seed,
+                "reconstruction": entry.method.reconstruction, "seed": engine.manifest.seed,
                 "model_bytes": spec.model_bytes, "parameters": spec.n_params, "status": {"state": "running"},
                 "deployed": True,
             },
@@ -62,7 +62,7 @@ class Coordinator:
         self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
         self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
-        #: what devices say they have trained and told: (host, life) -> (trainings, statistics)
+        #: what devices say they have trained and told: (host, incarnation) -> (trainings, statistics)
         self._spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
         self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
@@ -103,8 +103,8 @@ class Coordinator:
         for member in joined:
             if member.role != "device":
                 continue
-            if self._incarnations.setdefault(member.address, member.life) != member.life:
-                self._incarnations[member.address] = member.life
+            if self._incarnations.setdefault(member.address, member.incarnation) != member.incarnation:
+                self._incarnations[member.address] = member.incarnation
                 self.rounds.forget(member.address)
             if self.started and engine.plan.starts == "device":
                 engine.say(member.address, "start")
@@ -131,13 +131,13 @@ class Coordinator:
             for device in devices:
                 engine.say(device, "start")
 
-    def arranged(self, node: Address, arrange: Arrange) -> None:
+    def arrange(self, node: Address, arrange: Arrange) -> None:
         """The root wants the tree or the groups changed."""
         self.tree.arrange(node, arrange)
 
     # -- rounds ----------------------------------------------------------------------------------------------
 
-    def closed(self, node: Address, progress: int) -> None:
+    def close(self, node: Address, progress: int) -> None:
         """A node has closed a round: does the run's round go on, or the run end?"""
         self.rounds.close(node, progress)
         self._pace(node)
@@ -200,7 +200,7 @@ class Coordinator:
             self.measure()
             self._evaluate_at = self.rounds.next_evaluation(self._evaluate_at)
 
-    def served(self, node: Address, models: dict[str, Ref]) -> None:
+    def serve(self, node: Address, models: dict[str, Ref]) -> None:
         """The root's models are evaluated when its round is counted."""
 
     def ordered(self, order: Order) -> None:
@@ -218,7 +218,7 @@ class Coordinator:
     def worked(self, work: PendingJob, seconds: float) -> None:
         """No device lives here."""
 
-    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+    def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Write something into the record."""
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
 
@@ -226,16 +226,16 @@ class Coordinator:
         """Hear what another host's runtime has to say."""
         match kind:
             case "closed" if host_of(int(data["node"])) == origin:
-                self.closed(int(data["node"]), int(data["progress"]))
-            case "stumbled" if host_of(int(data["node"])) == origin:
-                self.engine.stumbled(int(data["node"]))
+                self.close(int(data["node"]), int(data["progress"]))
+            case "gave_up" if host_of(int(data["node"])) == origin:
+                self.engine.gave_up(int(data["node"]))
             case "arrange":
                 parents = {int(n): None if p is None else int(p) for n, p in data["parents"].items()}
                 if any(host_of(n) != origin for n in parents) or data["groups"]:
                     raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
                 self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
             case "spent" if self.engine.directory.is_device(origin):
-                self._spent[origin, int(data["life"])] = (int(data["jobs"]), int(data["revealed"]))
+                self._spent[origin, int(data["incarnation"])] = (int(data["jobs"]), int(data["revealed"]))
             case "notes":
                 self._noted(origin, data)
             case _:
@@ -246,7 +246,7 @@ class Coordinator:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
         for node, kind, start, stop in data["spans"]:
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
-            if self.engine.charter.experiment.record.spans:
+            if self.engine.manifest.experiment.record.spans:
                 self.recorder.span(int(node), str(kind), float(start), float(stop))
         for tier, direction, kind, count in data["traffic"]:
             self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
@@ -327,8 +327,8 @@ class Coordinator:
         self.recorder.commit()
         self.recorder.meta("status", {"state": "finished"})
 
-    def close(self) -> None:
-        """Close the record."""
+    def close_record(self) -> None:
+        """Close the run's database."""
         if not self.finished:
             self._account_for_privacy()
             self.recorder.meta("status", {"state": "stopped"})

@@ -1,4 +1,4 @@
-"""The charter: what a fleet does. The cloud writes it, every node gets it with its parent's welcome.
+"""The manifest: what a fleet does. The cloud writes it, every node gets it with its parent's welcome.
 
 It names methods, policies and models; it carries no code. A model of the user's own (``package.module:Factory``) is
 imported on a node only if that node's operator allowed it by name.
@@ -73,7 +73,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Charter:
+class Manifest:
     """Everything that a node is told.
 
     Attributes:
@@ -132,7 +132,7 @@ class Charter:
         return json.dumps(table, sort_keys=True).encode()
 
     @staticmethod
-    def of_bytes(data: bytes) -> Charter:
+    def of_bytes(data: bytes) -> Manifest:
         """Read it.
 
         Raises:
@@ -144,15 +144,15 @@ class Charter:
             card["input_shape"] = tuple(card["input_shape"])
             card["entries"] = tuple((n, tuple(s), d) for n, s, d in card["entries"])
             card["order"] = tuple(card["order"])
-            return Charter(
+            return Manifest(
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
                 Limits.build(table["limits"]), float(table["patience"]), table["compress"],
                 None if table["script"] is None else Script(**table["script"]), table["round_deadline"],
             )  # fmt: skip
         except ConfigError as error:
-            raise ProtocolError(f"The fleet's charter cannot be followed here: {error}") from error
+            raise ProtocolError(f"The fleet's manifest cannot be followed here: {error}") from error
         except (ValueError, KeyError, TypeError) as error:
-            raise ProtocolError(f"The fleet's charter cannot be read: {type(error).__name__}: {error}.") from error
+            raise ProtocolError(f"The fleet's manifest cannot be read: {type(error).__name__}: {error}.") from error
 
 
 def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int, **known: Any) -> Card:

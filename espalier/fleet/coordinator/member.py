@@ -1,4 +1,4 @@
-"""The steward of every host but the cloud: follows the cloud's instructions and keeps it informed."""
+"""Every host but the cloud: it follows the coordinator's instructions and keeps it informed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTES_SECONDS = 1.0
 
 
 class Participant:
-    """An edge's or a device's steward."""
+    """What an edge or a device does for the run as a whole."""
 
     def __init__(self, engine: Engine, folder: Path | None = None) -> None:
         """Serve an engine; models at the end go into a folder, if there is one."""
@@ -35,7 +35,7 @@ class Participant:
         #: how many other devices were known when links were measured last
         self.measured_peers = 0
         #: peers that may link here: name -> address
-        self.kin: dict[str, int] = engine.journal.get("kin") or {}
+        self.invited: dict[str, int] = engine.journal.get("invited") or {}
         #: bytes this host has sent so far: (tier, direction, kind) -> bytes; set by the host
         self.traffic: dict[tuple[str, str, str], int] = {}
         self._told: dict[tuple[str, str, str], int] = {}
@@ -55,10 +55,10 @@ class Participant:
 
     # -- what the nodes of this host do ----------------------------------------------------------------------
 
-    def closed(self, node: Address, progress: int) -> None:
+    def close(self, node: Address, progress: int) -> None:
         """Tell the cloud, if these rounds are the run's."""
         engine, directory = self.engine, self.engine.directory
-        clock, last = engine.plan.clock, engine.charter.experiment.stop.rounds
+        clock, last = engine.plan.clock, engine.manifest.experiment.stop.rounds
         level = "device" if directory.is_device(node) else "edge"
         if clock == level and (last is None or progress <= last):
             # a node does not wait for the cloud to say that the run is over: it may have begun another round by then
@@ -89,8 +89,8 @@ class Participant:
             self._waiting.discard(device)
             self.engine.begin(device, Started())
 
-    def served(self, node: Address, models: dict[str, Ref]) -> None:
-        """ScoreModels the models in use here, if this host has something to score them on."""
+    def serve(self, node: Address, models: dict[str, Ref]) -> None:
+        """Score the models in use here, if this host has something to score them on."""
         engine = self.engine
         level = "device" if engine.directory.is_device(node) else "edge"
         if node == engine.directory.tree.root:
@@ -106,7 +106,7 @@ class Participant:
             self._score(node, next(iter(models.values())))
 
     def ordered(self, order: Order) -> None:
-        """ScoreModels the model that a device is handed."""
+        """Score the model that a device is handed."""
         if self.engine.plan.serves != "device" and order.ask is None and order.models:
             self._score(order.to, next(iter(order.models.values())))
 
@@ -122,7 +122,7 @@ class Participant:
             if self.engine.plan.serves == "edge":
                 self._at = -NOTES_SECONDS  # the run's curve is made of these: they do not wait for the next notes
 
-    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+    def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Note something for the cloud's record."""
         self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
 
@@ -138,7 +138,7 @@ class Participant:
     def handed(self, word: Word) -> None:
         """Nobody serves through this host."""
 
-    def arranged(self, node: Address, arrange: Arrange) -> None:
+    def arrange(self, node: Address, arrange: Arrange) -> None:
         """A node of this host chose its own place: it is there at once, and the cloud tells everybody concerned."""
         engine, directory = self.engine, self.engine.directory
         if arrange.root is not None:
@@ -157,10 +157,10 @@ class Participant:
         """Follow an instruction; who may give which was checked before (`espalier.fleet.authority`)."""
         engine = self.engine
         match kind:
-            case "stumbled":
-                engine.stumbled(int(data["node"]))
+            case "gave_up":
+                engine.gave_up(int(data["node"]))
             case "overdue":
-                self.recorded(int(data["node"]), "late", {"parent": origin, "round": data["round"]})
+                self.record(int(data["node"]), "late", {"parent": origin, "round": data["round"]})
             case "groups":
                 engine.directory.set_groups({int(d): str(g) for d, g in data["groups"].items()})
             case "place":
@@ -177,8 +177,8 @@ class Participant:
                 for host in data["gone"]:
                     engine.directory.others.pop(int(host), None)
                     engine.lost(int(host))
-            case "reborn":
-                engine.reborn(int(data["host"]))
+            case "new_incarnation":
+                engine.new_incarnation(int(data["host"]))
             case "root":
                 engine.directory.tree.root = int(data["root"])
             case "expel":
@@ -225,8 +225,8 @@ class Participant:
             directory.tree.samples[child] = int(data["samples"])
         directory.placed[child] = parent
         if data.get("name"):
-            self.kin[str(data["name"])] = host_of(child)
-            engine.journal.put("kin", self.kin)
+            self.invited[str(data["name"])] = host_of(child)
+            engine.journal.put("invited", self.invited)
         engine.tell(directory.attach(child, parent))
 
     def _keep_models(self) -> None:

@@ -59,7 +59,7 @@ class Arranger:
                 engine.say(member.address, "groups", groups=directory.groups())
             parent = directory.parent(member.address)
             if parent is not None and member.address in directory.placed and host_of(parent) != engine.me:
-                engine.say(host_of(parent), "reborn", host=member.address)
+                engine.say(host_of(parent), "new_incarnation", host=member.address)
         for host in gone:
             engine.lost(host)
             for node, parent in list(self._parents.items()):
@@ -103,7 +103,7 @@ class Arranger:
         directory = self._engine.directory
         edge = member.via - directory.n_devices
         self._homes[member.address] = edge if 0 <= edge < directory.n_edges else 0
-        cells = np.zeros(self._engine.charter.card.n_cells, dtype="<i4").tobytes()
+        cells = np.zeros(self._engine.manifest.card.n_cells, dtype="<i4").tobytes()
         self._recorder.devices([(member.address, self._homes[member.address], member.samples, cells)])
 
     # -- arrangements ------------------------------------------------------------------------------------------

@@ -6,18 +6,16 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from espalier.core.errors import ConfigError, EspalierError, ProtocolError
 from espalier.fleet.links import wire
+from espalier.fleet.links.hub import Hub
+from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.routes import Child
 from espalier.fleet.links.transport import Link, Take
 from espalier.fleet.membership import Member
 from espalier.fleet.node.events import Gone, Joined
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.host import Host
 
 #: seconds that an edge waits for the cloud's answer about a newcomer
 ENROL_SECONDS = 10.0
@@ -28,10 +26,10 @@ BALLAST_BYTES = 1 << 20
 
 
 class ChildLinks:
-    """Receives children and peers at one host."""
+    """Receives children and peers at one hub."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, hub: Hub, peers: PeerLinks) -> None:
+        self._hub, self._peers = hub, peers
         #: links of peers that only measure how far it is
         self._probes: set[Link] = set()
         self._grace: dict[int, asyncio.TimerHandle] = {}
@@ -43,9 +41,9 @@ class ChildLinks:
 
     async def accept(self, link: Link) -> Take | None:
         """Decide from its certificate whether a link is let in at all."""
-        host = self._host
-        why = host.admission.refuses(link.peer)
-        if why is None and link.peer is not None and host.admission.hurries(link.peer):
+        hub = self._hub
+        why = hub.admission.refuses(link.peer)
+        if why is None and link.peer is not None and hub.admission.hurries(link.peer):
             why = f"{link.peer.name} opens more links per minute than it may"
         if why is not None:
             self.refuse(link, why, final="revoked" in why or link.peer is None)
@@ -54,19 +52,19 @@ class ChildLinks:
 
     def refuse(self, link: Link, why: str, *, final: bool = False) -> None:
         """Tell a link why it ends, write it down, and end it."""
-        self._host.refused(link.peer.name if link.peer is not None else link.target, why)
+        self._hub.refused(link.peer.name if link.peer is not None else link.target, why)
         link.post(pb.Frame(refusal=pb.Refusal(why=why, final=final)))
         link.close()
 
     def expel(self, address: int) -> bool:
         """Close the link of a host that has sent too many letters against the rules; False if it has none here."""
-        host = self._host
-        child = host.routes.children.get(address)
-        link = child.link if child is not None else host.routes.peers.get(address)
+        hub = self._hub
+        child = hub.routes.children.get(address)
+        link = child.link if child is not None else hub.routes.peers.get(address)
         if link is None or link.peer is None:
             return False
-        host.admission.ban(link.peer.name)
-        self.refuse(link, host.admission.refuses(link.peer) or "")
+        hub.admission.ban(link.peer.name)
+        self.refuse(link, hub.admission.refuses(link.peer) or "")
         return True
 
     def malformed(self, link: Link, why: str) -> None:
@@ -74,20 +72,20 @@ class ChildLinks:
         self.refuse(link, why)
 
     async def _take(self, link: Link, frame: pb.Frame) -> None:
-        host = self._host
+        hub = self._hub
         if not link.open:
             return  # a newer link has taken its place: whoever sent this sends it again over that one
         kind = frame.WhichOneof("kind")
-        child = host.routes.child(link)
+        child = hub.routes.child(link)
         if link in self._probes:
             if kind != "ping":
                 raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
             self._pong(link, frame.ping)
-        elif child is None and link not in host.routes.peers.values():
+        elif child is None and link not in hub.routes.peers.values():
             if kind != "hello":
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
             await self._greet(link, frame.hello)
-        elif host.relay is not None and host.relay.take(link, frame):
+        elif hub.relay is not None and hub.relay.take(link, frame):
             pass
         elif kind == "ping":
             self._pong(link, frame.ping)
@@ -105,12 +103,12 @@ class ChildLinks:
     def _pong(self, link: Link, ping: pb.Ping) -> None:
         if len(ping.ballast) > BALLAST_BYTES:
             raise ProtocolError(f"A ping of {len(ping.ballast)} bytes; {BALLAST_BYTES} are accepted.")
-        link.post(pb.Frame(pong=pb.Pong(sent=ping.sent, now=self._host.clock.now())))
+        link.post(pb.Frame(pong=pb.Pong(sent=ping.sent, now=self._hub.clock.now())))
 
     # -- greetings -------------------------------------------------------------------------------------------
 
     async def _greet(self, link: Link, hello: pb.Hello) -> None:
-        host, peer = self._host, link.peer
+        hub, peer = self._hub, link.peer
         assert peer is not None
         if hello.version != wire.VERSION:
             self.refuse(link, f"it speaks version {hello.version}, this node version {wire.VERSION}", final=True)
@@ -118,15 +116,15 @@ class ChildLinks:
         if peer.role not in ("edge", "device"):
             self.refuse(link, f"a {peer.role} has no parent", final=True)
             return
-        if host.engine is None or host.charter is None:
+        if hub.engine is None or hub.manifest is None:
             link.post(pb.Frame(refusal=pb.Refusal(why="not ready yet", final=False)))
             link.close()
             return
         if hello.peer:
             await self._greet_peer(link, hello)
             return
-        if len(host.routes.children) >= host.charter.limits.children:
-            self.refuse(link, f"{len(host.routes.children)} children are linked already")
+        if len(hub.routes.children) >= hub.manifest.limits.children:
+            self.refuse(link, f"{len(hub.routes.children)} children are linked already")
             return
         try:
             address = await self._enrol(peer.name, peer.role, hello.wish)
@@ -139,20 +137,20 @@ class ChildLinks:
             return
         if not link.open:
             return
-        before = host.routes.add(address, peer.name, peer.role, link, hello.member.stamp)
+        before = hub.routes.add(address, peer.name, peer.role, link, hello.member.stamp)
         if before is not None:
             before.close()
-        link.post(pb.Frame(welcome=host.welcome(address)))
+        link.post(pb.Frame(welcome=hub.welcome(address)))
 
     async def _greet_peer(self, link: Link, hello: pb.Hello) -> None:
-        host = self._host
+        hub = self._hub
         assert link.peer is not None
         for _ in range(round(UNKNOWN_PEER_SECONDS / 0.1)):
             # it may have heard of the arrangement before this node has
-            if link.peer.name in host.peer_links.kin():
+            if link.peer.name in self._peers.invited():
                 break
             await asyncio.sleep(0.1)
-        address = host.peer_links.kin().get(link.peer.name)
+        address = self._peers.invited().get(link.peer.name)
         if address is None:
             self.refuse(link, f"{link.peer.name} is no peer of this node")
             return
@@ -161,8 +159,8 @@ class ChildLinks:
         if hello.probe:
             self._probes.add(link)
         else:
-            host.peer_links.add(address, link)
-        link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=host.clock.now())))
+            self._peers.add(address, link)
+        link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=hub.clock.now())))
 
     async def _enrol(self, name: str, role: str, wish: int) -> int:
         """Return a name's number: known, or from the cloud.
@@ -170,43 +168,43 @@ class ChildLinks:
         Raises:
             ConfigError: The cloud refuses it.
         """
-        host = self._host
-        if host.registry is not None:
-            registry = host.registry
-            return await host.call(lambda: registry.enrol(name, role, wish))
-        known = host.names.get(name)
+        hub = self._hub
+        if hub.registry is not None:
+            registry = hub.registry
+            return await hub.call(lambda: registry.enrol(name, role, wish))
+        known = hub.names.get(name)
         if known is not None:
             return known
-        if host.routes.parent is None:
+        if hub.routes.parent is None:
             raise EspalierError("no way to the cloud")
         answer: asyncio.Future[pb.Enrolled] = asyncio.get_running_loop().create_future()
         self._enrolling[name] = answer
         try:
-            host.routes.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
+            hub.routes.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
             async with asyncio.timeout(ENROL_SECONDS):
                 found = await answer
         finally:
             self._enrolling.pop(name, None)
         if found.refused:
             raise ConfigError(found.refused)
-        await host.learn_name(name, found.address)
+        await hub.learn_name(name, found.address)
         return found.address
 
     async def _enrol_for(self, link: Link, ask: pb.Enrol) -> None:
         """Answer an edge that asks for somebody at its door, or ask further up."""
-        host = self._host
-        if host.registry is not None:
-            registry = host.registry
+        hub = self._hub
+        if hub.registry is not None:
+            registry = hub.registry
             try:
-                address = await host.call(lambda: registry.enrol(ask.name, ask.role, ask.wish))
+                address = await hub.call(lambda: registry.enrol(ask.name, ask.role, ask.wish))
                 answer = pb.Enrolled(name=ask.name, address=address)
             except ConfigError as error:
-                host.refused(ask.name, str(error))
+                hub.refused(ask.name, str(error))
                 answer = pb.Enrolled(name=ask.name, refused=str(error))
             link.post(pb.Frame(enrolled=answer))
-        elif host.routes.parent is not None:
+        elif hub.routes.parent is not None:
             self._asked[ask.name] = link
-            host.routes.parent.post(pb.Frame(enrol=ask))
+            hub.routes.parent.post(pb.Frame(enrol=ask))
 
     def enrolled(self, answer: pb.Enrolled) -> None:
         """The cloud's answer came from above."""
@@ -220,62 +218,62 @@ class ChildLinks:
     # -- who is below ----------------------------------------------------------------------------------------
 
     def _reached(self, child: Child, reach: pb.Reach) -> None:
-        host = self._host
+        hub = self._hub
         members: list[Member] = []
         for one in reach.members:
             member = Member.of_wire(one)
             if member.address == child.address:
                 # of itself it may say what it holds, not who it is
-                member = replace(member, name=child.name, role=child.role, via=host.me)
+                member = replace(member, name=child.name, role=child.role, via=hub.me)
             elif child.role != "edge" or not self._plausible(member):
                 raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
             members.append(member)
-        gone = [h for h in reach.gone if host.routes.forget(h, through=child.address)]
+        gone = [h for h in reach.gone if hub.routes.forget(h, through=child.address)]
         if reach.full:
             named = {m.address for m in members}
-            missing = [h for h in host.routes.below(child.address) if h not in named]
-            gone += [h for h in missing if host.routes.forget(h, through=child.address)]
+            missing = [h for h in hub.routes.below(child.address) if h not in named]
+            gone += [h for h in missing if hub.routes.forget(h, through=child.address)]
         news: list[Member] = []
         for member in members:
-            fresh, old = host.routes.learn(child.address, member)
+            fresh, old = hub.routes.learn(child.address, member)
             if old is not None:
                 old.post(pb.Frame(moved=pb.Moved(address=member.address, stamp=member.stamp)))
             if fresh:
                 news.append(member)
                 self._wait_no_more(member.address)
         if gone:
-            host.put(Gone(gone))
+            hub.put(Gone(gone))
         if news:
-            host.put(Joined(news))
+            hub.put(Joined(news))
             for member in news:
-                if member.via == host.me:
-                    host.log("joined", child=member.name, samples=member.samples)
-        host.announce(news, gone)
-        host.resend(sorted(host.routes.below(child.address)))
+                if member.via == hub.me:
+                    hub.log("joined", child=member.name, samples=member.samples)
+        hub.announce(news, gone)
+        hub.resend(sorted(hub.routes.below(child.address)))
 
     def _plausible(self, member: Member) -> bool:
-        registry = self._host.registry
-        if member.role not in ("edge", "device") or member.address == self._host.me:
+        registry = self._hub.registry
+        if member.role not in ("edge", "device") or member.address == self._hub.me:
             return False
         return registry is None or registry.known.get(member.name) == (member.address, member.role)
 
     def lost(self, link: Link) -> None:
         """A link is over: its child may come back within the fleet's patience."""
-        host = self._host
-        if host.relay is not None:
-            host.relay.drop(link)
+        hub = self._hub
+        if hub.relay is not None:
+            hub.relay.drop(link)
         self._probes.discard(link)
-        for address in [a for a, peer in host.routes.peers.items() if peer is link]:
-            del host.routes.peers[address]
-        child = host.routes.drop(link)
-        if child is None or host.stopping:
+        for address in [a for a, peer in hub.routes.peers.items() if peer is link]:
+            del hub.routes.peers[address]
+        child = hub.routes.drop(link)
+        if child is None or hub.stopping:
             return
-        host.log("link lost", child=child.name)
+        hub.log("link lost", child=child.name)
         self.wait_for(child.address)
 
     def wait_for(self, address: int) -> None:
         """Wait for a child that has no link."""
-        patience = self._host.charter.patience if self._host.charter is not None else 10.0
+        patience = self._hub.manifest.patience if self._hub.manifest is not None else 10.0
         self._wait_no_more(address)
         loop = asyncio.get_running_loop()
         self._grace[address] = loop.call_later(patience, lambda: self._expired([address], "not heard of"))
@@ -286,53 +284,53 @@ class ChildLinks:
             handle.cancel()
 
     def _leaves(self, child: Child, why: str) -> None:
-        self._host.log("left", child=child.name, why=why)
+        self._hub.log("left", child=child.name, why=why)
         child.link.close()
         self._expired([child.address], why)
 
     def _expired(self, hosts: Sequence[int], why: str) -> None:
-        host = self._host
+        hub = self._hub
         gone: list[int] = []
         for address in hosts:
             self._wait_no_more(address)
-            for below in sorted(host.routes.below(address) | {address}):
-                if host.routes.forget(below, through=address):
+            for below in sorted(hub.routes.below(address) | {address}):
+                if hub.routes.forget(below, through=address):
                     gone.append(below)
         if gone:
-            host.log("gone", hosts=gone, why=why)
-            host.put(Gone(gone))
-            host.announce([], gone)
+            hub.log("gone", hosts=gone, why=why)
+            hub.put(Gone(gone))
+            hub.announce([], gone)
 
     def moved(self, address: int, stamp: int) -> None:
         """Somebody above says that a host is reached elsewhere now."""
-        host = self._host
-        if stamp < host.routes.stamp(address):
+        hub = self._hub
+        if stamp < hub.routes.stamp(address):
             return
-        link = host.routes.route(address)
-        child = host.routes.children.get(address)
-        if not host.routes.forget(address):
+        link = hub.routes.route(address)
+        child = hub.routes.children.get(address)
+        if not hub.routes.forget(address):
             return
         self._wait_no_more(address)
         if child is not None:
             child.link.close()
-        elif link is not None and link is not host.routes.parent:
+        elif link is not None and link is not hub.routes.parent:
             link.post(pb.Frame(moved=pb.Moved(address=address, stamp=stamp)))
-        host.put(Gone([address]))
+        hub.put(Gone([address]))
 
     # -- from above ------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
         """Tell everybody below that the way up is whole again."""
-        for child in self._host.routes.children.values():
-            child.link.post(pb.Frame(resume=pb.Resume(crl=self._host.admission.crl)))
+        for child in self._hub.routes.children.values():
+            child.link.post(pb.Frame(resume=pb.Resume(crl=self._hub.admission.crl)))
 
     def revocations(self, crl: bytes) -> None:
         """Take over a list of revoked certificates, if it is genuine and newer; links of revoked ones end."""
-        host = self._host
+        hub = self._hub
         with contextlib.suppress(ConfigError):
-            if crl and host.admission.update(crl):
-                for child in list(host.routes.children.values()):
-                    why = host.admission.refuses(child.link.peer)
+            if crl and hub.admission.update(crl):
+                for child in list(hub.routes.children.values()):
+                    why = hub.admission.refuses(child.link.peer)
                     if why is not None:
                         self.refuse(child.link, why, final=True)
                 self.resume()

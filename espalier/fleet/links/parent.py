@@ -6,16 +6,15 @@ import asyncio
 import math
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.links import wire
+from espalier.fleet.links.children import ChildLinks
+from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
 from espalier.fleet.membership import Member
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.host import Host
 
 #: seconds between two tries: at first, at most
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
@@ -30,9 +29,10 @@ PONG_SECONDS = 10.0
 class ParentLink:
     """Keeps a host linked to a parent."""
 
-    def __init__(self, host: Host, parents: list[tuple[str | None, str]]) -> None:
-        self._host = host
-        self._parents = parents
+    def __init__(self, hub: Hub, children: ChildLinks, follow: Callable[[pb.Welcome], Awaitable[None]]) -> None:
+        """Prepare a link; ``follow`` takes over what a parent says the fleet does."""
+        self._hub, self._children, self._follow = hub, children, follow
+        self._parents: list[tuple[str | None, str]] = list(hub.settings.parents)
         self._link: Link | None = None
         self._pongs: dict[float, asyncio.Future[float]] = {}
         self._welcomed = False
@@ -47,28 +47,28 @@ class ParentLink:
         Raises:
             ConfigError: The fleet refuses this node for good.
         """
-        host, failures, delay = self._host, 0, FIRST_RETRY_SECONDS
-        while not host.stopping:
+        hub, failures, delay = self._hub, 0, FIRST_RETRY_SECONDS
+        while not hub.stopping:
             name, target = self._parents[0]
             self._welcomed = False
             hello = pb.Hello(
-                version=wire.VERSION, member=host.myself().to_wire(), wish=host.settings.wish, run=host.run_name
+                version=wire.VERSION, member=hub.myself().to_wire(), wish=hub.settings.wish, run=hub.run_name
             )
-            hello.member.stamp = await host.next_stamp()
-            why = await dial(host.bundle, target, name, hello, self._take, connected=self._connected)
+            hello.member.stamp = await hub.next_stamp()
+            why = await dial(hub.bundle, target, name, hello, self._take, connected=self._connected)
             self._link = None
-            host.routes.parent = None
+            hub.routes.parent = None
             if self._refused is not None:
                 raise ConfigError(f"{name or target} refuses this node: {self._refused}.")
-            if host.stopping:
+            if hub.stopping:
                 return
             if self._welcomed:
                 failures, delay = 0, FIRST_RETRY_SECONDS
-                host.log("link to parent lost", parent=name or target, why=why)
+                hub.log("link to parent lost", parent=name or target, why=why)
             else:
                 failures += 1
                 told = "warning" if failures in (1, TRIES) or failures % 100 == 0 else "debug"
-                host.log("no link to parent", level=told, parent=name or target, why=why)
+                hub.log("no link to parent", level=told, parent=name or target, why=why)
             if failures >= TRIES and len(self._parents) > 1:
                 failures = 0
                 self._parents.append(self._parents.pop(0))
@@ -100,38 +100,38 @@ class ParentLink:
         self._link = link
 
     async def _take(self, link: Link, frame: pb.Frame) -> None:
-        host = self._host
+        hub = self._hub
         kind = frame.WhichOneof("kind")
         if kind == "welcome" and not self._welcomed:
             self._welcomed = True
             self.made += 1
-            host.spawn(self._settle_in(link, frame.welcome))
+            hub.spawn(self._settle_in(link, frame.welcome))
         elif kind == "refusal":
             if frame.refusal.final:
                 self._refused = frame.refusal.why
-            host.log("refused", level="warning", why=frame.refusal.why)
+            hub.log("refused", level="warning", why=frame.refusal.why)
         elif kind == "pong":
             waiting = self._pongs.pop(frame.pong.sent, None)
             if not math.isfinite(frame.pong.now):
                 raise ProtocolError(f"The parent says that it is {frame.pong.now} o'clock.")
             if waiting is not None and not waiting.done():
-                waiting.set_result(host.clock.heard(frame.pong.now, frame.pong.sent))
+                waiting.set_result(hub.clock.heard(frame.pong.now, frame.pong.sent))
         elif not self._welcomed:
             raise ProtocolError(f"The parent sends {kind!r} before its welcome.")
-        elif host.relay is not None and host.relay.take(link, frame):
+        elif hub.relay is not None and hub.relay.take(link, frame):
             pass
         elif kind == "enrolled":
-            host.child_links.enrolled(frame.enrolled)
+            self._children.enrolled(frame.enrolled)
         elif kind == "moved":
-            host.child_links.moved(frame.moved.address, frame.moved.stamp)
+            self._children.moved(frame.moved.address, frame.moved.stamp)
         elif kind == "resume":
-            host.child_links.revocations(frame.resume.crl)
-            host.resend(None)
-            host.child_links.resume()
+            self._children.revocations(frame.resume.crl)
+            hub.resend(None)
+            self._children.resume()
 
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
-        host = self._host
+        hub = self._hub
         if welcome.version != wire.VERSION:
             self._refused = f"it speaks version {welcome.version}, this node version {wire.VERSION}"
             link.close()
@@ -139,21 +139,21 @@ class ParentLink:
         try:
             parent = Member.of_wire(welcome.parent)
         except ProtocolError as error:
-            host.log("refused", level="warning", who=welcome.parent.name[:64], why=str(error))
+            hub.log("refused", level="warning", who=welcome.parent.name[:64], why=str(error))
             link.close()
             return
         await self._ask(link)
-        await host.follow(welcome)
+        await self._follow(welcome)
         seconds = await self._gauge(link)
         if not link.open:
             return
-        await host.linked(parent, seconds)
+        await hub.linked(parent, seconds)
         # the parent must know who is here before it hears from them
-        link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in host.everybody()], full=True)))
-        host.routes.parent = link
-        host.resend(None)
-        host.child_links.resume()
-        host.log("linked", parent=welcome.parent.name, target=link.target)
+        link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in hub.everybody()], full=True)))
+        hub.routes.parent = link
+        hub.resend(None)
+        self._children.resume()
+        hub.log("linked", parent=welcome.parent.name, target=link.target)
         while link.open:
             await asyncio.sleep(CLOCK_SECONDS)
             await self._ask(link)
@@ -174,7 +174,7 @@ class ParentLink:
 
     async def _gauge(self, link: Link) -> float:
         """Return the seconds that a model needs to the parent: half a round trip and its bytes at the measured rate."""
-        size = self._host.model_bytes
+        size = self._hub.model_bytes
         ballast = min(size, 64 << 10)
         short = min([await self._ask(link) for _ in range(2)])
         long = await self._ask(link, bytes(ballast))

@@ -6,16 +6,13 @@ import asyncio
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
+from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
 from espalier.fleet.node.events import Call
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.host import Host
 
 #: peers that are measured at one time
 TOGETHER = 4
@@ -26,76 +23,76 @@ MEASURE_SECONDS = 10.0
 class PeerLinks:
     """The links of one device to others."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._kept: dict[int, asyncio.Task[None]] = {}
         self._measured: set[int] = set()
         self._few = asyncio.Semaphore(TOGETHER)
 
     def look(self) -> None:
         """Make the links that are wanted, and measure those to peers that are new."""
-        host = self._host
-        steward = host.steward
-        if not isinstance(steward, Participant) or host.identity.role != "device":
+        hub = self._hub
+        conduct = hub.conduct
+        if not isinstance(conduct, Participant) or hub.identity.role != "device":
             return
-        for address in steward.peers:
+        for address in conduct.peers:
             if address not in self._kept or self._kept[address].done():
-                self._kept[address] = host.spawn(self._keep(address))
-        assert host.charter is not None
-        if host.charter.script is not None or steward.measured_peers == len(steward.engine.directory.others):
+                self._kept[address] = hub.spawn(self._keep(address))
+        assert hub.manifest is not None
+        if hub.manifest.script is not None or conduct.measured_peers == len(conduct.engine.directory.others):
             return
-        others = dict(steward.engine.directory.others)
-        steward.measured_peers = len(others)
+        others = dict(conduct.engine.directory.others)
+        conduct.measured_peers = len(others)
         for address, member in others.items():
-            if member.endpoint and address != host.me and address not in self._measured:
+            if member.endpoint and address != hub.me and address not in self._measured:
                 self._measured.add(address)
-                host.spawn(self._measure(address, member.endpoint, member.name))
+                hub.spawn(self._measure(address, member.endpoint, member.name))
 
-    def kin(self) -> dict[str, int]:
+    def invited(self) -> dict[str, int]:
         """Return the names of peers that may link here."""
-        steward = self._host.steward
-        if not isinstance(steward, Participant):
+        conduct = self._hub.conduct
+        if not isinstance(conduct, Participant):
             return {}
-        return {m.name: m.address for m in list(steward.engine.directory.others.values())} | steward.kin
+        return {m.name: m.address for m in list(conduct.engine.directory.others.values())} | conduct.invited
 
     def add(self, address: int, link: Link) -> None:
-        """A peer has a link of its own to this host."""
-        host = self._host
-        old = host.routes.peers.get(address)
-        host.routes.peers[address] = link
+        """A peer has a link of its own to this hub."""
+        hub = self._hub
+        old = hub.routes.peers.get(address)
+        hub.routes.peers[address] = link
         if old is not None:
             old.close()
-        host.resend([address])
+        hub.resend([address])
 
     def _hello(self, probe: bool = False) -> pb.Hello:
-        host, mine = self._host, self._host.myself().to_wire()
-        return pb.Hello(version=wire.VERSION, member=mine, peer=True, run=host.run_name, probe=probe)
+        hub, mine = self._hub, self._hub.myself().to_wire()
+        return pb.Hello(version=wire.VERSION, member=mine, peer=True, run=hub.run_name, probe=probe)
 
     async def _keep(self, address: int) -> None:
         """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""
-        host = self._host
-        while isinstance(host.steward, Participant) and address in host.steward.peers and not host.stopping:
-            endpoint, name = host.steward.peers[address]
+        hub = self._hub
+        while isinstance(hub.conduct, Participant) and address in hub.conduct.peers and not hub.stopping:
+            endpoint, name = hub.conduct.peers[address]
             made: list[Link] = []
 
             async def take(link: Link, frame: pb.Frame) -> None:
                 if frame.HasField("welcome"):
                     self.add(address, link)
-                elif host.relay is not None:
-                    host.relay.take(link, frame)
+                elif hub.relay is not None:
+                    hub.relay.take(link, frame)
 
-            await dial(host.bundle, endpoint, name, self._hello(), take, connected=made.append)
+            await dial(hub.bundle, endpoint, name, self._hello(), take, connected=made.append)
             for link in made:
-                if host.routes.peers.get(address) is link:  # it may have made a link of its own meanwhile
-                    del host.routes.peers[address]
-                if host.relay is not None:
-                    host.relay.drop(link)
+                if hub.routes.peers.get(address) is link:  # it may have made a link of its own meanwhile
+                    del hub.routes.peers[address]
+                if hub.relay is not None:
+                    hub.relay.drop(link)
             await asyncio.sleep(random.uniform(0.5, 1.5))
 
     async def _measure(self, address: int, endpoint: str, name: str) -> None:
         """Find out how long a model would take to a peer, over a link that is made for that alone."""
-        host = self._host
-        size = host.model_bytes
+        hub = self._hub
+        size = hub.model_bytes
         ballasts = [0, 0, min(size, 64 << 10)]
         trips: list[float] = []
 
@@ -112,7 +109,7 @@ class PeerLinks:
                 link.post(pb.Frame(ping=pb.Ping(sent=time.monotonic(), ballast=ballast)))
 
         async with self._few:
-            call = dial(host.bundle, endpoint, name, self._hello(True), take, connected=lambda link: None)
+            call = dial(hub.bundle, endpoint, name, self._hello(True), take, connected=lambda link: None)
             try:
                 async with asyncio.timeout(MEASURE_SECONDS):
                     await call
@@ -121,10 +118,10 @@ class PeerLinks:
         if len(trips) == len(ballasts):
             short = min(trips[:2])
             seconds = short / 2 + max(0.0, trips[2] - short) * size / max(1, ballasts[2])
-            host.put(Call(partial(self._note, address, seconds)))
+            hub.put(Call(partial(self._note, address, seconds)))
 
     def _note(self, address: int, seconds: float) -> None:
-        engine = self._host.engine
+        engine = self._hub.engine
         assert engine is not None
         engine.directory.measured[engine.me, address] = seconds
         engine.directory.measured[address, engine.me] = seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from espalier.fleet.links.transport import Link
+from espalier.fleet.links.transport import Link, Traffic
 from espalier.fleet.membership import Member
 
 
@@ -115,10 +115,44 @@ class RoutingTable:
         return self._stamps.get(host, -1)
 
     def recall(self, members: Iterable[Member]) -> None:
-        """Remember who was below in an earlier life; their links are yet to come."""
+        """Remember who was below in an earlier incarnation; their links are yet to come."""
         known = {m.address: m for m in members if m.address != self.me}
         for member in known.values():
             child = member
             while child.via != self.me and child.via in known:
                 child = known[child.via]
             self._via[member.address], self._stamps[member.address] = child.address, member.stamp
+
+
+class SentBytes:
+    """The bytes that a host has sent over all its links, those that are over included."""
+
+    def __init__(self, routes: RoutingTable, role: str) -> None:
+        self._routes, self._role = routes, role
+        self._past: dict[tuple[str, str, str], int] = {}
+        self._open: dict[Link, tuple[str, str]] = {}
+
+    def total(self) -> dict[tuple[str, str, str], int]:
+        """Return (tier, direction, kind) -> bytes."""
+        routes = self._routes
+        now: dict[Link, tuple[str, str]] = {}
+        if routes.parent is not None:
+            now[routes.parent] = ("dev-edge" if self._role == "device" else "edge-cloud", "up")
+        for child in routes.children.values():
+            now[child.link] = ("dev-edge" if child.role == "device" else "edge-cloud", "down")
+        for link in routes.peers.values():
+            now[link] = ("dev-dev", "peer")
+        for link, key in list(self._open.items()):
+            if link not in now:
+                self._add(self._past, key, link.traffic)
+                del self._open[link]
+        self._open |= now
+        total = dict(self._past)
+        for link, key in self._open.items():
+            self._add(total, key, link.traffic)
+        return total
+
+    def _add(self, total: dict[tuple[str, str, str], int], key: tuple[str, str], traffic: Traffic) -> None:
+        for kind, count in (("model", traffic.models_out), ("ctrl", traffic.control_out)):
+            if count:
+                total[*key, kind] = total.get((*key, kind), 0) + count

@@ -22,7 +22,7 @@ from espalier.core.messages import Message, Order, Part, Report, Word
 from espalier.core.store import Ref
 
 #: 2: contents are the codec's plain form
-VERSION = 2
+VERSION = 3
 
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96

@@ -22,7 +22,7 @@ from torch import Tensor
 from espalier.core.errors import ConfigError, DataError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
-from espalier.fleet.coordinator.manifest import Charter
+from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.node.data import Holdings, from_arrays, imported
 from espalier.fleet.node.trainer import ArrayTrainer, TrainingRequest, TrainingResult
 
@@ -73,10 +73,10 @@ class Client(Protocol):
 class ClientTrainer:
     """A user's client as a trainer."""
 
-    def __init__(self, charter: Charter, client: Client) -> None:
-        self._charter, self._client = charter, client
-        self._spec: ParamSpec = charter.card.spec
-        self._dtype = getattr(torch, charter.experiment.training.precision)
+    def __init__(self, manifest: Manifest, client: Client) -> None:
+        self._manifest, self._client = manifest, client
+        self._spec: ParamSpec = manifest.card.spec
+        self._dtype = getattr(torch, manifest.experiment.training.precision)
         self.samples = int(client.samples())
         if self.samples < 1:
             raise DataError(f"The client has {self.samples} samples; a device needs at least one.")
@@ -91,12 +91,12 @@ class ClientTrainer:
 
     def train(self, request: TrainingRequest) -> TrainingResult:
         """Let the client train."""
-        training = self._charter.experiment.training
+        training = self._manifest.experiment.training
         asked = request.work
         work = Work(
             asked.updates, training.unit, asked.clock, training.at(asked.clock).lr, training.batch_size, asked.mu,
             None if asked.anchor is None else self._state(asked.anchor),
-            torch_seed(self._charter.seed, "train", request.device, request.number), dict(asked.args),
+            torch_seed(self._manifest.seed, "train", request.device, request.number), dict(asked.args),
         )  # fmt: skip
         state = self._client.fit(self._state(asked.start), work)
         vector = self._spec.flatten(dict(state), self._dtype)
@@ -113,9 +113,9 @@ class ClientTrainer:
         if not callable(arrays):
             raise DataError(f"The method asks for {what!r}; this client has no arrays() to compute it from.")
         x, y = arrays()
-        card = self._charter.card
+        card = self._manifest.card
         held: Holdings = from_arrays({"x": np.asarray(x), "y": np.asarray(y)}, "arrays()", card.kind, card.n_classes)
-        return ArrayTrainer(self._charter, held, (card.model,)).measure(what, vectors, args, rng)
+        return ArrayTrainer(self._manifest, held, (card.model,)).measure(what, vectors, args, rng)
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
         """Let the client evaluate."""
@@ -127,7 +127,7 @@ class ClientTrainer:
         return {name: view.clone().to(dtypes[name]) for name, view in self._spec.views(vector).items()}
 
 
-def plain(charter: Charter, device: int, path: str) -> ClientTrainer:
+def plain(manifest: Manifest, device: int, path: str) -> ClientTrainer:
     """Make the trainer of ``--client package.module:factory``."""
     client = imported(path, "--client")(device)
     missing = [n for n in ("samples", "fit", "evaluate") if not callable(getattr(client, n, None))]
@@ -135,7 +135,7 @@ def plain(charter: Charter, device: int, path: str) -> ClientTrainer:
         raise ConfigError(
             f"--client {path}: what it returned has no {', '.join(missing)}; see espalier.fleet.node.clients."
         )
-    return ClientTrainer(charter, client)
+    return ClientTrainer(manifest, client)
 
 
 # -- Flower ------------------------------------------------------------------------------------------------------
@@ -210,14 +210,14 @@ class FlowerAdapter:
         return found
 
 
-def flower(charter: Charter, device: int, path: str) -> ClientTrainer:
+def flower(manifest: Manifest, device: int, path: str) -> ClientTrainer:
     """Make the trainer of ``--flower-client package.module:client_fn``."""
     client = _numpy_client(_called(imported(path, "--flower-client"), device), path)
-    card = charter.card
+    card = manifest.card
     # a Flower client's parameters are in the order of its model's state dict: ours may keep buffers last
     order = card.order or tuple(name for name, _, _ in card.entries)
     adapter = FlowerAdapter(client, order, {name: shape for name, shape, _ in card.entries})
-    return ClientTrainer(charter, adapter)
+    return ClientTrainer(manifest, adapter)
 
 
 def _called(client_fn: Callable[..., Any], device: int) -> Any:

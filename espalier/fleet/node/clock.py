@@ -19,7 +19,7 @@ class FleetClock:
         self._offset = time.time() - epoch - time.monotonic()
 
     def resume(self, last: float) -> None:
-        """Go on from the last moment of an earlier life, until a parent (or `begin`) says how late it really is."""
+        """Go on from an earlier incarnation's last moment, until a parent (or `begin`) says how late it really is."""
         self._offset, self._last = last - time.monotonic(), last
 
     def heard(self, now: float, sent: float) -> float:

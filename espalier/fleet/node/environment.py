@@ -72,10 +72,10 @@ class Directory:
     def joined(self, member: Member) -> Told:
         """A host greeted, for the first time or again; return what nodes of this host must be told."""
         host, old = member.address, self.members.get(member.address)
-        if old is not None and old.stamp > member.stamp and old.life == member.life:
+        if old is not None and old.stamp > member.stamp and old.incarnation == member.incarnation:
             return []
         told: Told = []
-        if old is not None and old.life != member.life:
+        if old is not None and old.incarnation != member.incarnation:
             # It came back without its memory: whoever waits for it need not.
             told += self.gone(host)
         self.members[host] = member

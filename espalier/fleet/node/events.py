@@ -1,4 +1,4 @@
-"""What happens to a host (items), what it is to do (effects), and what it has under way (work, timers)."""
+"""What happens to a host (items), what it is to do (effects), and what it has under way (work)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, Protocol
 
 from espalier.core.address import Address
 from espalier.core.codec import register
-from espalier.core.messages import Arrange, Deadline, Measure, Order, Word
+from espalier.core.messages import Measure, Order, Word
+from espalier.core.runtime import Conduct
 from espalier.core.store import Ref
 from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.membership import Member
+from espalier.fleet.node.timers import Timer
 
 #: what a node asked its host to do is kept until it is done
 register(Measure)
@@ -19,7 +21,7 @@ register(Measure)
 
 @dataclass(frozen=True, slots=True)
 class ScoreModels:
-    """ScoreModels models on this node's own test set; ``data`` comes back with the figures."""
+    """Score models on this node's own test set; ``data`` comes back with the figures."""
 
     models: tuple[Ref, ...]
     data: dict[str, Any]
@@ -46,21 +48,6 @@ class PendingJob:
         """Read what :meth:`to_plain` wrote."""
         number, node, what, job, at = plain
         return PendingJob(number, node, ScoreModels(*what) if isinstance(what, tuple) else what, job, at)
-
-
-@dataclass(slots=True)
-class Timer:
-    """A deadline of a node; ``waits`` for an arrangement to be confirmed, but not longer than ``due``."""
-
-    id: int
-    node: Address
-    event: Deadline
-    due: float
-    waits: bool = False
-
-    def to_plain(self) -> tuple[Any, ...]:
-        """Return it as plain data; ``Timer(*plain)`` is equal to it."""
-        return (self.id, self.node, self.event, self.due, self.waits)
 
 
 # -- what happens to a host ------------------------------------------------------------------------------------
@@ -114,7 +101,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """PendingJob is done: what came out (or why nothing did), and the seconds it took."""
+    """A job is done: what came out (or why nothing did), and the seconds it took."""
 
     work: int
     result: Any
@@ -123,7 +110,7 @@ class JobDone:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Let the steward do something in the engine's thread."""
+    """Do something in the engine's thread."""
 
     what: Callable[[], None]
 
@@ -144,20 +131,8 @@ class Effects:
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
-class Steward(Protocol):
+class HostConduct(Conduct, Protocol):
     """What differs between the cloud and everybody else. All is called in the engine's thread."""
-
-    def closed(self, node: Address, progress: int) -> None:
-        """A round of a node of this host is over."""
-        ...
-
-    def served(self, node: Address, models: dict[str, Ref]) -> None:
-        """A node of this host has other models in use."""
-        ...
-
-    def waits(self, device: Address) -> bool:
-        """Tell whether a lone device of this host must not train yet; then it is told to start when it may."""
-        ...
 
     def ordered(self, order: Order) -> None:
         """A device of this host was handed a model."""
@@ -167,12 +142,8 @@ class Steward(Protocol):
         """A root on a device says which models it serves."""
         ...
 
-    def recorded(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
-        """Something belongs into the run's record."""
-        ...
-
-    def arranged(self, node: Address, arrange: Arrange) -> None:
-        """A node wants the tree or the groups changed."""
+    def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
+        """Write something into the run's record."""
         ...
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
@@ -188,7 +159,7 @@ class Steward(Protocol):
         ...
 
     def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:
-        """Models were scored that the steward asked for."""
+        """Models were scored."""
         ...
 
     def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:

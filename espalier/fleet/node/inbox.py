@@ -8,9 +8,10 @@ and recorded: no letter may end the process.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +20,15 @@ from torch import Tensor
 from espalier.core.errors import EspalierError, ProtocolError, TrainingError
 from espalier.core.messages import Arrived, Message, Order, Report, Word
 from espalier.core.store import Ref
-from espalier.fleet.authority.check import Outdated
+from espalier.fleet.authority.check import Authority, Outdated
 from espalier.fleet.authority.rules import SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.engine import Engine
+from espalier.fleet.node.outbox import Outbox
+from espalier.fleet.node.state import HostState
+from espalier.fleet.secure.aggregator import Sums
+from espalier.fleet.secure.child import Masking
 
 #: errors that no letter is to blame for: the disk, the memory, the operator's configuration
 NOT_A_LETTERS_FAULT = (EspalierError, sqlite3.Error, OSError, MemoryError)
@@ -35,12 +37,23 @@ NOT_A_LETTERS_FAULT = (EspalierError, sqlite3.Error, OSError, MemoryError)
 class Inbox:
     """Opens the letters of one host. All is called in the engine's thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        state: HostState,
+        outbox: Outbox,
+        authority: Authority,
+        sums: Sums,
+        masking: Masking,
+        reported: Callable[[Report], None],
+        drain: Callable[[], None],
+    ) -> None:
+        """Open letters; ``reported`` hears of every report, ``drain`` lets nodes take what waits for them."""
+        self._state, self._outbox, self._authority, self._sums, self._masking = state, outbox, authority, sums, masking
+        self._on_report, self._drain = reported, drain
 
     def take(self, arrival: ReceivedLetter) -> None:
         """Take a letter, and those that waited for it; a letter that was taken before is only acknowledged again."""
-        effects, delivery = self._engine.effects, self._engine.outbox.delivery
+        effects, delivery = self._state.effects, self._outbox.delivery
         following: ReceivedLetter | None = arrival
         while following is not None:
             fate = delivery.fate(following)
@@ -58,10 +71,10 @@ class Inbox:
 
     def _open_safely(self, arrival: ReceivedLetter) -> None:
         """Open a letter; one that is refused is acknowledged all the same: it would be no better the next time."""
-        refused = self._engine.effects.refused
+        refused = self._state.effects.refused
         try:
             self._open(arrival)
-            self._engine.drain()
+            self._drain()
         except Outdated:
             pass
         except (ProtocolError, TrainingError) as error:
@@ -73,49 +86,49 @@ class Inbox:
 
     def _open(self, arrival: ReceivedLetter) -> None:
         """Read a letter, check that its sender may say this, and only then let it have consequences."""
-        engine, origin = self._engine, arrival.origin
+        origin = arrival.origin
         said = wire.unpack(arrival.content)
         if not isinstance(said, wire.ControlLetter):
-            engine.authority.check(origin, said)
+            self._authority.check(origin, said)
             self._deliver(said, arrival)
             return
-        engine.authority.check_control(origin, said.kind, said.data)
+        self._authority.check_control(origin, said.kind, said.data)
         if said.kind == SUM:
-            engine.hiding.control(origin, said.data)
+            self._masking.control(origin, said.data)
         elif said.kind == SUMMAND:
-            engine.sums.control(origin, said.data)
+            self._sums.control(origin, said.data)
         else:
-            engine.steward.control(origin, said.kind, said.data)
+            self._state.conduct.control(origin, said.kind, said.data)
 
     def _deliver(self, said: Message, arrival: ReceivedLetter) -> None:
         """Store a letter's models and give its message to the node that it is for."""
-        engine = self._engine
-        masked = isinstance(said, Report) and engine.sums.concerns(said.to)
+        state = self._state
+        masked = isinstance(said, Report) and self._sums.concerns(said.to)
         keep = partial(self._kept_masked, node=said.to) if masked else self._kept
         refs = [keep(part, arrival.origin) for part in arrival.parts]
         message = self._clocked(wire.enclosed(said, refs, self._restored))
         if isinstance(message, Word) and message.kind == SERVED:
-            engine.steward.handed(message)
+            state.conduct.handed(message)
             return
         if isinstance(message, Report):
             self._reported(message)
             if masked:
-                engine.sums.arrived(message)
-        elif isinstance(message, Order) and engine.directory.is_device(message.to):
-            engine.outbox.obeys(message)
-            engine.steward.ordered(message)
-        engine.begin(message.to, Arrived(message))
+                self._sums.arrived(message)
+        elif isinstance(message, Order) and state.directory.is_device(message.to):
+            self._outbox.obeys(message)
+            state.conduct.ordered(message)
+        state.begin(message.to, Arrived(message))
 
     def _clocked(self, message: Message) -> Message:
         """Return a message that was not sent after it arrived: clocks of two hosts agree only so far."""
-        now = self._engine.now()
+        now = self._state.now()
         return message if message.sent <= now else replace(message, sent=now)
 
     # -- models -----------------------------------------------------------------------------------------------
 
     def _restored(self, spans: tuple[tuple[int, int], ...], numbers: Any) -> Ref:
         """Keep a model of which only some numbers came; the others are zero."""
-        store = self._engine.store
+        store = self._state.store
         if spans and max(stop for _, stop in spans) > store.spec.size:
             raise ProtocolError(f"A cut of a model ends at {spans[-1][1]}; the model has {store.spec.size} numbers.")
         vector = torch.zeros(store.spec.size)
@@ -127,23 +140,23 @@ class Inbox:
 
     def _decoded(self, part: LetterPart, origin: int) -> Tensor:
         if part.encoding != Encoding.Q8:
-            return decode(part, self._engine.store.spec.size)
-        found = self._engine.outbox.feedback.decoded(part, origin)
+            return decode(part, self._state.store.spec.size)
+        found = self._outbox.feedback.decoded(part, origin)
         if found is None:
             # Its sender waits for nothing: it takes part again from the next order on.
-            self._engine.stumbled(origin)
+            self._state.gave_up(origin)
             raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
         return found
 
     def _kept(self, part: LetterPart, origin: int) -> Ref:
-        return self._engine.store.put(self._decoded(part, origin))
+        return self._state.store.put(self._decoded(part, origin))
 
     def _kept_masked(self, part: LetterPart, origin: int, node: int) -> Ref:
         """Keep a masked model; one that is not masked is not even looked at."""
-        size = 8 * (self._engine.store.spec.size + 1)
+        size = 8 * (self._state.store.spec.size + 1)
         if part.encoding == Encoding.MASKED and len(part.data) in (0, size):
-            return self._engine.store.seal(np.frombuffer(part.data, dtype="<u8").astype(np.uint64))
-        self._engine.sums.strike(node, origin)
+            return self._state.store.seal(np.frombuffer(part.data, dtype="<u8").astype(np.uint64))
+        self._sums.strike(node, origin)
         what = f"{len(part.data)} bytes" if part.encoding == Encoding.MASKED else "a model that is not masked"
         raise ProtocolError(f"Host {origin} sends {what} to a secure sum of masked models of {size} bytes.")
 
@@ -151,15 +164,15 @@ class Inbox:
 
     def _reported(self, report: Report) -> None:
         """Learn from a report how fast its sender and the way to it are."""
-        engine, sender = self._engine, report.sender
-        directory = engine.directory
+        state, sender = self._state, report.sender
+        directory = state.directory
         directory.at_work.discard(sender)
-        engine.stragglers.reported(report)
-        engine.outbox.feedback.answered(report)
+        self._on_report(report)
+        self._outbox.feedback.answered(report)
         member = directory.members.get(sender)
-        if member is None or not report.models or engine.charter.script is not None:
+        if member is None or not report.models or state.manifest.script is not None:
             return
-        way = max(0.0, (report.download + engine.now() - report.sent) / 2)
-        batches = engine.charter.experiment.training.batches(member.samples, report.updates)
+        way = max(0.0, (report.download + state.now() - report.sent) / 2)
+        batches = state.manifest.experiment.training.batches(member.samples, report.updates)
         speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
         directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)

@@ -19,15 +19,15 @@ import tomli_w
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
-from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Charter, Script, card_of, rounds_reports
+from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Manifest, Script, card_of, rounds_reports
 from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
+from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.node.data import Holdings, from_arrays, imported, read_arrays, shape_of, share
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
-from espalier.fleet.node.settings import Settings
 from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, NoTrainer
 from espalier.fleet.status import Ops
 from espalier.privacy.accountant import require_library
@@ -164,7 +164,7 @@ def plug_in(modules: Sequence[str]) -> None:
 
 async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log: Log) -> None:
     settings = Settings(
-        lambda charter, address: make_trainer(charter, address, options, bundle.identity.role),
+        lambda manifest, address: make_trainer(manifest, address, options, bundle.identity.role),
         options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
         options.number, options.aggregates,
     )  # fmt: skip
@@ -210,69 +210,69 @@ async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:
 # -- trainers --------------------------------------------------------------------------------------------------
 
 
-def make_trainer(charter: Charter, address: int, options: Options, role: str) -> NodeTrainer:
+def make_trainer(manifest: Manifest, address: int, options: Options, role: str) -> NodeTrainer:
     """Make what a node learns with."""
     if options.flower_client is not None or options.client is not None:
         from espalier.fleet.node import clients
 
         if options.flower_client is not None:
-            return clients.flower(charter, address, options.flower_client)
+            return clients.flower(manifest, address, options.flower_client)
         assert options.client is not None
-        return clients.plain(charter, address, options.client)
-    held = _holdings(charter, address, options)
+        return clients.plain(manifest, address, options.client)
+    held = _holdings(manifest, address, options)
     if role == "edge" and held.test is None and held.personal is None:
         return NoTrainer()
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
-    # the cloud's operator wrote the charter: what it names is the operator's own
-    allowed = (*options.allow_models, charter.card.model) if role == "cloud" else options.allow_models
-    return ArrayTrainer(charter, held, allowed)
+    # the cloud's operator wrote the manifest: what it names is the operator's own
+    allowed = (*options.allow_models, manifest.card.model) if role == "cloud" else options.allow_models
+    return ArrayTrainer(manifest, held, allowed)
 
 
-def _holdings(charter: Charter, address: int, options: Options) -> Holdings:
+def _holdings(manifest: Manifest, address: int, options: Options) -> Holdings:
     if options.data is None:
         return Holdings()
     if options.data == "share":
-        experiment = charter.experiment
+        experiment = manifest.experiment
         dataset = experiment.dataset(options.data_dir)
-        return share(experiment, dataset, experiment.split(dataset, charter.seed), address)
+        return share(experiment, dataset, experiment.split(dataset, manifest.seed), address)
     arrays = read_arrays(options.data)
-    return from_arrays(arrays, f"--data {options.data}", charter.card.kind, charter.card.n_classes)
+    return from_arrays(arrays, f"--data {options.data}", manifest.card.kind, manifest.card.n_classes)
 
 
 # -- the cloud ---------------------------------------------------------------------------------------------------
 
 
 def _conducted(settings: Settings, options: Options, cloud: CloudOptions) -> Settings:
-    """Add what only a cloud has: a charter, kept from an earlier life if there was one."""
+    """Add what only a cloud has: a manifest, kept from an earlier incarnation if there was one."""
     if options.directory is None or options.listen is None:
         raise ConfigError("--dir and --listen: must be given for a cloud.")
-    charter = _charter(options, cloud, options.directory)
+    manifest = _manifest(options, cloud, options.directory)
     start = cloud.experiment.fleet.devices if cloud.start_with is None else cloud.start_with
-    return replace(settings, charter=charter, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem")
+    return replace(settings, manifest=manifest, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem")
 
 
-def _charter(options: Options, cloud: CloudOptions, directory: Path) -> Charter:
+def _manifest(options: Options, cloud: CloudOptions, directory: Path) -> Manifest:
     card = _card(options, cloud)
     compress = cloud.compress or ("q8" if rounds_reports(cloud.experiment, card.n_classes) else "none")
-    charter = Charter(
+    manifest = Manifest(
         f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
         compress, cloud.script, cloud.round_deadline or None,
     )  # fmt: skip
     # what cannot be run is told before anything is written
-    if is_private(charter.plan()):
+    if is_private(manifest.plan()):
         require_library()
     journal = Journal(directory)
     try:
-        kept = journal.get("charter")
+        kept = journal.get("manifest")
         if kept is None:
             _describe(directory / "run.toml", cloud.experiment, options.data_dir)
-            journal.put("charter", charter.to_bytes())
-            return charter
+            journal.put("manifest", manifest.to_bytes())
+            return manifest
     finally:
         journal.close()
-    before = Charter.of_bytes(kept)
-    if replace(charter, run=before.run).to_bytes() != kept:
+    before = Manifest.of_bytes(kept)
+    if replace(manifest, run=before.run).to_bytes() != kept:
         raise RunError(
             f"{directory} holds the state of another fleet: its experiment or options differ. Choose another "
             "directory, or start the cloud as before."

@@ -3,62 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from espalier.core.address import host_of
 from espalier.core.codec import refs_in
 from espalier.core.errors import ConfigError
-from espalier.core.messages import Arrived, Message, Order, Part, Report
+from espalier.core.messages import Message, Order, Part, Report
 from espalier.core.store import Ref
 from espalier.fleet.links import wire
 from espalier.fleet.links.delivery import DeliveryState
 from espalier.fleet.links.encoding import Encoder, Encoding
 from espalier.fleet.links.framing import Letter, LetterPart
 from espalier.fleet.node.error_feedback import ErrorFeedback
+from espalier.fleet.node.state import HostState
 from espalier.fleet.node.store import EagerStore
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.engine import Engine
 
 
 class Outbox:
     """Writes the letters of one host. All is called in the engine's thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.delivery = DeliveryState(engine.journal)
-        self._limits = engine.charter.bounds
-        self._q8 = engine.charter.compress == "q8"
-        self.feedback = ErrorFeedback(engine.store, engine.journal.get("feedback"))
+    def __init__(self, state: HostState) -> None:
+        self._state = state
+        self.delivery = DeliveryState(state.journal)
+        self._limits = state.manifest.bounds
+        self._q8 = state.manifest.compress == "q8"
+        self.feedback = ErrorFeedback(state.store, state.journal.get("feedback"))
         self._encoder = Encoder(
-            "zstd" if engine.charter.compress == "zstd" else "none", lambda name: engine.store.vector(Ref(name))
+            "zstd" if state.manifest.compress == "zstd" else "none", lambda name: state.store.vector(Ref(name))
         )
 
     # -- messages ------------------------------------------------------------------------------------------
 
     def send(self, message: Message) -> None:
-        """Send a message to a node, of this host or another."""
-        engine, dest = self._engine, host_of(message.to)
-        device = engine.directory.is_device(message.to)
-        if isinstance(message, Order):
-            engine.authority.ordered(message)
-            if device:
-                engine.directory.at_work.add(message.to)
-        if dest == engine.me:
-            engine.begin(message.to, Arrived(message))
-            return
-        if isinstance(message, Report) and message.models and engine.sums.concerns(message.to):
-            engine.hiding.send(message)
-            return
-        engine.hiding.inspect(message)
-        if isinstance(message, Order) and device and self._q8 and message.models:
+        """Send a message to a node of another host."""
+        state = self._state
+        if isinstance(message, Order) and state.directory.is_device(message.to) and self._q8 and message.models:
             self.feedback.sent(message)
-        enclosed = _Enclosed(engine.store)
+        enclosed = _Enclosed(state.store)
         content = wire.pack(message, enclosed)
         recipe: list[Any] = list(enclosed.refs)
         if isinstance(message, Report) and self._q8:
             recipe = self.feedback.differences(message, enclosed.refs)
-        self._post(dest, content, recipe)
+        self._post(host_of(message.to), content, recipe)
 
     def obeys(self, order: Order) -> None:
         """A device of this host was given an order: its report may be a difference from the order's model."""
@@ -67,23 +53,23 @@ class Outbox:
 
     def send_masked(self, report: Report, words: bytes) -> None:
         """Send a report whose model is masked."""
-        content = wire.pack(report, _Enclosed(self._engine.store))
+        content = wire.pack(report, _Enclosed(self._state.store))
         self._post(host_of(report.to), content, [(int(Encoding.MASKED), 0, words)])
 
     def say(self, dest: int, kind: str, **data: Any) -> int:
-        """Send a control letter to another host's runtime (to this one's own steward, if it is this host)."""
-        if dest == self._engine.me:
-            self._engine.steward.control(dest, kind, data)
+        """Send a control letter to another host's runtime (to this one's own conduct, if it is this host)."""
+        if dest == self._state.me:
+            self._state.conduct.control(dest, kind, data)
             return 0
         return self._post(dest, wire.control(kind, data), [])
 
     # -- letters -------------------------------------------------------------------------------------------
 
     def _post(self, dest: int, data: bytes, recipe: list[Any]) -> int:
-        limits, effects = self._limits, self._engine.effects
+        limits, effects = self._limits, self._state.effects
         parts = self._parts(recipe)
         size = sum(len(p.data) for p in parts)
-        device = self._engine.directory.is_device(self._engine.me)
+        device = self._state.directory.is_device(self._state.me)
         most = limits.of_device() if device else limits.letter_bytes
         if len(data) > limits.content_bytes or len(parts) > limits.parts or size > most:
             raise ConfigError(
@@ -113,7 +99,7 @@ class Outbox:
         if dest in self.delivery.waiting and self.delivery.renumber(
             dest, self.delivery.series(dest) if series is None else series, above=above, forget=forget
         ):
-            self._engine.effects.replaced[dest] = self.letters_to(dest)
+            self._state.effects.replaced[dest] = self.letters_to(dest)
 
     # -- saving --------------------------------------------------------------------------------------------
 
@@ -129,7 +115,7 @@ class Outbox:
         """Bring the journal up to date (it is not committed here)."""
         self.delivery.save()
         if self._q8:
-            self._engine.journal.put("feedback", self.feedback.to_plain())
+            self._state.journal.put("feedback", self.feedback.to_plain())
 
 
 class _Enclosed:

@@ -10,16 +10,14 @@ long as nobody has, nobody is late. The straggler keeps its order. Its late repo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import Action, Alarm, CloseCohort, Deadline, Order, Report, Send
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.engine import Engine
+from espalier.fleet.node.outbox import Outbox
+from espalier.fleet.node.state import HostState
 
 #: what the reminder of this file is called
 OVERDUE = Alarm("@overdue")
@@ -32,9 +30,9 @@ LOOK_SECONDS = 1.0
 class Stragglers:
     """Looks after the rounds of one host's aggregators. All is called in the engine's thread."""
 
-    def __init__(self, engine: Engine, least_seconds: float | None) -> None:
+    def __init__(self, state: HostState, outbox: Outbox, least_seconds: float | None) -> None:
         """Wait at least so many seconds for a child (None: for ever)."""
-        self._engine, self._least = engine, least_seconds
+        self._state, self._outbox, self._least = state, outbox, least_seconds
         #: when orders went out: (child, order) -> time
         self._sent: dict[tuple[Address, int], float] = {}
         #: what each child took for its last report: aggregator -> child -> seconds
@@ -42,13 +40,13 @@ class Stragglers:
 
     def ordered(self, node: Address, actions: Sequence[Action]) -> None:
         """An aggregator gives orders: see to it that its round ends."""
-        if self._least is None or not isinstance(self._engine.nodes.get(node), Aggregator):
+        if self._least is None or not isinstance(self._state.nodes.get(node), Aggregator):
             return
         orders = [a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)]
         for order in orders:
-            self._sent[order.to, order.id] = self._engine.now()
-        if orders and not any(t.node == node and t.event.wake == OVERDUE for t in self._engine.timers.values()):
-            self._engine.set_timer(node, self._least, Deadline(OVERDUE))
+            self._sent[order.to, order.id] = self._state.now()
+        if orders and not self._state.timers.has(node, OVERDUE):
+            self._state.timers.set(node, self._least, Deadline(OVERDUE))
 
     def reported(self, report: Report) -> None:
         """A child has reported: note how long it took."""
@@ -56,7 +54,7 @@ class Stragglers:
         for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
             del self._sent[key]  # superseded, and never answered
         if sent is not None:
-            self._took.setdefault(report.to, {})[report.sender] = self._engine.now() - sent
+            self._took.setdefault(report.to, {})[report.sender] = self._state.now() - sent
 
     def left(self, node: Address, child: Address) -> None:
         """A child left: what it took is of no account any more."""
@@ -70,35 +68,35 @@ class Stragglers:
         took = self._took.get(node)
         if not took:
             return None
-        directory = self._engine.directory
+        directory = self._state.directory
         tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
         return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75)))
 
     def due(self, node: Address) -> None:
         """Look at an aggregator's rounds: end those that have waited too long, look again at the others."""
-        engine, aggregator = self._engine, self._engine.nodes.get(node)
-        if engine.frozen or self._least is None or not isinstance(aggregator, Aggregator):
+        state, aggregator = self._state, self._state.nodes.get(node)
+        if state.frozen or self._least is None or not isinstance(aggregator, Aggregator):
             return
         limit = self._limit(node)
         again: list[float] = []
         for key, cohort in list(aggregator.state.cohorts.items()):
             close = CloseCohort(key, cohort.round)
-            own = any(t.node == node and t.event.wake == close for t in engine.timers.values())
+            own = state.timers.has(node, close)
             if not cohort.open or cohort.overdue or not cohort.waiting or own:
                 continue
-            left = self._least if limit is None else limit - (engine.now() - cohort.opened)
+            left = self._least if limit is None else limit - (state.now() - cohort.opened)
             if limit is None or left > 0:
                 again.append(left)
                 continue
             late = sorted(cohort.waiting)
             data = {"node": node, "children": late, "round": cohort.round, "seconds": round(limit, 3)}
-            engine.steward.recorded(node, "overdue", data)
+            state.conduct.record(node, "overdue", data)
             for child in late:
-                if host_of(child) != engine.me:
-                    engine.say(host_of(child), "overdue", node=child, round=cohort.round)
-            engine.begin(node, Deadline(close))
+                if host_of(child) != state.me:
+                    self._outbox.say(host_of(child), "overdue", node=child, round=cohort.round)
+            state.begin(node, Deadline(close))
         if again:
-            engine.set_timer(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
+            state.timers.set(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
 
 
 def _tiers(child: Address, devices: int, edges: int) -> int:

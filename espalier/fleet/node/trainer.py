@@ -7,6 +7,7 @@ arrays; `espalier.fleet.node.clients` wraps a user's own code.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, DataError
 from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, torch_seed
 from espalier.core.statistics import statistic
-from espalier.fleet.coordinator.manifest import Charter
+from espalier.core.store import Ref
+from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.node.data import Holdings, Test
+from espalier.fleet.node.journal import Journal
+from espalier.fleet.node.store import EagerStore
 from espalier.policies.privacy import privatise
 from espalier.training.evaluate import Evaluation, Evaluator
 from espalier.training.figures import figures
@@ -99,23 +104,23 @@ class NodeTrainer(Protocol):
 class ArrayTrainer:
     """The project's own trainer on arrays in memory."""
 
-    def __init__(self, charter: Charter, holdings: Holdings, allowed: Sequence[str] = ()) -> None:
-        """Build the model that the charter names.
+    def __init__(self, manifest: Manifest, holdings: Holdings, allowed: Sequence[str] = ()) -> None:
+        """Build the model that the manifest names.
 
         Args:
-            charter: What the fleet does.
+            manifest: What the fleet does.
             holdings: This node's data.
             allowed: Models of the user's own (``package.module:Factory``) that may be imported here.
         """
-        card = charter.card
+        card = manifest.card
         if ":" in card.model and card.model not in allowed:
             raise ConfigError(
                 f"The fleet's model is {card.model!r}, code of its own; allow it on this node with --allow-model "
                 f"{card.model}."
             )
         torch.set_num_threads(1)
-        self._charter, self._held = charter, holdings
-        self._training = charter.experiment.training
+        self._manifest, self._held = manifest, holdings
+        self._training = manifest.experiment.training
         dtype = getattr(torch, self._training.precision)
         module = build(card.model, input_shape=card.input_shape, n_classes=card.n_classes, **card.options).to(dtype)
         self._dtype = dtype
@@ -126,7 +131,7 @@ class ArrayTrainer:
 
     def _fits(self) -> None:
         """Refuse data that are not of the fleet's task."""
-        card, held = self._charter.card, self._held
+        card, held = self._manifest.card, self._held
         pool, rows = (held.pool, held.rows) if held.pool is not None else (None, held.rows)
         if pool is None and held.test is not None:
             pool, rows = held.test.pool, held.test.rows
@@ -150,7 +155,7 @@ class ArrayTrainer:
         """Train on the node's rows."""
         if self._held.pool is None:
             raise DataError("This node has no samples to train on.")
-        seed = key(self._charter.seed, "train", request.device, request.number)
+        seed = key(self._manifest.seed, "train", request.device, request.number)
         job = self._training.job(request.work, self._held.pool, self._held.rows, seed)
         result = next(iter(self._trainer.run([job])))
         batches = self._training.batches(self.samples, request.work.updates)
@@ -160,7 +165,7 @@ class ArrayTrainer:
         """Time a few mini-batches."""
         if self._held.pool is None:
             return 0.0
-        steps, start = 4, self.initial(self._charter.seed, 0)
+        steps, start = 4, self.initial(self._manifest.seed, 0)
         jobs = [
             self._training.job(LocalWork(start=start, updates=n), self._held.pool, self._held.rows, 0, unit="step")
             for n in (1, steps)
@@ -173,8 +178,8 @@ class ArrayTrainer:
     def trial(self, device: int, epochs: int) -> float:
         """Train a model of this node's own and test it: on the samples that everybody shares, if it has them."""
         assert self._held.pool is not None
-        work = LocalWork(start=self.initial(self._charter.seed, 0), updates=epochs)
-        seed = key(self._charter.seed, "pretraining", device)
+        work = LocalWork(start=self.initial(self._manifest.seed, 0), updates=epochs)
+        seed = key(self._manifest.seed, "pretraining", device)
         job = self._training.job(work, self._held.pool, self._held.rows, seed, unit="epoch")
         result = next(iter(self._trainer.run([job])))
         test = self._held.trial or self._held.test or Test(self._held.pool, self._held.rows, _zeros(self._held.rows))
@@ -183,7 +188,7 @@ class ArrayTrainer:
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a registered statistic."""
-        found, held, card = statistic(what), self._held, self._charter.card
+        found, held, card = statistic(what), self._held, self._manifest.card
         if held.pool is None:
             raise DataError("This node has no samples to measure.")
         local = PooledData(
@@ -207,7 +212,7 @@ class ArrayTrainer:
         # cells are labels where there is a distribution over them
         truth = None if mix is None else np.arange(len(found.count))
         weights = found.count if mix is None else mix
-        row = figures(found, weights[None], self._charter.card.kind, self._held.metric_names, truth)
+        row = figures(found, weights[None], self._manifest.card.kind, self._held.metric_names, truth)
         return {name: float(values[0]) for name, values in row.items()}
 
 
@@ -243,3 +248,34 @@ class NoTrainer:
 
 def _zeros(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.zeros(len(rows), dtype=np.int64)
+
+
+class ModelTrials:
+    """What policies want to know at once of a host's own data: how good models are, how well the data alone teach."""
+
+    def __init__(self, me: int, trainer: NodeTrainer, store: EagerStore, journal: Journal) -> None:
+        self._me, self._trainer, self._store, self._journal = me, trainer, store, journal
+        #: a trainer does one thing at a time, and a policy's question comes from another thread than the worker's
+        self.training = threading.Lock()
+
+    def judge(self, refs: Sequence[Ref], where: str, node: Address, what: str) -> list[float]:
+        """Evaluate models on a node's own set."""
+        found: list[dict[str, float]] = []
+        if host_of(node) == self._me:
+            with self.training:
+                found = self._trainer.score([self._store.vector(r) for r in refs], where)
+        if not found:
+            raise ConfigError(
+                f"Node {node} has no set {where!r} to evaluate models on; give it one with --data (x_test and y_test)."
+            )
+        main = "loss" if what == "loss" else next(n for n in found[0] if n != "loss")
+        return [f[main] for f in found]
+
+    def pretrained(self, device: Address, epochs: int) -> float:
+        """Return how well this device's data alone teach the initial model; tried out once."""
+        kept = self._journal.get("pretrained") or {}
+        if epochs not in kept:
+            with self.training:
+                kept[epochs] = self._trainer.trial(device, epochs)
+            self._journal.put("pretrained", kept)
+        return float(kept[epochs])

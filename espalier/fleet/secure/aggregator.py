@@ -16,7 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,15 +28,14 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import Action, Alarm, Deadline, Order, Report, Send
 from espalier.core.store import Ref
 from espalier.fleet.authority.rules import SUM
+from espalier.fleet.node.outbox import Outbox
+from espalier.fleet.node.state import HostState
 from espalier.fleet.secure.child import shares_of
 from espalier.policies.secure_sum import SecureMerge, Total
 from espalier.secure import shamir
 from espalier.secure.client import BOX, Keys, Unmasking
 from espalier.secure.masks import Words, decode
 from espalier.secure.server import Server
-
-if TYPE_CHECKING:
-    from espalier.fleet.node.engine import Engine
 
 #: what a reminder of this file is called: a stage follows
 SILENT = "@silent "
@@ -95,17 +94,17 @@ class Gathering:
 class Sums:
     """The sums of one host's aggregators. All is called in the engine's thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Go on with what an earlier life had begun."""
-        self._engine = engine
-        self._gatherings: dict[int, Gathering] = engine.journal.get("sums") or {}
+    def __init__(self, state: HostState, outbox: Outbox) -> None:
+        """Go on with what an earlier incarnation had begun."""
+        self._state, self._outbox = state, outbox
+        self._gatherings: dict[int, Gathering] = state.journal.get("sums") or {}
         #: sums that were taken, until their merges have them
         self._taken: dict[int, NDArray[np.float64]] = {}
 
     def concerns(self, node: Address) -> bool:
         """Tell whether a node gets its children's models masked."""
-        engine = self._engine
-        return not engine.directory.is_device(node) and isinstance(engine.rules(node).merge, SecureMerge)
+        state = self._state
+        return not state.directory.is_device(node) and isinstance(state.rules(node).merge, SecureMerge)
 
     # -- a round opens -------------------------------------------------------------------------------------
 
@@ -113,7 +112,7 @@ class Sums:
         """Begin the sums of a round, one per group, right before its orders go out."""
         if not self.concerns(node):
             return
-        merge = self._engine.rules(node).merge
+        merge = self._state.rules(node).merge
         assert isinstance(merge, SecureMerge)
         groups: dict[str, dict[Address, int]] = {}
         for action in actions:
@@ -188,8 +187,8 @@ class Sums:
 
     def strike(self, node: Address, child: Address) -> None:
         """Count an offence of a child, and go on without it for now."""
-        self._engine.offended(node, child)
-        self._engine.stumbled(child)
+        self._state.offended(node, child)
+        self._state.gave_up(child)
         self.left(node, child)
 
     def left(self, node: Address, child: Address) -> None:
@@ -206,8 +205,8 @@ class Sums:
             return
         for child in sorted(found.silent()):
             data = {"node": found.node, "child": child, "why": f"silent in a secure sum ({found.stage})"}
-            self._engine.steward.recorded(found.node, "dropped", data)
-            self._engine.stumbled(child)
+            self._state.conduct.record(found.node, "dropped", data)
+            self._state.gave_up(child)
             self.left(found.node, child)
 
     # -- from stage to stage -------------------------------------------------------------------------------
@@ -247,7 +246,7 @@ class Sums:
         """Begin to take the masks off a sum; tell whether children must help first."""
         found = self._of(models)
         if found is not None and found.stage == "numbers":
-            words = {c: self._engine.store.words(ref) for c, ref in models.items() if c in found.shared}
+            words = {c: self._state.store.words(ref) for c, ref in models.items() if c in found.shared}
             found.there = {c for c, w in words.items() if len(w)}
             self._enter(found, "help" if len(found.there) >= found.threshold else "over")
             for child in sorted(found.there) if found.stage == "help" else ():
@@ -267,19 +266,19 @@ class Sums:
         counts = (len(found.orders), len(found.there), found.threshold)
         if found.why or len(found.there) < found.threshold:
             return Total(*counts, None, self._rest(None), found.why)
-        first = self._engine.store.words(found.reports[min(found.there)][0])
+        first = self._state.store.words(found.reports[min(found.there)][0])
         if found.id not in self._taken:
             self._taken[found.id] = self._server(found).sum(self._answers(found))
         return Total(*counts, self._taken[found.id], self._rest(first))
 
     def _rest(self, words: Words | None) -> torch.Tensor:
         """Return the integer buffers that follow the masked words, in the models' type."""
-        dtype = getattr(torch, self._engine.charter.experiment.training.precision)
-        tail = slice(self._engine.store.spec.n_float + 1, None)
+        dtype = getattr(torch, self._state.manifest.experiment.training.precision)
+        tail = slice(self._state.store.spec.n_float + 1, None)
         return torch.from_numpy(decode(words[tail])).to(dtype) if words is not None else torch.empty(0, dtype=dtype)
 
     def _server(self, found: Gathering) -> Server:
-        server, store = Server(found.threshold), self._engine.store
+        server, store = Server(found.threshold), self._state.store
         server.keys = {c: Keys(*pair) for c, pair in found.keys.items()}
         server.shared = set(found.shared)
         server.collect({c: store.words(found.reports[c][0])[: store.spec.n_float + 1] for c in found.there})
@@ -302,8 +301,8 @@ class Sums:
         if short:
             why = f"the shares that nodes {sorted(short)} dealt out cannot be opened"
             for child in sorted(short):
-                self._engine.effects.refused.append((host_of(child), f"In a secure sum, {why}."))
-                self._engine.offended(found.node, child)
+                self._state.effects.refused.append((host_of(child), f"In a secure sum, {why}."))
+                self._state.offended(found.node, child)
             self._over(found, why)
             return
         try:
@@ -324,23 +323,21 @@ class Sums:
         found.why = why
         self._enter(found, "over")
         if not any(g.node == found.node and g.stage == "help" for g in self._gatherings.values()):
-            self._engine.release(found.node)
+            self._state.release(found.node)
 
     # -- helpers -------------------------------------------------------------------------------------------
 
     def _say(self, found: Gathering, child: Address, step: str, **data: Any) -> None:
-        self._engine.say(host_of(child), SUM, step=step, sum=found.id, child=child, **data)
+        self._outbox.say(host_of(child), SUM, step=step, sum=found.id, child=child, **data)
 
     def _enter(self, found: Gathering, stage: str) -> None:
         """Begin a stage; who is silent in it for too long is left out."""
-        timers = self._engine.timers
-        for old in [t.id for t in timers.values() if t.event.wake == Alarm(SILENT + found.stage, found.id)]:
-            del timers[old]
+        self._state.timers.cancel(Alarm(SILENT + found.stage, found.id))
         found.stage = stage
         if stage in ("keys", "shares", "help"):
-            seconds = max(SILENCE_SECONDS, self._engine.charter.patience)
-            self._engine.set_timer(found.node, seconds, Deadline(Alarm(SILENT + stage, found.id)))
+            seconds = max(SILENCE_SECONDS, self._state.manifest.patience)
+            self._state.timers.set(found.node, seconds, Deadline(Alarm(SILENT + stage, found.id)))
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self._engine.journal.put("sums", self._gatherings)
+        self._state.journal.put("sums", self._gatherings)

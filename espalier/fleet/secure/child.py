@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in, register
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import Message, Report
 from espalier.fleet.authority.rules import SUMMAND
+from espalier.fleet.node.outbox import Outbox
+from espalier.fleet.node.state import HostState
 from espalier.policies.secure_sum import SecureMerge, to_hide
 from espalier.secure.client import BOX, Client, Keys
 from espalier.secure.masks import encode
 
-if TYPE_CHECKING:
-    from espalier.fleet.node.engine import Engine
-
 
 @register
 @dataclass(slots=True)
-class Veil:
+class MaskingState:
     """What a child hides one order's models with.
 
     Attributes:
@@ -62,14 +61,14 @@ def shares_of(value: Mapping[Any, Any], known: Collection[int], size: int) -> di
     return found
 
 
-class Hiding:
+class Masking:
     """Hides what the nodes of one host report. All is called in the engine's thread."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Go on with what an earlier life had begun."""
-        self._engine = engine
-        self._veils: dict[Address, Veil] = engine.journal.get("veils") or {}
-        plan = engine.plan
+    def __init__(self, state: HostState, outbox: Outbox) -> None:
+        """Go on with what an earlier incarnation had begun."""
+        self._state, self._outbox = state, outbox
+        self._masking: dict[Address, MaskingState] = state.journal.get("masking") or {}
+        plan = state.plan
         over_devices = plan.root if plan.root.structure.flat else plan.edge
         self._shy = isinstance(over_devices.merge, SecureMerge)
 
@@ -79,7 +78,7 @@ class Hiding:
         """Refuse to let a device's model out as it is, where the devices' models are to be hidden."""
         found: set[int] = set()
         refs_in(message, found)
-        if self._shy and found and self._engine.directory.is_device(message.sender):
+        if self._shy and found and self._state.directory.is_device(message.sender):
             raise ConfigError(
                 f"merge.kind = 'secure': the method wants node {message.to} to see a single model of device "
                 f"{message.sender} (in a {type(message).__name__.lower()}). Use a method that only merges them, or "
@@ -95,37 +94,37 @@ class Hiding:
                 f"merge.kind = 'secure': node {report.sender} reports {len(report.models)} groups' models and "
                 f"{len(found)} among its statistics; one can be hidden. Use another method, or another merge there."
             )
-        veil = self._veils.get(report.sender)
-        answers = veil is not None and (veil.server, veil.order) == (report.dispatcher, report.order)
-        if veil is None or not answers or report.to != report.dispatcher:
+        masking = self._masking.get(report.sender)
+        answers = masking is not None and (masking.server, masking.order) == (report.dispatcher, report.order)
+        if masking is None or not answers or report.to != report.dispatcher:
             why = "it cannot be hidden: it answers another aggregator's order, or an earlier one"
             data = {"node": report.to, "child": report.sender, "why": why, "round": report.round}
-            self._engine.steward.recorded(report.sender, "dropped", data)
+            self._state.conduct.record(report.sender, "dropped", data)
             return
-        veil.report = report
-        self._go_on(veil)
+        masking.report = report
+        self._go_on(masking)
 
-    def _go_on(self, veil: Veil) -> None:
-        if veil.report is not None and (veil.ready or veil.void):
-            report, veil.report = veil.report, None
-            self._engine.outbox.send_masked(report, self._hidden(veil, report))
+    def _go_on(self, masking: MaskingState) -> None:
+        if masking.report is not None and (masking.ready or masking.void):
+            report, masking.report = masking.report, None
+            self._outbox.send_masked(report, self._hidden(masking, report))
 
-    def _hidden(self, veil: Veil, report: Report) -> bytes:
+    def _hidden(self, masking: MaskingState, report: Report) -> bytes:
         """Return a report's numbers as masked words, and its counters as words; nothing if it must stay out."""
-        store = self._engine.store
+        store = self._state.store
         ((group, ref),) = report.models.items()
         vector, floats = store.vector(ref), store.spec.n_float
         numbers = to_hide(vector, floats, float(report.samples.get(group, 0)))
-        if veil.void or numbers is None:
+        if masking.void or numbers is None:
             return b""
-        client, boxes = Client.of_plain(veil.client), veil.boxes
+        client, boxes = Client.of_plain(masking.client), masking.boxes
         try:
             words = client.hide(numbers, boxes)
             rest = encode(vector[floats:].double().numpy())
         except ProtocolError as error:
-            self._engine.steward.recorded(report.sender, "rejected", {"why": str(error)})
+            self._state.conduct.record(report.sender, "rejected", {"why": str(error)})
             return b""
-        veil.client, veil.boxes = client.to_plain(), {}
+        masking.client, masking.boxes = client.to_plain(), {}
         return words.astype("<u8").tobytes() + rest.astype("<u8").tobytes()
 
     # -- what the aggregator says --------------------------------------------------------------------------
@@ -133,55 +132,55 @@ class Hiding:
     def control(self, origin: int, data: dict[str, Any]) -> None:
         """Hear what an aggregator says about a sum."""
         step, node = str(data["step"]), int(data["child"])
-        if host_of(node) != self._engine.me:
+        if host_of(node) != self._state.me:
             raise ProtocolError(f"Host {origin} speaks of a sum to node {node}, which does not live here.")
         if step == "begin":
             self._begin(origin, node, data)
             return
-        veil = self._veils.get(node)
-        if veil is None or veil.sum != int(data["sum"]) or host_of(veil.server) != origin:
+        masking = self._masking.get(node)
+        if masking is None or masking.sum != int(data["sum"]) or host_of(masking.server) != origin:
             return  # of a sum that is over
         match step:
             case "keys":
-                client = Client.of_plain(veil.client)
+                client = Client.of_plain(masking.client)
                 boxes = client.share({int(c): Keys(*pair) for c, pair in data["keys"].items()})
-                veil.client = client.to_plain()
-                self._say(veil, node, "shares", boxes=boxes)
+                masking.client = client.to_plain()
+                self._say(masking, node, "shares", boxes=boxes)
             case "boxes":
-                veil.boxes, veil.ready = shares_of(data["boxes"], veil.client["keys"], BOX), True
-                self._go_on(veil)
+                masking.boxes, masking.ready = shares_of(data["boxes"], masking.client["keys"], BOX), True
+                self._go_on(masking)
             case "void":
-                veil.void = True
-                self._go_on(veil)
+                masking.void = True
+                self._go_on(masking)
             case "there":
-                client = Client.of_plain(veil.client)
+                client = Client.of_plain(masking.client)
                 help = client.unmask({int(c) for c in data["there"]})
-                self._say(veil, node, "help", lost=help.lost, there=help.there)
-                del self._veils[node]
+                self._say(masking, node, "help", lost=help.lost, there=help.there)
+                del self._masking[node]
             case _:
                 raise ProtocolError(f"Host {origin} says {step!r} about a sum, which this version does not know.")
 
     def _begin(self, origin: int, node: Address, data: dict[str, Any]) -> None:
         server = int(data["node"])
-        if self._engine.directory.parent(node) != server:
+        if self._state.directory.parent(node) != server:
             return  # this node went elsewhere meanwhile, and will not report there
-        merge = self._engine.rules(server).merge
+        merge = self._state.rules(server).merge
         if host_of(server) != origin or not isinstance(merge, SecureMerge):
             raise ProtocolError(f"Host {origin} begins a sum for node {server}, which does not sum, or is not its own.")
         client = Client(node, merge.needed(int(data["members"])))
-        veil = self._veils[node] = Veil(int(data["sum"]), server, int(data["order"]), client.to_plain())
+        masking = self._masking[node] = MaskingState(int(data["sum"]), server, int(data["order"]), client.to_plain())
         keys = client.advertise()
-        self._say(veil, node, "keys", shares=keys.shares, masks=keys.masks)
+        self._say(masking, node, "keys", shares=keys.shares, masks=keys.masks)
 
-    def _say(self, veil: Veil, node: Address, step: str, **data: Any) -> None:
-        self._engine.say(host_of(veil.server), SUMMAND, step=step, sum=veil.sum, child=node, **data)
+    def _say(self, masking: MaskingState, node: Address, step: str, **data: Any) -> None:
+        self._outbox.say(host_of(masking.server), SUMMAND, step=step, sum=masking.sum, child=node, **data)
 
     # -- saving --------------------------------------------------------------------------------------------
 
     def held(self, found: set[int]) -> None:
         """Add the models that wait to be hidden."""
-        refs_in([v.report for v in self._veils.values()], found)
+        refs_in([v.report for v in self._masking.values()], found)
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self._engine.journal.put("veils", self._veils)
+        self._state.journal.put("masking", self._masking)

@@ -40,11 +40,11 @@ class Frame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., reach: _Optional[_Union[Reach, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., enrol: _Optional[_Union[Enrol, _Mapping]] = ..., enrolled: _Optional[_Union[Enrolled, _Mapping]] = ..., restart: _Optional[_Union[Restart, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("address", "name", "role", "life", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds")
+    __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
-    LIFE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STAMP_FIELD_NUMBER: _ClassVar[int]
     VIA_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -56,7 +56,7 @@ class Member(_message.Message):
     address: int
     name: str
     role: str
-    life: int
+    incarnation: int
     stamp: int
     via: int
     samples: int
@@ -65,7 +65,7 @@ class Member(_message.Message):
     seconds_per_batch: float
     busy: bool
     model_seconds: float
-    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., life: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "member", "wish", "run", "peer", "probe")
@@ -84,22 +84,22 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ..., probe: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "address", "parent", "run", "charter", "now", "crl")
+    __slots__ = ("version", "address", "parent", "run", "manifest", "now", "crl")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
-    CHARTER_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     CRL_FIELD_NUMBER: _ClassVar[int]
     version: int
     address: int
     parent: Member
     run: str
-    charter: bytes
+    manifest: bytes
     now: float
     crl: bytes
-    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., charter: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., manifest: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("why", "final")

@@ -1,20 +1,23 @@
-"""Drives an engine in a thread of its own: batches of items in, effects out.
+"""The two threads beside a host's event loop: one drives the engine, the other trains.
 
 The event loop never waits for the disk: what happens is queued, a batch of it is one transaction in the engine's
-thread, and the loop carries out what comes of it.
+thread, and the loop carries out what comes of it. The worker trains, measures and scores, one thing at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import heapq
+import time
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.node.engine import Engine
-from espalier.fleet.node.events import Call, Effects, Item
+from espalier.fleet.node.events import Call, Effects, Item, JobDone, PendingJob, ScoreModels
+from espalier.fleet.node.log import Log
 
 T = TypeVar("T")
 
@@ -62,7 +65,7 @@ class Driver:
                 batch.append(self._items.get_nowait())
             found = engine()
             if found is None:
-                raise ProtocolError("Something happened to a node that has no charter yet.")
+                raise ProtocolError("Something happened to a node that has no manifest yet.")
             effects = await self.at_once(partial(found.take, batch))
             answers, self._answers = self._answers, []
             for future, value in answers:
@@ -72,6 +75,49 @@ class Driver:
     def close(self) -> None:
         """End the thread."""
         self._thread.shutdown()
+
+
+class Worker:
+    """The worker's queue and thread; training goes before scoring."""
+
+    def __init__(
+        self, driver: Driver, spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]], log: Log
+    ) -> None:
+        self._driver, self._spawn, self._log = driver, spawn, log
+        self._thread = ThreadPoolExecutor(1, "espalier-worker")
+        self._waiting: list[tuple[int, int, PendingJob]] = []
+        self._task: asyncio.Task[Any] | None = None
+        self.seconds = 0.0
+
+    def add(self, work: PendingJob, engine: Engine) -> None:
+        """Give it something to do for an engine."""
+        heapq.heappush(self._waiting, (1 if isinstance(work.action, ScoreModels) else 0, work.id, work))
+        if self._task is None or self._task.done():
+            self._task = self._spawn(self._run(engine))
+
+    async def _run(self, engine: Engine) -> None:
+        loop, jobs = asyncio.get_running_loop(), engine.jobs
+        while self._waiting:
+            _, _, work = heapq.heappop(self._waiting)
+            todo = await self._driver.call(partial(jobs.perform, work))
+            if todo is None:
+                continue
+            begun = time.monotonic()
+            try:
+                result = await loop.run_in_executor(self._thread, todo)
+            except Exception as error:  # a user's code may raise anything: the round must not wait for it
+                self._log("work failed", level="error", node=work.node, why=f"{type(error).__name__}: {error}")
+                result = error
+            seconds = time.monotonic() - begun
+            pause = jobs.pause(result, seconds)
+            if pause > 0:
+                await asyncio.sleep(pause)
+            self.seconds += seconds
+            self._driver.put(JobDone(work.id, result, seconds + pause))
+
+    def close(self) -> None:
+        """Let go of the thread; what it computes is of no use any more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def _settle(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:

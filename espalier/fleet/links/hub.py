@@ -1,0 +1,217 @@
+"""What the links of one host share: who and where it is, its routes, its engine, and the event loop's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from espalier.fleet.certs import Bundle
+from espalier.fleet.coordinator.coordinator import Coordinator
+from espalier.fleet.coordinator.enrolment import Registry
+from espalier.fleet.coordinator.manifest import Manifest
+from espalier.fleet.coordinator.member import Participant
+from espalier.fleet.links import wire
+from espalier.fleet.links.admission import Admission, Refusals
+from espalier.fleet.links.delivery import Transmitter
+from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.relay import Relay
+from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.transport import LinkServer
+from espalier.fleet.membership import Member
+from espalier.fleet.node.clock import FleetClock
+from espalier.fleet.node.engine import Engine
+from espalier.fleet.node.events import Call, Item, Linked
+from espalier.fleet.node.journal import Journal
+from espalier.fleet.node.log import Log
+from espalier.fleet.node.threads import Driver
+from espalier.fleet.node.trainer import NodeTrainer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One node's settings.
+
+    Attributes:
+        trainer: Makes the trainer once manifest and address are known.
+        directory: Where the node's state is kept; None keeps it in memory (a restart begins anew).
+        listen: ``host:port`` for children and peers; None: nobody can link to this node.
+        advertise: ``host:port`` under which others reach it, if not as it listens.
+        parents: Where to go, first choice first: (name or None, ``host:port``). None for the cloud.
+        wish: The number that the node would like.
+        aggregates: Whether a device may run an aggregator.
+        manifest: The cloud's: what the fleet does.
+        start_with: The cloud's: the run begins when so many devices are there.
+        allow: The cloud's: a file with the names that may join.
+        crl: The cloud's: the list of revoked certificates, looked at while it runs.
+    """
+
+    trainer: Callable[[Manifest, int], NodeTrainer]
+    directory: Path | None = None
+    listen: str | None = None
+    advertise: str | None = None
+    parents: tuple[tuple[str | None, str], ...] = ()
+    wish: int = -1
+    aggregates: bool = False
+    manifest: Manifest | None = None
+    start_with: int = 1
+    allow: Path | None = None
+    crl: Path | None = None
+
+
+class Hub:
+    """The middle of a host, to which its links are given. All is called in the event loop's thread.
+
+    Attributes:
+        engine: None until the host knows what the fleet does; so are conduct, relay and transmitter.
+        registry: The cloud's: who may join under which number.
+        names: Numbers of names that the cloud has told.
+        stopping: Whether this host is about to end.
+    """
+
+    def __init__(self, bundle: Bundle, settings: Settings, log: Log) -> None:
+        self.bundle, self.settings, self.log = bundle, settings, log
+        self.identity = bundle.identity
+        self.clock = FleetClock()
+        self.routes = RoutingTable()
+        self.engine: Engine | None = None
+        self.conduct: Participant | Coordinator | None = None
+        self.manifest: Manifest | None = settings.manifest
+        self.registry: Registry | None = None
+        self.relay: Relay | None = None
+        self.transmitter: Transmitter | None = None
+        self.server: LinkServer | None = None
+        self.admission = Admission(bundle, settings.manifest.limits if settings.manifest is not None else Limits())
+        self.refusals = Refusals()
+        self.names: dict[str, int] = {}
+        self.stopping = False
+        self.model_bytes = 0
+        self.driver = Driver()
+        self.journal: Journal
+        #: what this host knows of itself before it has an engine: address, incarnation, stamp, samples
+        self.own: dict[str, int] = {}
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.failed: asyncio.Future[None]
+
+    # -- tasks and the engine --------------------------------------------------------------------------------
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something beside; if it fails, the host does."""
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self._over)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    def put(self, item: Item) -> None:
+        """Let something happen to the engine."""
+        self.driver.put(item)
+
+    async def call(self, what: Callable[[], T]) -> T:
+        """Do something in the engine's thread, as part of a transaction; return what it returned."""
+        return await self.driver.call(what)
+
+    # -- who this host is ------------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> int:
+        """This host's address."""
+        return self.routes.me
+
+    @property
+    def run_name(self) -> str:
+        """The run that this host's state belongs to, or empty."""
+        return self.manifest.run if self.manifest is not None and self.engine is not None else ""
+
+    @property
+    def endpoint(self) -> str:
+        """Where this host is reached, or empty."""
+        if self.server is None or self.settings.listen is None:
+            return ""
+        return self.settings.advertise or f"{self.settings.listen.rpartition(':')[0]}:{self.server.port}"
+
+    def myself(self) -> Member:
+        """Return what this host says of itself."""
+        known = self.engine.directory.members.get(self.me) if self.engine is not None else None
+        busy = self.engine is not None and bool(self.engine.jobs.waiting)
+        mine = self.own.get("address", 0)
+        base = known or Member(mine, self.identity.name, self.identity.role, via=mine)
+        return replace(
+            base, incarnation=self.own["incarnation"], stamp=self.own["stamp"], samples=self.own.get("samples", 0),
+            aggregates=self.settings.aggregates, endpoint=self.endpoint, busy=busy,
+        )  # fmt: skip
+
+    def everybody(self) -> list[Member]:
+        """Return this host and everybody below it."""
+        assert self.engine is not None
+        others = [m for m in list(self.engine.directory.members.values()) if m.address != self.me]
+        return [self.myself(), *others]
+
+    async def next_stamp(self) -> int:
+        """Number another link to a parent."""
+        self.own["stamp"] += 1
+        if self.engine is not None:
+            await self.call(lambda: self.journal.put("host", dict(self.own)))
+        return self.own["stamp"]
+
+    async def learn_name(self, name: str, address: int) -> None:
+        """Remember the number of a name."""
+        self.names[name] = address
+        await self.call(lambda: self.journal.put("names", dict(self.names)))
+
+    async def linked(self, parent: Member, model_seconds: float) -> None:
+        """The link to a parent is there."""
+        engine = self.engine
+        assert engine is not None
+
+        def note() -> None:
+            mine, script = engine.directory.members[self.me], engine.manifest.script
+            seconds = model_seconds if script is None else script.model
+            engine.directory.members[self.me] = replace(mine, via=parent.address, model_seconds=seconds)
+
+        await self.call(note)
+        self.put(Linked(parent))
+
+    # -- what it tells others --------------------------------------------------------------------------------
+
+    def welcome(self, address: int) -> pb.Welcome:
+        """Return the welcome for a child."""
+        assert self.manifest is not None
+        return pb.Welcome(
+            version=wire.VERSION, address=address, parent=self.myself().to_wire(), run=self.manifest.run,
+            manifest=self.manifest.to_bytes(), now=self.clock.now(), crl=self.admission.crl,
+        )  # fmt: skip
+
+    def announce(self, joined: Sequence[Member], gone: Iterable[int]) -> None:
+        """Tell the parent who came and went below."""
+        gone = list(gone)
+        if self.routes.parent is not None and (joined or gone):
+            self.routes.parent.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in joined], gone=gone)))
+
+    def resend(self, hosts: Sequence[int] | None) -> None:
+        """Links were made anew: what is not acknowledged goes out again."""
+        if self.transmitter is not None:
+            self.transmitter.again(hosts)
+
+    def refused(self, who: str, why: str) -> None:
+        """Write down that something was refused; of many refusals, not each one."""
+        before = self.refusals.told(who)
+        if before is None:
+            return
+        data: dict[str, Any] = {"by": self.identity.name, "who": who, "why": why}
+        if before:
+            data["untold"] = before
+        self.log("refused", level="warning", who=who, why=why, **({"untold": before} if before else {}))
+        conduct = self.conduct
+        if conduct is not None:
+            self.put(Call(lambda: conduct.record(None, "refused", data)))
