@@ -9,6 +9,7 @@ from typing import Any
 
 from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
+from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment, MethodEntry
 from espalier.record.run import Run, slug
@@ -74,6 +75,8 @@ def compare(
     several = [methods] if isinstance(methods, str | Method | dict | MethodEntry) else methods
     entries = [MethodEntry.build(m) for m in several]
     numbers = _seeds(seeds)
+    if options.get("dataset") is None:
+        registry.require(base.task.dataset, None if options.get("data_dir") is None else Path(options["data_dir"]))
     runs, failed = [], []
     for entry in entries:
         for seed in numbers:

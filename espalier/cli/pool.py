@@ -15,12 +15,14 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espalier.core.errors import EspalierError
+from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.record.run import slug
 from espalier.simulator.runner import Runner, Stopped
@@ -45,7 +47,8 @@ class RunRequest:
 class RunStatus:
     """What a run has to say: how far it is (0…1), its round and time, a note, or how it ended.
 
-    ``state`` is ``running``, ``note``, ``finished``, ``stopped``, ``crash``, or ``error`` and an exit code.
+    ``state`` is ``running``, ``note``, ``warning`` (the same for many runs), ``finished``, ``diverged``, ``stopped``,
+    ``crash``, or ``error`` and an exit code.
     """
 
     number: int
@@ -56,7 +59,11 @@ class RunStatus:
     @property
     def final(self) -> bool:
         """Whether the run has ended."""
-        return self.state not in ("running", "note")
+        return self.state not in ("running", "note", "warning")
+
+
+#: a run that has come to its end, and has said so itself
+DONE = ("finished", "diverged")
 
 
 @dataclass
@@ -77,8 +84,8 @@ def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, worke
     return found
 
 
-def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> None:
-    """Do one run, or go on with it, telling how far it is."""
+def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> str:
+    """Do one run, or go on with it, telling how far it is; return how it ended."""
     experiment = Experiment.build(request.experiment)
     runner = Runner(
         experiment, request.directory, data_dir=request.data_dir, workers=request.workers,
@@ -106,16 +113,20 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
         tell(RunStatus(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
 
     runner.run(progress)
-    if runner.simulation.stalled:
-        tell(RunStatus(number, 1.0, f"it ended early. {runner.simulation.stalled}", "note"))
-    tell(RunStatus(number, 1.0, f"round {runner.simulation.round}  {runner.simulation.now:,.0f} s", "finished"))
+    sim = runner.simulation
+    if sim.stalled:
+        tell(RunStatus(number, 1.0, f"it ended early. {sim.stalled}", "note"))
+    state = "diverged" if sim.diverged else "finished"
+    tell(RunStatus(number, 1.0, f"round {sim.round}  {sim.now:,.0f} s", state))
+    return state
 
 
 def attempt(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> RunStatus:
     """Do one run; return how it ended, whatever happened."""
     try:
-        do(number, request, tell, stop)
-        return RunStatus(number, 1.0, "", "finished")
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: tell(RunStatus(number, 0.0, str(message), "warning"))
+            return RunStatus(number, 1.0, "", do(number, request, tell, stop))
     except (Stopped, KeyboardInterrupt):
         return RunStatus(number, 0.0, "stopped", "stopped")
     except EspalierError as error:
@@ -131,7 +142,7 @@ def _work(number: int, request: RunRequest, channel: Any) -> None:
     stop = Stop()
     signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
     end = attempt(number, request, channel.put, stop)
-    if end.state != "finished":
+    if end.state not in DONE:
         channel.put(end)
 
 
@@ -157,7 +168,13 @@ def listening(first: Callable[[], None], second: Callable[[], None]) -> Iterator
 
 
 def run_all(todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], None]) -> list[RunStatus]:
-    """Do all runs, ``jobs`` at a time; return how each ended. Stops cleanly on Ctrl-C and SIGTERM."""
+    """Do all runs, ``jobs`` at a time; return how each ended. Stops cleanly on Ctrl-C and SIGTERM.
+
+    Raises:
+        DataError: A dataset is missing; nothing was run.
+    """
+    for name, data_dir in {(r.experiment["task"]["dataset"], r.data_dir) for r in todo}:
+        registry.require(name, data_dir)
     if jobs <= 1 or len(todo) == 1:
         return _one_by_one(todo, tell)
     return _Side(todo, jobs, tell).by_side()
@@ -176,7 +193,7 @@ def _one_by_one(todo: Sequence[RunRequest], tell: Callable[[RunStatus], None]) -
                 ends.append(RunStatus(number, 0.0, "not begun", "stopped"))
                 continue
             ends.append(attempt(number, request, tell, stop))
-            if ends[-1].state != "finished":
+            if ends[-1].state not in DONE:
                 tell(ends[-1])
     return ends
 

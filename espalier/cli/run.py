@@ -18,9 +18,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from espalier.cli import show
 from espalier.cli.plan import prepare, tidy, unfinished
-from espalier.cli.pool import RunRequest, RunStatus, on_terminal, run_all
+from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, run_all
 from espalier.cli.report import shown_live
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, TrainingError
 from espalier.experiment import MethodEntry, read
 from espalier.record.run import find_runs
 from espalier.simulator.task import Backend
@@ -169,27 +169,50 @@ def _carry_out(
         ends = _with_bars(todo, jobs) if todo else []
     else:
         ends = _with_lines(todo, jobs) if todo else []
-    worst = 0
-    for request, end in zip(todo, ends, strict=True):
-        if end.state.startswith("error"):
-            click.echo(f"espalier: {request.title}: {end.text}", err=True)
-            worst = max(worst, int(end.state.split()[1]))
-        elif end.state == "crash":
-            click.echo(f"espalier: {request.title}: {end.text}", err=True)
-            worst = max(worst, 70)
+    worst = _worst(todo, ends)
     if worst:
         failed(where)
-        sys.exit(worst)
     if any(end.state == "stopped" for end in ends):
         click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
         sys.exit(130)
-    if not quiet:
-        runs = find_runs(where)
+    runs = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
+    if runs and not quiet:
         if as_json:
             click.echo(json.dumps(show.plain(runs), indent=2))
         else:
             Console(width=None if sys.stdout.isatty() else 160).print(show.table(runs))
             click.echo(f"runs: {where}")
+    if worst:
+        sys.exit(worst)
+
+
+def _worst(todo: list[RunRequest], ends: list[RunStatus]) -> int:
+    """Say which runs failed; return the exit code."""
+    worst = 0
+    for request, end in zip(todo, ends, strict=True):
+        if end.state == "diverged":
+            worst = max(worst, TrainingError.exit_code)
+        elif end.state == "crash" or end.state.startswith("error"):
+            click.echo(f"espalier: {request.title}: {end.text}", err=True)
+            worst = max(worst, 70 if end.state == "crash" else int(end.state.split()[1]))
+    return worst
+
+
+class _Notes:
+    """What runs have to say besides how far they are; a warning about what they share is told once."""
+
+    def __init__(self, todo: list[RunRequest]) -> None:
+        self.todo = todo
+        self.said: set[str] = set()
+
+    def new(self, news: RunStatus) -> list[str]:
+        """Return the lines to print."""
+        if news.state == "note":
+            return [f"{self.todo[news.number].title}: {news.text}"]
+        if news.state != "warning" or news.text in self.said:
+            return []
+        self.said.add(news.text)
+        return [f"espalier: warning: {news.text}"]
 
 
 def _with_bars(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
@@ -199,10 +222,12 @@ def _with_bars(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as bars:
         tasks: dict[int, Any] = {}
+        notes = _Notes(todo)
 
         def tell(news: RunStatus) -> None:
-            if news.state == "note":
-                bars.console.print(f"{todo[news.number].title}: {news.text}", markup=False)
+            if news.state in ("note", "warning"):
+                for line in notes.new(news):
+                    bars.console.print(line, markup=False)
                 return
             if news.number not in tasks:
                 tasks[news.number] = bars.add_task(todo[news.number].title, total=1.0, text="")
@@ -213,12 +238,13 @@ def _with_bars(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
 
 def _with_lines(todo: list[RunRequest], jobs: int) -> list[RunStatus]:
     shown: dict[int, int] = {}
+    notes = _Notes(todo)
 
     def tell(news: RunStatus) -> None:
-        if news.state == "note":
-            click.echo(f"{todo[news.number].title}: {news.text}", err=True)
+        for line in notes.new(news):
+            click.echo(line, err=True)
         tenth = int(news.done * 10)
-        if shown.get(news.number) != tenth and news.state in ("running", "finished"):
+        if shown.get(news.number) != tenth and news.state in ("running", *DONE):
             shown[news.number] = tenth
             click.echo(f"{todo[news.number].title}: {news.done:4.0%}  {news.text}", err=True)
 

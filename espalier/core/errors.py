@@ -5,7 +5,7 @@
     ├── DataError                3   a dataset file that is missing, truncated or of another format
     │   └── PartitionError       3   a split that the data cannot give
     ├── WorldError               4   a trace or a world model that makes no sense
-    ├── TrainingError            5   a model or an update that cannot be computed
+    ├── TrainingError            5   a model or an update that cannot be computed (also: a run that diverged)
     ├── ProtocolError            6   a message that no node may send
     ├── RunError                 7   a run directory that is locked, damaged or of another version
     │   └── ComparisonError      7   some runs of a comparison failed; the others are in its ``runs``

@@ -97,6 +97,9 @@ class Dataset:
                 f"{tuple(self.x_test.shape[1:])}; they must agree."
             )
 
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, {len(self.x_train):,} + {len(self.x_test):,} samples, {self.kind})"
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input."""

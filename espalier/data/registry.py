@@ -48,6 +48,18 @@ class Info:
     where: Path | None
 
 
+def require(name: str, data_dir: Path | None = None) -> None:
+    """Refuse a dataset whose files are nowhere, without reading any.
+
+    Raises:
+        DataError: There is no such dataset, or its files are missing.
+    """
+    if _own_data(name) is None:
+        entry = find(name)
+        if entry.make is None and locate(entry, data_dir) is None:
+            raise missing(entry, data_dir)
+
+
 def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
     """Read a dataset of the catalogue, a user's ``.npz`` file, or a user's folder of images.
 

@@ -71,7 +71,7 @@ class Run:
 
     @property
     def status(self) -> dict[str, Any]:
-        """``{"state": "running" | "finished", …}``; ``stalled``, if it is there, says why the run ended early."""
+        """``{"state": "running" | "finished", …}``; ``stalled`` says why it ended early, ``diverged`` that so."""
         return self.meta("status") or {"state": "unknown"}
 
     @property

@@ -46,6 +46,10 @@ class DirectoryLock:
         self._made = _missing(directory)
         self.fresh = not (directory / "run.toml").exists() and not (directory / "run.sqlite").exists()
         self._lock = FileLock(str(directory / "run.lock"))
+        if self.fresh and (others := _others(directory)):
+            raise RunError(
+                f"{directory} is not empty and holds no run (but {others[0]}, for one). Choose a directory of its own."
+            )
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0.5)  # a reader that looks whether the run lives holds it for a moment
@@ -76,6 +80,14 @@ class DirectoryLock:
             for made in self._made:
                 with contextlib.suppress(OSError):
                     made.rmdir()
+
+
+def _others(directory: Path) -> list[str]:
+    """Return the names of what lies in a directory and is no part of a run."""
+    try:
+        return sorted(p.name for p in directory.iterdir() if p.name not in (*_OWN, "checkpoints", "models"))
+    except OSError:
+        return []
 
 
 def _missing(directory: Path) -> list[Path]:

@@ -23,6 +23,7 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import DevicePlaces, Scores, alike
+from espalier.simulator.reduction import fit
 from espalier.simulator.usage import Usage
 
 #: a partition of more devices is not described in the record
@@ -56,6 +57,8 @@ class Meter:
         self._serves, self._counts_root = runtime.plan.serves, runtime.plan.clock == "root"
         self.last: dict[str, float] = {}
         self.evaluations = 0
+        #: whether every model that devices use has numbers that are not finite
+        self.lost = False
 
     def describe_fleet(self) -> None:
         """Write who is in the fleet."""
@@ -98,6 +101,7 @@ class Meter:
             recorder.traffic(now, round, tier, direction, kind, nbytes)
         recorder.commit()
         self.last = row
+        self.lost = not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
         self.evaluations += 1
 
     def account_for_time(self) -> None:

@@ -258,8 +258,9 @@ class Runner:
             self.save()
         self.recorder.commit()
         self._account_for_privacy()
-        why = self.simulation.stalled
-        self.recorder.meta("status", {"state": "finished", **({"stalled": why} if why else {})})
+        sim = self.simulation
+        how = {"stalled": sim.stalled} if sim.stalled else {}
+        self.recorder.meta("status", {"state": "finished", **how, **({"diverged": True} if sim.diverged else {})})
         self.recorder.seal()
 
     def _account_for_privacy(self) -> None:

@@ -83,6 +83,8 @@ class Simulation:
         self.finished = False
         #: why the run ended before it had reached its limits ("": it has not)
         self.stalled = ""
+        #: whether that was because the training diverged
+        self.diverged = False
         self._event: ToNode | ToWorld | None = None
 
     def _wire_computing(self, partition: Partition) -> None:
@@ -247,7 +249,10 @@ class Simulation:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
         self.meter.measure()
         why = self._divergence.noticed(self.ledger.computed, self.present(), self.round)
+        if self.meter.lost:  # where devices keep their own models, no merge rejects them
+            why = why or f"The training has diverged: in round {self.round} no model in use has finite numbers."
         if why and not self.stalled:
+            self.diverged = True
             self._note_stall(f"{why} Try a lower training.lr (it is {self.task.training.lr:g}).")
             self._finish()
 
@@ -338,6 +343,7 @@ class Simulation:
         plain = {
             "finished": self.finished,
             "stalled": self.stalled,
+            "diverged": self.diverged,
             "clock": self.clock.save(),
             "runtime": self.runtime.save(),
             "rounds": {"done": self.rounds.done, "closed": self.rounds.closed},
@@ -361,7 +367,7 @@ class Simulation:
 
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become the simulation that :meth:`save` described."""
-        self.finished, self.stalled = plain["finished"], plain["stalled"]
+        self.finished, self.stalled, self.diverged = plain["finished"], plain["stalled"], plain["diverged"]
         self.clock.restore(plain["clock"])
         fleet = self.fleet
         fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]

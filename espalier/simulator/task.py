@@ -18,6 +18,7 @@ from espalier.settings import Training
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.training.evaluate import Evaluator
+from espalier.training.outputs import check_classes, check_outputs
 from espalier.training.trainer import Trainer
 from espalier.training.work import TrainerJob
 
@@ -84,9 +85,18 @@ class Task:
         """Bind an experiment's model and training settings to a dataset.
 
         A backend computes jobs elsewhere; ``device`` is what computes here.
+
+        Raises:
+            ConfigError: The model's outputs do not fit the task.
         """
+        module = experiment.module(dataset)
+        check_outputs(
+            module, dataset.x_test, dataset.kind, dataset.n_classes, experiment.task.loss or _LOSSES[dataset.kind]
+        )
+        if dataset.kind == "classification":
+            check_classes(dataset.y_train, dataset.y_test)
         return Task(
-            dataset, experiment.module(dataset), experiment.training, loss=experiment.task.loss,
+            dataset, module, experiment.training, loss=experiment.task.loss,
             metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),
             workers=workers, backend=backend, device=device,
         )  # fmt: skip

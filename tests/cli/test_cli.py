@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from espalier.api import simulate
 from espalier.cli.main import main
+from espalier.core.errors import ConfigError, RunError
+from espalier.data.dataset import Dataset
 
 SMALL = """
 name = "small"
@@ -160,3 +164,32 @@ def test_the_demo_runs_every_method_to_its_report(tmp_path: Path) -> None:
 def test_the_package_can_be_run_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "espalier", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("espalier, version")
+
+
+def test_a_missing_dataset_is_told_once_before_anything_runs(small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL.replace('"digits"', '"femnist"'), encoding="utf-8")
+    for jobs in ("1", "2"):
+        done = call("run", str(small), "-o", str(tmp_path / jobs), "--jobs", jobs)
+        assert done.exit_code == 3
+        assert done.output.count("was not found") == 1
+        assert not list(tmp_path.rglob("run.sqlite"))
+
+
+def test_runs_that_finished_are_shown_beside_those_that_failed(small: Path, tmp_path: Path) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "out"), "-m", "hierfavg", "-m", "phefl", "-s", "0")
+    assert done.exit_code == 2 and "PHE-FL · seed 0:" in done.output
+    assert "HierFAVG" in done.output.split("small: acc at the end")[1]
+
+
+def test_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(RunError, match=r"is not empty and holds no run \(but thesis.tex, for one\)"):
+        simulate("fedavg", {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}}, directory=tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_dataset_in_the_place_of_its_name_is_refused_without_its_numbers() -> None:
+    data = Dataset.from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], np.zeros((2, 2)), [0, 1])
+    with pytest.raises(ConfigError) as told:
+        simulate("fedavg", {"task": {"dataset": data}})
+    assert "Dataset('arrays', 4 + 2 samples, classification)" in str(told.value) and len(str(told.value)) < 200

@@ -39,7 +39,7 @@ def test_the_command_line_says_so_and_resumes(tmp_path: Path) -> None:
     )
     folder = tmp_path / "out"
     first = CliRunner().invoke(main, ["run", str(tmp_path / "one.toml"), "-o", str(folder)])
-    assert first.exit_code == 0
+    assert first.exit_code == 5, first.output
     assert "it ended early. The training has diverged" in " ".join(first.output.split())
     again = CliRunner().invoke(main, ["resume", str(folder)])
     assert again.exit_code == 0, again.output
@@ -57,3 +57,9 @@ def test_some_updates_that_are_never_finite_are_no_divergence() -> None:
         assert not found.noticed(2 + round, 8, round)
     found.rejected(9)
     assert "since round 1 all 4 updates" in found.noticed(7, 8, 5)
+
+
+def test_devices_on_their_own_diverge_too(tmp_path: Path) -> None:
+    run = espalier.simulate("standalone", BASE, directory=tmp_path / "run")
+    assert run.status["diverged"] and "in round 1 no model in use has finite numbers" in run.status["stalled"]
+    assert run.rounds == 1

@@ -1,0 +1,88 @@
+"""Does a model fit its task? One look at its outputs before anything runs, and sentences about what looks wrong."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from espalier.core.errors import ConfigError
+from espalier.training.losses import Loss
+
+#: samples that are looked at
+ROWS = 4
+
+
+class SetupWarning(UserWarning):
+    """An experiment that can be run and is hardly what was meant."""
+
+
+def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss: Loss) -> None:
+    """Refuse a model whose outputs its task cannot use; warn about those that look like a mistake.
+
+    Args:
+        module: The model; a copy is asked.
+        x: Some inputs, ``[n, …]``.
+        kind: The task.
+        n_classes: Classes, or outputs of a regression.
+        loss: What it is trained with.
+
+    Raises:
+        ConfigError: The model gives no tensor, or too few outputs.
+    """
+    outputs = _outputs(module, x[:ROWS])
+    shape = tuple(outputs.shape)
+    if outputs.ndim < 1 or shape[0] != len(x[:ROWS]):
+        raise ConfigError(
+            f"The model gave outputs of shape {shape} for {len(x[:ROWS])} samples: give one row per sample."
+        )
+    if callable(loss):
+        return  # a loss of the user's own knows what it wants
+    if kind == "regression":
+        if outputs[0].numel() != n_classes:
+            raise ConfigError(f"The model has {outputs[0].numel()} outputs; the targets have {n_classes}.")
+        return
+    axes = 2 if kind == "classification" else 4
+    if outputs.ndim != axes:
+        wanted = f"[samples, {n_classes}]" if axes == 2 else f"[samples, {n_classes}, height, width]"
+        raise ConfigError(f"The model gave outputs of shape {shape}; a {kind} needs {wanted}.")
+    if shape[1] < n_classes:
+        raise ConfigError(
+            f"The model has {shape[1]} outputs and the data have {n_classes} classes: give it {n_classes}."
+        )
+    if shape[1] > n_classes:
+        _warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
+    if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(()).to(outputs), atol=1e-4):
+        _warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
+
+
+def _outputs(module: nn.Module, x: Tensor) -> Tensor:
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    look = copy.deepcopy(module).eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            outputs = look(x.to(dtype) if x.is_floating_point() else x)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        shape = tuple(x.shape[1:])
+        raise ConfigError(f"The model cannot take an input of shape {shape}: {error}") from error
+    if not isinstance(outputs, Tensor):
+        raise ConfigError(
+            f"The model returns a {type(outputs).__name__}; a tensor is accepted. Return the first part alone, such as "
+            "the logits."
+        )
+    return outputs
+
+
+def check_classes(y_train: Tensor, y_test: Tensor) -> None:
+    """Warn about test classes that no training sample has."""
+    unseen = np.setdiff1d(y_test.numpy(), y_train.numpy()).tolist()
+    if unseen:
+        shown = ", ".join(map(str, unseen[:5])) + (" …" if len(unseen) > 5 else "")
+        _warn(f"The test data have classes that no training sample has ({shown}): they cannot be learnt.")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, SetupWarning, stacklevel=2)
