@@ -235,6 +235,17 @@ class Send:
     message: Message
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A loss that knows which labels a device has: cross-entropy of ``logits + tau * log(shares)``.
+
+    Shares are those of the device's training labels, ``smoothing`` of them spread evenly over all labels.
+    """
+
+    tau: float
+    smoothing: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalWork(Generic[Model]):
     """What a device is to train: the one description of it, from a node's action to the trainer.
@@ -249,6 +260,7 @@ class LocalWork(Generic[Model]):
         mu: Strength of that pull.
         correction: A vector that is added to the gradient of every step (its numbers of parameters count).
         trains: Patterns of the names of the parameters that move (``"fc.*"``); empty: all do.
+        calibration: What the loss knows of the device's labels, if anything.
         optimizer_state: The optimiser state to carry on from; by reference, that of the training which made this model.
         keep_optimizer_state: Keep the optimiser's state for a training that carries on from this one.
         args: What the method's order said beside this.
@@ -261,6 +273,7 @@ class LocalWork(Generic[Model]):
     mu: float = 0.0
     correction: Model | None = None
     trains: tuple[str, ...] = ()
+    calibration: Calibration | None = None
     optimizer_state: Model | None = None
     keep_optimizer_state: bool = False
     args: dict[str, Any] = field(default_factory=dict)
@@ -359,6 +372,6 @@ Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Recor
 
 for _kind in (
     Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Summed,
-    Train, *get_args(Wake),
+    Calibration, Train, *get_args(Wake),
 ):  # fmt: skip
     register(_kind)

@@ -14,7 +14,7 @@ from espalier.methods.hiflash import method as hiflash
 from espalier.methods.phefl import method as phefl
 from espalier.methods.phefl import partition as layouts
 from espalier.methods.phefl import world as phefl_world
-from espalier.policies import guard, privacy, quantised, robust_merges, secure_sum, server_optimizers
+from espalier.policies import guard, local_objectives, privacy, quantised, robust_merges, secure_sum, server_optimizers
 
 #: modules that register the papers' studies, imported when a study is asked for
 STUDIES = tuple(
@@ -24,6 +24,7 @@ STUDIES = tuple(
 
 __all__ = [
     "alone", "cfl", "cflhkd", "cflhkd_world", "csahfl", "csahfl_world", "d2d", "d2d_world", "easf", "easf_world",
-    "fedat", "fedavg", "fedopt", "feduc", "flhc", "guard", "hierfavg", "hiflash", "icfl", "ifca", "layouts", "macfl",
-    "phefl", "phefl_world", "privacy", "quantised", "robust_merges", "secure_sum", "server_optimizers", "sized",
+    "fedat", "fedavg", "fedopt", "feduc", "flhc", "guard", "hierfavg", "hiflash", "icfl", "ifca", "layouts",
+    "local_objectives", "macfl", "phefl", "phefl_world", "privacy", "quantised", "robust_merges",
+    "secure_sum", "server_optimizers", "sized",
 ]  # fmt: skip

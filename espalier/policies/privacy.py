@@ -17,7 +17,7 @@ Principal vectors follow Dwork et al., Analyze Gauss, STOC 2014: noise goes into
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,9 +28,10 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
-from espalier.core.policies import Local, LocalView, Merge
+from espalier.core.policies import LocalView, Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
+from espalier.policies.local_objectives import LocalWrapper
 
 #: statistics that have a private form, and those that tell nothing of the data
 PRIVATE, HARMLESS = ("label_histogram", "subspace"), ("probe", "d2d_presence")
@@ -74,20 +75,18 @@ def noisy_second_moments(samples: NDArray[Any], noise: float, rng: np.random.Gen
 
 
 @dataclass(frozen=True)
-class PrivateLocal(Local, kind="private"):
+class PrivateLocal(LocalWrapper, kind="private"):
     """Puts clipping and noise around a method's own local policy.
 
     Attributes:
         clip: The longest change that a device reports; None: models go out as they are.
         noise: Standard deviation of the noise on a change, as a multiple of ``clip``.
         statistics: Standard deviation of the noise on histograms and second moments; None: as they are.
-        of: The local policy that is made private (the method's own, if it is put into a method).
     """
 
     clip: float | None = None
     noise: float = 0.0
     statistics: float | None = None
-    of: Local | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
@@ -96,29 +95,12 @@ class PrivateLocal(Local, kind="private"):
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
         self.require(self.statistics is None or self.statistics >= 0, "statistics", "0 or more")
 
-    def around(self, own: Local) -> PrivateLocal:
-        """Return this policy around another."""
-        return self if self.of is not None else replace(self, of=own)
-
-    @property
-    def inner(self) -> Local:
-        """The policy that is made private."""
-        return self.of if self.of is not None else Local(self.mu)
-
     def train(self, view: LocalView, order: Order) -> Train:
         """Return the training, to be clipped and noised by whoever does it."""
         train = self.inner.train(view, order)
         if self.clip is None:
             return train
         return replace(train, args={**train.args, "private": [self.clip, self.noise]})
-
-    def question(self, view: LocalView, order: Order) -> str | None:
-        """Return the statistic that the device must know before it trains, if any."""
-        return self.inner.question(view, order)
-
-    def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
-        """Return the order as it stands after :meth:`question` was answered (which stays at the device)."""
-        return self.inner.answer(view, order, values)
 
     def arguments(self, view: LocalView, order: Order) -> dict[str, Any]:
         """Ask for principal vectors of noisy second moments."""
@@ -138,14 +120,6 @@ class PrivateLocal(Local, kind="private"):
             rng = view.env.rng("private", view.me, order.sender, order.id)
             values = {**values, "histogram": noisy_counts(values["histogram"], self.statistics, rng)}
         return self.inner.reply(view, order, values)
-
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        """Look at the finished model; return statistics for the report."""
-        return self.inner.done(view, order, model)
-
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
-        """Return the models that go into the report."""
-        return self.inner.sends(view, order, model)
 
 
 @dataclass(frozen=True)

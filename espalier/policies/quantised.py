@@ -10,26 +10,21 @@ time; a real fleet does the same with ``--compress q8``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
 from espalier.core import quantise
-from espalier.core.messages import Order, Train
+from espalier.core.messages import Order
 from espalier.core.params import ParamSpec
-from espalier.core.policies import Local, LocalView
+from espalier.core.policies import LocalView
 from espalier.core.store import Ref
+from espalier.policies.local_objectives import LocalWrapper
 
 
 @dataclass(frozen=True)
-class Quantised(Local, kind="q8"):
-    """Puts rounding around a method's own local policy.
-
-    Attributes:
-        of: The local policy whose reports are rounded (the method's own, if it is put into a method).
-    """
+class Quantised(LocalWrapper, kind="q8"):
+    """Puts rounding around a method's own local policy."""
 
     @dataclass(slots=True)
     class State:
@@ -37,44 +32,9 @@ class Quantised(Local, kind="q8"):
 
         residual: Ref | None = None
 
-    of: Local | None = None
-
-    def around(self, own: Local) -> Quantised:
-        """Return this policy around another."""
-        return self if self.of is not None else replace(self, of=own)
-
-    @property
-    def inner(self) -> Local:
-        """The policy whose reports are rounded."""
-        return self.of if self.of is not None else Local(self.mu)
-
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report."""
         return quantise.coded_bytes(spec.n_float, spec.size)
-
-    def train(self, view: LocalView, order: Order) -> Train:
-        """Return the training that an order means."""
-        return self.inner.train(view, order)
-
-    def question(self, view: LocalView, order: Order) -> str | None:
-        """Return the statistic that the device must know before it trains, if any."""
-        return self.inner.question(view, order)
-
-    def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
-        """Return the order as it stands after :meth:`question` was answered."""
-        return self.inner.answer(view, order, values)
-
-    def arguments(self, view: LocalView, order: Order) -> dict[str, Any]:
-        """Return the arguments with which a statistic that was asked for is computed."""
-        return self.inner.arguments(view, order)
-
-    def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the statistics that go out in answer to a survey."""
-        return self.inner.reply(view, order, values)
-
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        """Look at the finished model; return statistics for the report."""
-        return self.inner.done(view, order, model)
 
     def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
         """Return the models as the receiver will see them; remember what rounding took away."""

@@ -69,6 +69,29 @@ def distillation_loss(temperature: float) -> Callable[[Tensor, Tensor], Tensor]:
     return loss
 
 
+def label_offset(labels: Tensor, n_classes: int, tau: float, smoothing: float) -> Tensor:
+    """Return ``tau * log(shares)`` of labels ``[n]``, float64 ``[n_classes]``; ``smoothing`` of the shares is uniform.
+
+    Added to logits, it lets a loss take a device's own labels for granted: the model need not learn that it has few of
+    some (Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021; Zhang et al., Federated Learning with Label
+    Distribution Skew via Logits Calibration, ICML 2022).
+    """
+    if labels.is_floating_point():
+        raise TrainingError(f"A calibrated loss needs labels; the targets are {labels.dtype}: use the plain loss.")
+    valid = labels.flatten()[labels.flatten() != IGNORED] if labels.dim() > 1 else labels
+    counts = torch.bincount(valid, minlength=n_classes).double()
+    if len(counts) > n_classes:
+        raise TrainingError(f"A label is {len(counts) - 1}, but the model has {n_classes} outputs.")
+    shares = (1.0 - smoothing) * counts / counts.sum() + smoothing / n_classes
+    return tau * shares.log()
+
+
+def shifted(outputs: Tensor, offsets: Tensor) -> Tensor:
+    """Add every client's offset ``[K, C]`` to its outputs, ``[K·B, C, …]``."""
+    merged = outputs.view(len(offsets), -1, *outputs.shape[1:])
+    return (merged + offsets.view(len(offsets), 1, -1, *(1 for _ in outputs.shape[2:]))).view(outputs.shape)
+
+
 _BY_NAME: dict[str, PerSample] = {
     "cross_entropy": cross_entropy,
     "mse": mse,

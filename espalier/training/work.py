@@ -11,12 +11,14 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
 from espalier.core.statistics import Pool as Pool
+from espalier.training.losses import label_offset
 
 _NAMES = ("sgd", "adam")
 
@@ -85,6 +87,13 @@ class TrainerJob(LocalWork[Tensor]):
         if self.unit == "step":
             return self.updates
         return self.updates * -(-len(self.rows) // self.batch_size)
+
+    def label_offset(self, n_classes: int) -> Tensor:
+        """What a calibrated loss adds to the outputs, ``[n_classes]``, in the start's arithmetic."""
+        assert self.calibration is not None
+        _, labels = self.pool.gather(torch.from_numpy(np.ascontiguousarray(self.rows)))
+        offset = label_offset(labels, n_classes, self.calibration.tau, self.calibration.smoothing)
+        return offset.to(self.start)
 
     @property
     def proximal(self) -> bool:

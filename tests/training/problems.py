@@ -142,7 +142,13 @@ class Textbook:
             x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
             x, y = (t.to(dtype) if t.is_floating_point() else t for t in (x, y))
             optimizer.zero_grad()
-            losses = per_sample(model(x), y)
+            outputs = model(x)
+            if job.calibration is not None:
+                labels = job.pool.gather(torch.from_numpy(job.rows))[1]
+                shares = torch.stack([(labels == c).double().mean() for c in range(outputs.shape[1])])
+                mixed = (1 - job.calibration.smoothing) * shares + job.calibration.smoothing / len(shares)
+                outputs = outputs + (job.calibration.tau * mixed.log()).view(1, -1, *(1 for _ in outputs.shape[2:]))
+            losses = per_sample(outputs, y)
             objective = losses.mean()
             if job.anchor is not None:
                 flat = torch.cat([p.reshape(-1) for p in model.parameters()])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError, TrainingError
-from espalier.training.losses import IGNORED, checked, resolve
+from espalier.training.losses import IGNORED, checked, label_offset, resolve, shifted
 
 
 def test_cross_entropy_by_hand():
@@ -27,6 +27,25 @@ def test_ignored_pixels_take_no_part():
     y = torch.tensor([[[0, 1], [IGNORED, IGNORED]], [[IGNORED, IGNORED], [IGNORED, IGNORED]]])
     found = resolve("pixel_cross_entropy")(torch.zeros(2, 2, 2, 2), y)
     assert found.tolist() == pytest.approx([math.log(2), 0.0])
+
+
+def test_a_calibrated_gradient_by_hand():
+    # Labels 0, 0, 0, 1 of three; a tenth of the shares is uniform: 0.9 * (3/4, 1/4, 0) + 0.1/3
+    # = (0.708333, 0.258333, 0.033333). With tau = 1 and equal logits the softmax is those shares, so the gradient of a
+    # sample of label 1 is (0.708333, 0.258333 - 1, 0.033333): the label that the device does not have is hardly pushed.
+    offset = label_offset(torch.tensor([0, 0, 0, 1]), 3, 1.0, 0.1)
+    assert offset.exp().tolist() == pytest.approx([0.7083333, 0.2583333, 0.0333333], abs=1e-6)
+    logits = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    resolve("cross_entropy")(shifted(logits, offset.unsqueeze(0)), torch.tensor([1])).sum().backward()
+    assert logits.grad.tolist()[0] == pytest.approx([0.7083333, -0.7416667, 0.0333333], abs=1e-6)
+    # Without calibration every other label is pushed alike: (1/3, -2/3, 1/3).
+
+
+def test_offsets_are_each_clients_own():
+    # Two clients of two samples each; tau = 0 adds nothing.
+    outputs = torch.arange(8.0).view(4, 2)
+    assert shifted(outputs, torch.tensor([[1.0, 0.0], [0.0, -1.0]])).tolist() == [[1, 1], [3, 3], [4, 4], [6, 6]]
+    assert label_offset(torch.tensor([0, 0]), 2, 0.0, 0.1).tolist() == [0.0, 0.0]
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():

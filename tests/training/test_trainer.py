@@ -9,6 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.messages import Calibration
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
 from espalier.training.evaluate import Evaluator
@@ -51,6 +52,29 @@ def test_merged_training_is_the_textbooks_in_float32(case):
     for job, ours, (vector, loss) in zip(jobs, found, expected, strict=True):
         assert distance(ours.vector, vector, job.start) < 1e-4
         assert ours.loss == pytest.approx(loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("batched", [True, False], ids=["merged", "sequential"])
+@pytest.mark.parametrize("name", ["mlp", "unet"])
+def test_calibrated_training_is_the_textbooks(name, batched):
+    case = next(c for c in CASES if c.name == name)
+    module, sizes = case.module(), [7, 5, 4]
+    # One of the clients trains plainly: it runs in a chunk of its own.
+    given = {"calibration": lambda i: None if i == 1 else Calibration(1.0 - 0.25 * i, 0.1)}
+    jobs = make(module, case.pool(sum(sizes)), sizes, dtype=torch.float64, **given)
+    with Trainer(module, case.loss, batched=batched) as trainer:
+        for job, ours in zip(jobs, trainer.run(jobs), strict=True):
+            vector, loss = Textbook(module, case.loss).run(job)
+            assert distance(ours.vector, vector, job.start) < 1e-10
+            assert ours.loss == pytest.approx(loss, rel=1e-10)
+
+
+def test_a_calibrated_loss_needs_labels():
+    case = next(c for c in CASES if c.kind == "regression")
+    module = case.module()
+    jobs = make(module, case.pool(4), [4], calibration=Calibration(1.0, 0.1))
+    with Trainer(module, case.loss) as trainer, pytest.raises(TrainingError, match="needs labels"):
+        list(trainer.run(jobs))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.errors import ConfigError, DataError, TrainingError
+from espalier.core.messages import Calibration
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.fleet.coordinator.manifest import Manifest
@@ -41,6 +42,7 @@ class Work:
         anchor: The state that the training is pulled to, or None.
         seed: For whatever the client draws.
         args: What else the method says.
+        calibration: What the loss knows of the device's labels, if anything.
     """
 
     updates: int
@@ -52,6 +54,7 @@ class Work:
     anchor: dict[str, Tensor] | None = None
     seed: int = 0
     args: dict[str, Any] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
 
 class Client(Protocol):
@@ -97,6 +100,7 @@ class ClientTrainer:
             asked.updates, training.unit, asked.clock, training.at(asked.clock).lr, training.batch_size, asked.mu,
             None if asked.anchor is None else self._state(asked.anchor),
             torch_seed(self._manifest.seed, "train", request.device, request.number), dict(asked.args),
+            asked.calibration,
         )  # fmt: skip
         state = self._client.fit(self._state(asked.start), work)
         vector = self._spec.flatten(dict(state), self._dtype)

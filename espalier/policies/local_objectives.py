@@ -1,0 +1,93 @@
+"""What goes around a method's own local policy: each changes one thing and leaves the rest to the policy inside.
+
+{ name = "hierfavg", local = { kind = "calibrated", tau = 1.0 } }
+{ name = "fedprox", local = { kind = "private", clip = 1.0, of = { kind = "calibrated" } } }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from espalier.core.messages import Calibration, Order, Train
+from espalier.core.params import ParamSpec
+from espalier.core.policies import Local, LocalView
+from espalier.core.store import Ref
+
+
+@dataclass(frozen=True)
+class LocalWrapper(Local):
+    """The base: does what the policy inside does.
+
+    Attributes:
+        of: The policy inside (the method's own, if it is put into a method).
+    """
+
+    of: Local | None = field(default=None, kw_only=True)
+
+    def around(self, own: Local) -> Self:
+        """Return this policy around a method's own, or with the one that was given around it."""
+        return replace(self, of=own if self.of is None else self.of.around(own))
+
+    @property
+    def inner(self) -> Local:
+        """The policy inside."""
+        return self.of if self.of is not None else Local(self.mu)
+
+    def train(self, view: LocalView, order: Order) -> Train:
+        """Return the training that an order means."""
+        return self.inner.train(view, order)
+
+    def question(self, view: LocalView, order: Order) -> str | None:
+        """Return the statistic that the device must know before it trains, if any."""
+        return self.inner.question(view, order)
+
+    def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
+        """Return the order as it stands after :meth:`question` was answered."""
+        return self.inner.answer(view, order, values)
+
+    def arguments(self, view: LocalView, order: Order) -> dict[str, Any]:
+        """Return the arguments with which a statistic that was asked for is computed."""
+        return self.inner.arguments(view, order)
+
+    def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the statistics that go out in answer to a survey."""
+        return self.inner.reply(view, order, values)
+
+    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
+        """Look at the finished model; return statistics for the report."""
+        return self.inner.done(view, order, model)
+
+    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
+        """Return the models that go into the report."""
+        return self.inner.sends(view, order, model)
+
+    def model_bytes(self, spec: ParamSpec) -> int:
+        """Return the bytes of a model in a report."""
+        return self.inner.model_bytes(spec)
+
+
+@dataclass(frozen=True)
+class Calibrated(LocalWrapper, kind="calibrated"):
+    """The loss takes the device's own label shares for granted: cross-entropy of ``logits + tau * log(shares)``.
+
+    A device then does not push away labels that it has never seen. ``smoothing`` of its shares is spread evenly over
+    all labels, which bounds what unseen labels are given. Nothing is sent for it; ``tau = 0`` is the plain loss. The
+    shares are those of the labels that the device trains on at that moment, so drift changes them at once.
+    """
+
+    tau: float = 1.0
+    smoothing: float = 0.01
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.tau >= 0, "tau", "0 or more")
+        self.require(0 < self.smoothing <= 1, "smoothing", "in (0, 1]")
+        outer = self.of is not None and self.of.kind in ("private", "q8")
+        self.require(not outer, "of", "a policy that may stand inside: 'private' and 'q8' go around this one")
+
+    def train(self, view: LocalView, order: Order) -> Train:
+        """Return the training with the calibrated loss."""
+        train = self.inner.train(view, order)
+        return replace(train, calibration=Calibration(self.tau, self.smoothing)) if self.tau else train
