@@ -9,16 +9,24 @@ from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from espalier.cli.pool import RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run
+from espalier.report.slopes_svg import slopes_svg
 from espalier.simulator.directory import differences, read_description
 from espalier.study import tables
-from espalier.study.base import SCALES, Cell, Scale, Study, cell_directory, final_time, part, studies, study, with_time
+from espalier.study.archive import Archive
+from espalier.study.base import SCALES, Cell, Scale, Study, cell_directory, final_time, papers, part, study, with_time
+from espalier.study.pages import all_pages, claim_cells, state_rows
 from espalier.study.results import keep as keep_results
 from espalier.study.results import read_results
+
+#: where the repository keeps the figures that its pages are made of
+KEPT = Path("docs/results/data")
 
 
 @click.command()
@@ -33,7 +41,10 @@ from espalier.study.results import read_results
 @click.option("--column", "columns", multiple=True, help="Only this column of the table (repeatable).")
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--finished", is_flag=True, help="Run nothing: read the runs that have ended.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Write the figures as data into this folder, for pages.")
+@click.option("--claims", is_flag=True, help="Say of every claim of the papers what the kept figures tell.")
+@click.option("--pages", type=click.Path(path_type=Path), help="Render the results pages in this folder from its data.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here.")
 @click.option("--png", type=click.Path(path_type=Path), help="Draw the first measure beside the published one here.")
@@ -47,7 +58,10 @@ def reproduce(
     columns: tuple[str, ...],
     jobs: int,
     data_dir: Path | None,
+    finished: bool,
     keep: Path | None,
+    claims: bool,
+    pages: Path | None,
     markdown: Path | None,
     report_path: Path | None,
     png: Path | None,
@@ -56,18 +70,20 @@ def reproduce(
 ) -> None:
     """Run study NAME (such as csahfl/table1) and print our figures beside the published ones.
 
-    Without a name, list the studies. Runs that are already there are reused; unfinished ones go on.
+    Without a name, list the studies, what was run of them and what the rest costs, or judge the papers' claims
+    (--claims), or render pages (--pages): all by the figures that --keep has left in docs/results/data. Runs that are
+    already there are reused; unfinished ones go on.
     """
     if name is None:
-        for found in studies().values():
-            click.echo(f"{found.name:20} {found.title}")
+        _without_name(claims, pages)
         return
     wanted = _wanted(name, scale, seeds, columns)
-    where = out or Path("runs") / f"{name.replace('/', '-')}-{scale}"
-    run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
+    where = out or Path("runs") / f"{(wanted.runs_of or name).replace('/', '-')}-{scale}"
+    if not finished:
+        run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
     some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns)]
     command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
-    results = read_results(wanted, scale, where, command)
+    results = read_results(wanted, scale, where, command, unfinished=finished)
     if keep is not None:
         keep_results(results, keep)
     text = tables.markdown(results, command)
@@ -93,6 +109,30 @@ def reproduce(
         console.print(tables.terminal(results))
         for line in [*results.words(), *wanted.notes]:
             click.echo(f"- {line}")
+
+
+def _without_name(claims: bool, pages: Path | None) -> None:
+    """Render pages, or print the claims' verdicts, or the studies' states."""
+    if pages is not None:
+        for path, text in all_pages(pages, slopes_svg).items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return
+    archive = Archive(KEPT)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if not claims:
+        table = Table("study", "scale", "state", "all of it", "what it shows", title=f"Studies; kept in {KEPT}")
+        for line in state_rows(archive):
+            table.add_row(*map(escape, line))
+        console.print(table)
+        return
+    heads = ("claim", "verdict", "claimed lead", "our mean lead", "from published", "why")
+    table = Table("paper", *heads, title=f"What the papers claim, by the figures in {KEPT}")
+    for paper in papers():
+        for found in archive.judgements(paper):
+            verdict, why, *sizes = claim_cells(found)
+            table.add_row(paper, escape(found.claim.text), f"[bold]{verdict}[/bold]", *map(escape, (*sizes, why)))
+    console.print(table)
 
 
 def _wanted(name: str, scale: Scale, seeds: tuple[int, ...], columns: tuple[str, ...]) -> Study:

@@ -136,6 +136,7 @@ class Runner:
 
     def _go(self, progress: Callable[[Simulation], None] | None) -> None:
         resumed = self._resume()
+        self._begun_cpu = time.process_time() - (float(self.recorder.read_meta("cpu_seconds") or 0) if resumed else 0.0)
         self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
         if not resumed:
             self.simulation.start()
@@ -178,6 +179,7 @@ class Runner:
             return
         sim = self.simulation
         plain, tensors = sim.save()
+        self._account_for_cpu()
         # The rows must be on the disk before a checkpoint counts on them.
         plain["rows"] = self.recorder.durable({"round": sim.round, "time": sim.now})
         plain["data"] = self._data
@@ -256,12 +258,18 @@ class Runner:
                     f"The models cannot be written to {folder}: {error.strerror or error}. Make room and resume."
                 ) from error
             self.save()
+        else:
+            self._account_for_cpu()
         self.recorder.commit()
         self._account_for_privacy()
         sim = self.simulation
         how = {"stalled": sim.stalled} if sim.stalled else {}
         self.recorder.meta("status", {"state": "finished", **how, **({"diverged": True} if sim.diverged else {})})
         self.recorder.seal()
+
+    def _account_for_cpu(self) -> None:
+        """Write how long this process has computed for the run, in all its sittings up to what is saved."""
+        self.recorder.meta("cpu_seconds", round(time.process_time() - self._begun_cpu, 1))
 
     def _account_for_privacy(self) -> None:
         """Write what the run has spent of its devices' privacy, if anything in it is private."""

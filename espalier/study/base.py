@@ -38,13 +38,17 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 
 @dataclass(frozen=True)
 class Metric:
-    """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is)."""
+    """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is).
+
+    ``never`` is for times to a target: the fact (``seconds``, ``rounds``) which such a time exceeds where it is NaN.
+    """
 
     title: str
     read: Callable[[Run], float]
     lower: bool = False
     digits: int = 2
     ranked: bool = True
+    never: Literal["", "seconds", "rounds"] = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,8 @@ class Study:
         comment: Says in words what the figures show, from the results.
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
         facts: What else is kept of each run, as plain data, for the comment.
+        runs_of: The study whose runs these are (another table of the same runs); empty: its own.
+        minutes: About how many core minutes a run takes, by scale (used until runs have told).
     """
 
     name: str
@@ -86,6 +92,13 @@ class Study:
     comment: Callable[[Any], Sequence[str]] = lambda results: ()
     curves: Sequence[str] = ()
     facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
+    runs_of: str = ""
+    minutes: Mapping[Scale, float] = field(default_factory=dict)
+
+    @property
+    def paper(self) -> str:
+        """The name's first part."""
+        return self.name.split("/")[0]
 
 
 def last(run: Run, name: str) -> float:
@@ -163,20 +176,25 @@ def register(study: Study) -> Study:
 
 
 @cache
-def _load() -> None:
-    """Import the studies that packages announce.
+def papers() -> dict[str, str]:
+    """Import the studies that packages announce; return the package of each paper.
 
     The module that a package names under the entry-point group ``espalier.methods`` lists those of its modules that
     register studies in ``STUDIES``; they are imported when somebody asks for studies, so that methods load quickly.
+    Beside its study a paper's package has ``published.toml``, ``claims.toml`` and ``page.md``.
     """
-    for point in entry_points(group="espalier.methods"):
-        for module in getattr(point.load(), "STUDIES", ()):
-            importlib.import_module(module)
+    modules = [m for point in entry_points(group="espalier.methods") for m in getattr(point.load(), "STUDIES", ())]
+    packages = {}
+    for module in modules:
+        importlib.import_module(module)
+        package = module.rpartition(".")[0]
+        packages[package.rpartition(".")[2]] = package
+    return packages
 
 
 def studies() -> dict[str, Study]:
     """Return every study by name."""
-    _load()
+    papers()
     return dict(sorted(_STUDIES.items()))
 
 

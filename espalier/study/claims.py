@@ -11,6 +11,9 @@ cannot be told     every interval has zero in it, or there are fewer than two se
 not tested         the regime is not the paper's (our baselines are too far from its), a part that the claim is about
                    never acted, or nothing was run
 =================  ======================================================================================
+
+A claim that rows are *alike* (``within``) holds where the whole interval lies within that distance of zero, and is
+opposed where it lies outside.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -29,10 +33,13 @@ from scipy.stats import t
 from espalier.core.errors import ConfigError
 
 Verdict = Literal["holds", "holds in part", "opposed", "cannot be told", "not tested"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "opposed", "cannot be told", "not tested")
 #: the share of intervals that contain the true difference
 CONFIDENCE = 0.95
 #: points between our baselines and the published ones up to which the regime counts as the paper's
 NEAR_POINTS = 10.0
+#: stands for the others' worst among the rows of a pair
+WORST = "the worst"
 
 
 class Figures(Protocol):
@@ -43,6 +50,10 @@ class Figures(Protocol):
 
     def by_seed(self, row: str, column: str, measure: str) -> Mapping[int, float]:
         """Return one figure per seed (NaN where a run has none)."""
+        ...
+
+    def at_least(self, row: str, column: str, measure: str) -> Mapping[int, float]:
+        """Return, for the seeds whose run never reached a target, what the figure is at least."""
         ...
 
     def mean(self, row: str, column: str, measure: str) -> float:
@@ -57,6 +68,10 @@ class Figures(Protocol):
         """Tell whether small is good."""
         ...
 
+    def deeds(self, row: str) -> Mapping[str, int]:
+        """Return how often each kind of event was recorded in all runs of a row."""
+        ...
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -64,18 +79,22 @@ class Claim:
 
     Attributes:
         name: Short, unique within the paper.
-        text: As the paper puts it, in a sentence.
+        text: What is claimed, in a sentence, and of which model's accuracy.
         where: Section, table or figure of the paper.
         study: The study that tests it.
         measure: Of that study.
         better: The row that is said to be better.
+        quote: The paper's own words.
         than: The rows it is said to beat; empty: all others.
+        pairs: Instead of the two: rows that are said to be better, each with the one it is said to beat.
         columns: In which; empty: all.
-        size: The claimed difference in the measure's unit, if the paper names one: for the reader, not for the verdict.
+        against: ``each`` of the others, or only the ``worst`` of them (it is never the worst).
+        within: The rows are said to be alike: up to which difference.
+        size: The claimed difference in words, where the paper prints no figures to take it from.
         anchors: Baseline rows whose distance from the published figures says whether the regime is the paper's; empty:
-            all rows of ``than``.
-        near: Up to which mean distance it is; None: the measure has no level of its own (a count, a ratio).
-        acts: Names of deeds that must have happened in the better row's runs, or the part was not tested.
+            all rows that are said to be beaten.
+        near: Up to which mean distance it is; negative: the measure has no level of its own (a count, a ratio).
+        acts: Kinds of events that must have been recorded in the better row's runs, or the part was not tested.
     """
 
     name: str
@@ -83,13 +102,28 @@ class Claim:
     where: str
     study: str
     measure: str
-    better: str
+    better: str = ""
+    quote: str = ""
     than: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
     columns: tuple[str, ...] = ()
+    against: Literal["each", "worst"] = "each"
+    within: float | None = None
     size: str = ""
     anchors: tuple[str, ...] = ()
-    near: float | None = NEAR_POINTS
+    near: float = NEAR_POINTS
     acts: tuple[str, ...] = ()
+
+    def compared(self, rows: Sequence[str]) -> list[tuple[str, str]]:
+        """Return the pairs of rows that the claim is about, among those that there are."""
+        others = self.than or tuple(r for r in rows if r != self.better)
+        pairs = self.pairs or tuple((self.better, other) for other in others)
+        return [(a, b) for a, b in pairs if a in rows and b in rows]
+
+    @property
+    def named(self) -> set[str]:
+        """All rows that it names."""
+        return {*self.than, *self.anchors, *(r for pair in self.pairs for r in pair), *filter(None, [self.better])}
 
 
 @dataclass(frozen=True)
@@ -101,22 +135,31 @@ class Interval:
     high: float
     seeds: int
 
-    @property
-    def side(self) -> int:
-        """1 or −1 if the interval lies on one side of zero, else 0."""
+    def side(self, within: float | None = None) -> int:
+        """1 or −1 if the interval lies on the claimed or on the other side of zero (of the distance), else 0."""
+        if within is not None:
+            return 1 if max(-self.low, self.high) < within else -1 if self.low > within or self.high < -within else 0
         return 1 if self.low > 0 else -1 if self.high < 0 else 0
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim's verdict, why, how far our level is from the published, and the differences behind it."""
+    """A claim's verdict, why, how far our level is from the published, and the differences behind it.
+
+    Attributes:
+        distance: Mean of |ours − published| over the anchors (NaN: not known).
+        differences: Ours, by the two rows and the column.
+        claimed: The published ones of the same pairs, where they are printed.
+        scale: Of the runs.
+    """
 
     claim: Claim
     verdict: Verdict
     why: str
-    #: mean of |ours − published| over the anchors (NaN: not known)
     distance: float = math.nan
-    differences: Mapping[tuple[str, str], Interval] = field(default_factory=dict)
+    differences: Mapping[tuple[str, str, str], Interval] = field(default_factory=dict)
+    claimed: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    scale: str = ""
 
 
 def interval(differences: Sequence[float] | NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
@@ -130,33 +173,64 @@ def interval(differences: Sequence[float] | NDArray[np.float64], confidence: flo
     return Interval(mean, mean - half, mean + half, count)
 
 
-def difference(figures: Figures, claim: Claim, other: str, column: str) -> Interval:
-    """Return by how much the better row leads another in one column, over the seeds that both have."""
-    mine, theirs = (figures.by_seed(row, column, claim.measure) for row in (claim.better, other))
-    sign = -1.0 if figures.lower(claim.measure) else 1.0
-    seeds = sorted(s for s in mine if s in theirs and math.isfinite(mine[s]) and math.isfinite(theirs[s]))
-    return interval([sign * (mine[s] - theirs[s]) for s in seeds])
+def difference(figures: Figures, measure: str, better: str, other: str, column: str) -> Interval:
+    """Return by how much a row leads another in one column, over the seeds that both have.
+
+    Where one of the two never reached a target, its time counts as the length of its run, if that is the longer one.
+    """
+    sign = -1.0 if figures.lower(measure) else 1.0
+    mine, theirs = (figures.by_seed(row, column, measure) for row in (better, other))
+    my_least, their_least = (figures.at_least(row, column, measure) for row in (better, other))
+    found = []
+    for seed in sorted(mine.keys() & theirs.keys()):
+        a, b = mine[seed], theirs[seed]
+        if math.isnan(a) and math.isfinite(b) and my_least.get(seed, -math.inf) > b:
+            a = my_least[seed]
+        elif math.isnan(b) and math.isfinite(a) and their_least.get(seed, -math.inf) > a:
+            b = their_least[seed]
+        if math.isfinite(a) and math.isfinite(b):
+            found.append(sign * (a - b))
+    return interval(found)
 
 
-def judge(claim: Claim, figures: Figures | None, deeds: Mapping[str, int] | None = None) -> Judgement:
-    """Judge a claim by the figures of its study (None: it was not run) and what the better row's runs did."""
-    if figures is None:
-        return Judgement(claim, "not tested", "The study was not run.")
+def _above_worst(figures: Figures, measure: str, pairs: Sequence[tuple[str, str]], column: str) -> Interval:
+    """Return by how much the row leads whichever of the others is the worst under each seed."""
+    sign = -1.0 if figures.lower(measure) else 1.0
+    mine, *theirs = (figures.by_seed(row, column, measure) for row in (pairs[0][0], *(other for _, other in pairs)))
+    seeds = [s for s in sorted(mine) if all(math.isfinite(f.get(s, math.nan)) for f in (mine, *theirs))]
+    return interval([sign * mine[s] - min(sign * f[s] for f in theirs) for s in seeds])
+
+
+def judge(claim: Claim, figures: Figures, scale: str = "") -> Judgement:
+    """Judge a claim by the figures of its study (which may have none yet)."""
     columns = [c for c in figures.columns if not claim.columns or c in claim.columns]
-    others = [r for r in figures.rows if r != claim.better and (not claim.than or r in claim.than)]
-    missing = {claim.better, *claim.than} - set(figures.rows) | set(claim.columns) - set(figures.columns)
-    if claim.better not in figures.rows or not others or not columns:
-        return Judgement(claim, "not tested", f"Not run: {', '.join(sorted(missing)) or 'anything to compare with'}.")
-    idle = [part for part in claim.acts if not (deeds or {}).get(part)]
-    if idle:
-        return Judgement(claim, "not tested", f"{', '.join(idle)} never happened in {claim.better}'s runs.")
-    apart = _distance(figures, claim, list(claim.anchors) or others, columns)
-    found = {(o, c): difference(figures, claim, o, c) for o in others for c in columns}
-    found = {pair: d for pair, d in found.items() if d.seeds}
-    if claim.near is not None and apart > claim.near:
-        why = f"Our baselines are {apart:.1f} from the published on average; the regime is not the paper's."
-        return Judgement(claim, "not tested", why, apart, found)
-    return Judgement(claim, *_weigh(list(found.values())), apart, found)
+    pairs = claim.compared(figures.rows)
+    claimed = _claimed(figures, claim, pairs, columns)
+    lack = _lack(claim, figures, pairs, columns)
+    if lack:
+        return Judgement(claim, "not tested", lack, claimed=claimed, scale=scale)
+    apart = _distance(figures, claim, list(claim.anchors) or [b for _, b in pairs], columns)
+    if claim.against == "worst":
+        found = {(pairs[0][0], WORST, c): _above_worst(figures, claim.measure, pairs, c) for c in columns}
+    else:
+        found = {(a, b, c): difference(figures, claim.measure, a, b, c) for a, b in pairs for c in columns}
+    found = {at: d for at, d in found.items() if d.seeds}
+    if 0 <= claim.near < apart:
+        why = f"Our baselines are {apart:.3g} from the published on average; the regime is not the paper's."
+        return Judgement(claim, "not tested", why, apart, found, claimed, scale)
+    return Judgement(claim, *_weigh(list(found.values()), claim.within), apart, found, claimed, scale)
+
+
+def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
+    """Say what a claim lacks to be tested: rows or columns, runs, or a part that acted ("": nothing)."""
+    if not pairs or not columns:
+        missing = claim.named - set(figures.rows) | set(claim.columns) - set(figures.columns)
+        return f"Not run: {', '.join(sorted(missing)) or 'anything to compare with'}."
+    better = dict.fromkeys(a for a, _ in pairs)
+    if not any(figures.by_seed(row, column, claim.measure) for row in better for column in columns):
+        return f"Not run: {', '.join(better)}."
+    idle = [part for part in claim.acts if not any(figures.deeds(row).get(part) for row in better)]
+    return f"In the runs of {', '.join(better)} there was none of: {', '.join(idle)}." if idle else ""
 
 
 def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> float:
@@ -167,13 +241,32 @@ def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequ
     return float(np.mean(known)) if known else math.nan
 
 
-def _weigh(found: Sequence[Interval]) -> tuple[Verdict, str]:
+def _claimed(
+    figures: Figures, claim: Claim, pairs: Sequence[tuple[str, str]], columns: Sequence[str]
+) -> dict[tuple[str, str, str], float]:
+    """Return the differences that the paper's own figures give."""
+    sign = -1.0 if figures.lower(claim.measure) else 1.0
+    paper = {
+        (a, b, c): sign * (figures.published(a, c, claim.measure) - figures.published(b, c, claim.measure))
+        for a, b in pairs
+        for c in columns
+    }
+    known = {at: d for at, d in paper.items() if math.isfinite(d)}
+    if claim.against == "each":
+        return known
+    worst: dict[tuple[str, str, str], float] = {}
+    for (a, _, c), lead in known.items():
+        worst[a, WORST, c] = max(lead, worst.get((a, WORST, c), -math.inf))
+    return worst
+
+
+def _weigh(found: Sequence[Interval], within: float | None) -> tuple[Verdict, str]:
     if not found:
         return "not tested", "No pair of runs shares a seed."
     most = max(d.seeds for d in found)
     if most < 2:
         return "cannot be told", "One seed gives no verdict."
-    sides = [d.side for d in found]
+    sides = [d.side(within) for d in found]
     yes, no = sides.count(1), sides.count(-1)
     why = f"Of {len(found)} differences over up to {most} seeds, {yes} are as claimed, {no} the other way round."
     if yes == len(found):
@@ -183,15 +276,22 @@ def _weigh(found: Sequence[Interval]) -> tuple[Verdict, str]:
     return ("opposed" if no else "cannot be told"), why
 
 
-def read_claims(path: Path) -> list[Claim]:
-    """Read a paper's claims from its TOML file (tables ``[[claim]]``)."""
+def read_claims(path: Path | Traversable) -> list[Claim]:
+    """Read a paper's claims from its TOML file (tables ``[[claim]]``); there may be none."""
+    if not path.is_file():
+        return []
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    found = []
+    found: dict[str, Claim] = {}
     for entry in table.get("claim", ()):
         known = Claim.__dataclass_fields__
         for key in entry:
             if key not in known:
                 raise ConfigError(f"{path.name}: claim {entry.get('name', '?')!r} has an unknown key {key!r}.")
         fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-        found.append(Claim(**fields))
-    return found
+        if "pairs" in fields:
+            fields["pairs"] = tuple((str(a), str(b)) for a, b in fields["pairs"])
+        claim = Claim(**fields)
+        if claim.name in found:
+            raise ConfigError(f"{path.name} has two claims named {claim.name!r}.")
+        found[claim.name] = claim
+    return list(found.values())

@@ -72,11 +72,11 @@ class Results:
         study: Study,
         scale: Scale,
         cells: Mapping[tuple[str, str], Mapping[int, Finished]],
-        command: str = "",
+        commands: Sequence[str] = (),
         runs: Mapping[tuple[str, str], Sequence[Run]] | None = None,
     ) -> None:
         """Hold the finished runs of each (row, column) by seed; ``runs`` are at hand only where they were just made."""
-        self.study, self.scale, self.cells, self.command = study, scale, cells, command
+        self.study, self.scale, self.cells, self.commands = study, scale, cells, tuple(commands)
         self.runs = runs or {}
         self.rows = list(dict.fromkeys(row for row, _ in cells))
         self.columns = list(dict.fromkeys(column for _, column in cells))
@@ -87,11 +87,18 @@ class Results:
     ) -> Results:
         """Read the figures off runs."""
         cells = {at: {run.seed: finished(study, run) for run in found} for at, found in runs.items()}
-        return Results(study, scale, cells, command, runs)
+        return Results(study, scale, cells, [command] if command else [], runs)
 
     def by_seed(self, row: str, column: str, measure: str) -> dict[int, float]:
         """Return one figure per seed (NaN where a run has none)."""
         return {s: one.measures.get(measure, math.nan) for s, one in self.cells.get((row, column), {}).items()}
+
+    def at_least(self, row: str, column: str, measure: str) -> dict[int, float]:
+        """Return, for the seeds whose run never reached a target, what the figure is at least."""
+        fact = self.study.measures[measure].never
+        runs = self.cells.get((row, column), {}) if fact else {}
+        never = {s: one for s, one in runs.items() if math.isnan(one.measures.get(measure, math.nan))}
+        return {s: float(one.facts[fact]) for s, one in never.items() if fact in one.facts}
 
     def values(self, row: str, column: str, measure: str) -> np.ndarray:
         """Return one figure per seed."""
@@ -102,11 +109,15 @@ class Results:
         return self.study.measures[measure].lower
 
     def deeds(self, row: str) -> dict[str, int]:
-        """Return how often each kind of event was recorded in all runs of a row."""
+        """Return how often each kind of event was recorded in all runs of a row.
+
+        ``clusters`` counts the runs whose devices ended in more than one.
+        """
         total: dict[str, int] = {}
         for (name, _), runs in self.cells.items():
             for one in runs.values() if name == row else ():
-                for kind, count in one.facts.get("deeds", {}).items():
+                several = one.facts.get("clusters", {}).get("clusters", 0) > 1
+                for kind, count in {**one.facts.get("deeds", {}), "clusters": int(several)}.items():
                     total[kind] = total.get(kind, 0) + count
         return total
 
@@ -175,13 +186,16 @@ class Results:
         return [*out, *self.study.comment(self)]
 
 
-def read_results(of: Study, scale: Scale, directory: Path, command: str = "") -> Results:
-    """Read the runs that a study has left in a directory."""
+def read_results(of: Study, scale: Scale, directory: Path, command: str = "", *, unfinished: bool = False) -> Results:
+    """Read the runs that a study has left in a directory: all of them, or (``unfinished``) those that have ended."""
     runs: dict[tuple[str, str], list[Run]] = {}
     for cell in of.cells(scale):
         for seed in cell.experiment.seeds:
             where = cell_directory(directory, cell, seed)
-            if not (where / "run.sqlite").is_file():
+            there = (where / "run.sqlite").is_file()
+            if unfinished and not (there and Run(where).status["state"] == "finished"):
+                continue
+            if not there:
                 raise RunError(f"{where} has no run: `espalier reproduce {of.name} --scale {scale}` makes it.")
             runs.setdefault((cell.row, cell.column), []).append(Run(where))
     return Results.of_runs(of, scale, runs, command)
@@ -205,7 +219,7 @@ def keep(results: Results, folder: Path) -> Path:
             "row": row,
             "column": column,
             "seed": seed,
-            "command": results.command,
+            "command": "; ".join(results.commands),
             "measures": {k: None if math.isnan(v) else v for k, v in one.measures.items()},
             "facts": dict(one.facts),
         }
@@ -234,4 +248,4 @@ def kept(study: Study, scale: Scale, folder: Path) -> Results | None:
     order = [(c.row, c.column) for c in study.cells(scale)]
     cells = {at: found[at] for at in dict.fromkeys([*order, *found]) if at in found}
     commands = sorted({run["command"] for run in table["runs"]})
-    return Results(study, scale, cells, "; ".join(commands))
+    return Results(study, scale, cells, commands)

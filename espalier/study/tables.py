@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -15,9 +15,12 @@ from espalier.study.results import Results
 
 MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
+MOST_SIZES = 6
+"""Clusters up to which each one's size is told."""
 
 
-def _ours(results: Results, row: str, column: str, measure: str) -> str:
+def ours(results: Results, row: str, column: str, measure: str) -> str:
+    """Return our figure: the mean over the seeds that have one, its spread, and how many those are if not all."""
     digits = results.study.measures[measure].digits
     mean = results.mean(row, column, measure)
     if mean != mean:
@@ -58,7 +61,7 @@ def terminal(results: Results) -> Group:
         for row in results.rows:
             cells = [row]
             for column in results.columns:
-                text = _ours(results, row, column, name) + _theirs(results, row, column, name)
+                text = ours(results, row, column, name) + _theirs(results, row, column, name)
                 cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
             table.add_row(*cells)
         out.append(table)
@@ -66,11 +69,20 @@ def terminal(results: Results) -> Group:
 
 
 def markdown(results: Results, command: str) -> str:
-    """Return the result as a section of a Markdown document: a table per measure, or one where there is one column."""
+    """Return the result as a section of a Markdown document, with the study's notes."""
     study = results.study
-    lines = [f"### {study.name}: {study.title}", ""]
+    lines = [f"### {study.name}: {study.title}", "", *body(results, [command])]
+    if study.notes:
+        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def body(results: Results, commands: Sequence[str]) -> list[str]:
+    """Return the commands, a table per measure (or one where there is one column), and what the methods did."""
+    study = results.study
     whose = " · ours, published in brackets" if study.published else ""
-    lines += [f"`{command}` · scale `{results.scale}` · {_seeds(results)} seed(s){whose}", ""]
+    lines = [*(f"`{c}`  " for c in commands[:-1]), f"`{commands[-1]}`"] if commands else []
+    lines += ["", f"Scale `{results.scale}`, {_seeds(results)} seed(s){whose}.", ""]
     if len(results.columns) == 1:
         column = results.columns[0]
         titles = [f"{column}: {m.title}" for m in study.measures.values()]
@@ -79,10 +91,55 @@ def markdown(results: Results, command: str) -> str:
         for name, measure in study.measures.items():
             lines += [f"{measure.title}:", ""]
             lines += [*_table(results, results.columns, [(c, name) for c in results.columns]), ""]
-    lines += [f"- {w}" for w in results.words()]
-    if study.notes:
-        lines += ["", "Notes:", "", *(f"- {n}" for n in study.notes)]
-    return "\n".join(lines) + "\n"
+    lines += [*(f"- {w}" for w in results.words()), ""]
+    if deeds := deeds_table(results):
+        lines += ["What the methods did:", "", *deeds, ""]
+    return lines[:-1]
+
+
+def deeds_table(results: Results) -> list[str]:
+    """Return what each row's runs did, over all columns and seeds: from the least to the most."""
+    grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", "events of a run"]]
+    for row in results.rows:
+        cells = [by_seed.values() for (name, _), by_seed in results.cells.items() if name == row]
+        facts = [run.facts for runs in cells for run in runs if run.facts]
+        grid += [[row, *_did(facts)]] if facts else []
+    # a column that says nothing of any row goes
+    said = [i for i in range(len(grid[0])) if i == 0 or any(line[i] not in ("–", "0.0") for line in grid[1:])]
+    lines = ["| " + " | ".join(line[i] for i in said) + " |" for line in grid]
+    return [lines[0], "| --- |" + " ---: |" * (len(said) - 1), *lines[1:]] if len(grid) > 1 else []
+
+
+def _did(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line of that table: rounds, time, trainings, late ones, clusters, and the other events of runs."""
+    deeds = [f.get("deeds", {}) for f in facts]
+    late = [100 * d.get("late", 0) / f["trainings"] for f, d in zip(facts, deeds, strict=True) if f.get("trainings")]
+    kinds = sorted({kind for d in deeds for kind in d})
+    return [
+        *(_range([f[name] for f in facts if name in f]) for name in ("rounds", "seconds", "trainings")),
+        _range(late, digits=1),
+        "; ".join(dict.fromkeys(filter(None, map(_clusters, facts)))) or "–",
+        ", ".join(f"{kind} {_range([d.get(kind, 0) for d in deeds])}" for kind in kinds) or "–",
+    ]
+
+
+def _range(values: Sequence[float], digits: int = 0) -> str:
+    if not values:
+        return "–"
+    low, high = (f"{v:,.{digits}f}" for v in (min(values), max(values)))
+    return low if low == high else f"{low}–{high}"
+
+
+def _clusters(facts: Mapping[str, Any]) -> str:
+    """Say how a run's devices were last arranged: how many clusters of which sizes, the cut, and why there."""
+    found = facts.get("clusters", {})
+    if not isinstance(count := found.get("clusters"), int):
+        return ""
+    sizes = found.get("sizes", [])
+    many = f" of {min(sizes)} to {max(sizes)}" if len(sizes) > MOST_SIZES else f" ({'+'.join(map(str, sizes))})"
+    cut = f", cut at {found['beta']:.1f}°" if "beta" in found else ""
+    why = f": {found['why']}" if found.get("why") else ""
+    return f"{count}{many if sizes else ''}{cut}{why}"
 
 
 def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, str]]) -> list[str]:
@@ -94,7 +151,7 @@ def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, s
     for row in results.rows:
         cells = []
         for column, measure in heads:
-            mine = _ours(results, row, column, measure)
+            mine = ours(results, row, column, measure)
             mine = f"**{mine}**" if results.best(column, measure) == row else mine
             cells.append(mine + _theirs(results, row, column, measure))
         grid.append([row, *cells])

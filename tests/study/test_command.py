@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -46,3 +47,20 @@ def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path
     code, said = call(*args)
     assert code == 7
     assert "a run of another setting" in said
+
+
+def test_without_a_name_studies_and_claims_are_listed() -> None:
+    code, said = call()
+    assert code == 0 and "csahfl/table1" in said and "core hours" in said
+    code, said = call("--claims")
+    assert code == 0 and "not tested" in said
+
+
+def test_figures_of_finished_runs_are_kept(tmp_path: Path) -> None:
+    """Table II is read off Table I's runs; what has not been run is left out."""
+    runs, data = tmp_path / "runs", tmp_path / "data"
+    assert call("easf/table1", "--seed", "0", COLUMN, "12 devices", "-o", str(runs), "-q")[0] == 0
+    assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 0
+    found = json.loads((data / "easf-table2-smoke.json").read_text("utf-8"))["runs"]
+    assert {run["seed"] for run in found} == {0} and {run["column"] for run in found} == {"12 devices"}
+    assert all(run["facts"]["cpu_seconds"] > 0 for run in found)

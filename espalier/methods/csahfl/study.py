@@ -82,6 +82,10 @@ NOTES = (
 )
 
 
+#: core minutes of a run, from HierFedAVG's
+MINUTES: Mapping[Scale, float] = {"small": 4, "full": 20}
+
+
 def column(dataset: str, eniid: str, stay: float) -> str:
     """Name a column."""
     return f"{dataset} {eniid} p_s={stay:g}"
@@ -180,7 +184,7 @@ def clusters(run: Run) -> float:
 ACCURACY = Metric("accuracy (%)", accuracy)
 #: what a global model that swings from round to round is worth does not depend on where the run happens to end
 LATE = Metric("mean accuracy of the last five rounds (%)", lambda run: 100 * tail(run, "acc_device"))
-TARGET_TIME = Metric("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0)
+TARGET_TIME = Metric("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0, never="seconds")
 
 
 def lead(results: Results) -> list[str]:
@@ -305,6 +309,7 @@ register(
         published=published(__package__, "table1"),
         notes=NOTES,
         comment=lead,
+        minutes=MINUTES,
     )
 )
 register(
@@ -313,14 +318,15 @@ register(
         title="virtual time until two target accuracies on Fashion-MNIST",
         cells=lambda scale: comparison(scale, (FASHION,)),
         measures={
-            "first": Metric("to the first target (s)", lambda run: time_to(run, 0), lower=True, digits=0),
-            "second": Metric("to the second target (s)", lambda run: time_to(run, 1), lower=True, digits=0),
+            "first": Metric("to the first target (s)", lambda run: time_to(run, 0), True, digits=0, never="seconds"),
+            "second": Metric("to the second target (s)", lambda run: time_to(run, 1), True, digits=0, never="seconds"),
         },
         published=published(__package__, "table2"),
         notes=(
             *NOTES,
             "Targets: " + json.dumps({**TARGETS, **EASIER}) + " (percent; smaller scales have easier ones).",
         ),
+        runs_of="csahfl/table1",
     )
 )
 register(
@@ -336,6 +342,7 @@ register(
             "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
         comment=parts,
+        minutes=MINUTES,
     )
 )
 register(
@@ -349,6 +356,7 @@ register(
         },
         notes=NOTES,
         curves=("acc_device", "acc_global"),
+        runs_of="csahfl/table1",
     )
 )
 register(
@@ -362,6 +370,7 @@ register(
             "clusters": Metric("clusters", clusters, digits=0, ranked=False),
         },
         notes=(*NOTES, "The paper finds alpha = 1.5 with E_max = 10, and beta near 20, best; it prints no figures."),
+        minutes=MINUTES,
     )
 )
 register(
@@ -376,6 +385,7 @@ register(
         },
         notes=(*NOTES, f"All with r_e = {EDGE_ROUNDS}, Fashion-MNIST, ENIID50%, nobody moves."),
         comment=idleness,
+        minutes=MINUTES,
     )
 )
 register(
@@ -390,5 +400,6 @@ register(
             "duration": Metric("virtual time of the run (s)", final_time, lower=True, digits=0),
         },
         notes=NOTES,
+        minutes=MINUTES,
     )
 )

@@ -1,0 +1,110 @@
+"""What is kept of all studies: their figures at each scale, what is still to be run at which cost, and the verdicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from espalier.core.errors import ConfigError
+from espalier.study.base import Scale, Study, papers, studies
+from espalier.study.claims import Claim, Judgement, judge, read_claims
+from espalier.study.results import Results, kept
+
+#: scales whose figures say something about a paper, the paper's own first
+TELLING: tuple[Scale, ...] = ("full", "small")
+SECONDS_PER_MINUTE = 60
+
+
+@dataclass(frozen=True)
+class State:
+    """How much of a study was run at a scale.
+
+    Attributes:
+        runs: Cells × seeds that it has.
+        done: Those that are kept.
+        seeds: Under which something is kept.
+        minutes: Core minutes that one run takes (NaN: not known).
+        estimated: Whether that is a guess, not the mean of the kept runs.
+    """
+
+    study: Study
+    scale: Scale
+    runs: int
+    done: int
+    seeds: tuple[int, ...]
+    minutes: float
+    estimated: bool
+
+    @property
+    def left_minutes(self) -> float:
+        """Core minutes that the missing runs would take."""
+        return (self.runs - self.done) * self.minutes
+
+    @property
+    def command(self) -> str:
+        """What makes the missing runs and keeps their figures (run where the folder of the data is)."""
+        return f"espalier reproduce {self.study.name} --scale {self.scale}"
+
+
+class Archive:
+    """The figures of all studies, in a folder of data files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._found: dict[tuple[str, Scale], Results | None] = {}
+
+    def results(self, study: Study, scale: Scale) -> Results | None:
+        """Return a study's figures at a scale (None: there are none)."""
+        at = (study.name, scale)
+        if at not in self._found:
+            self._found[at] = kept(study, scale, self.folder)
+        return self._found[at]
+
+    def state(self, study: Study, scale: Scale) -> State:
+        """Tell how much of a study is kept, and what the rest costs."""
+        results = self.results(study, scale)
+        planned = {(c.row, c.column, seed) for c in study.cells(scale) for seed in c.experiment.seeds}
+        cells = results.cells if results else {}
+        found = {(*at, seed): run for at, by_seed in cells.items() for seed, run in by_seed.items()}
+        spent = [run.facts["cpu_seconds"] / SECONDS_PER_MINUTE for run in found.values() if "cpu_seconds" in run.facts]
+        minutes = float(np.mean(spent)) if spent else study.minutes.get(scale, float("nan"))
+        seeds = tuple(sorted({seed for *_, seed in found}))
+        return State(study, scale, len(planned), len(planned & found.keys()), seeds, minutes, not spent)
+
+    def judgements(self, paper: str) -> list[Judgement]:
+        """Judge a paper's claims by the largest scale that allows a verdict, or else the largest that was run."""
+        claims = read_claims(resources.files(papers()[paper]) / "claims.toml")
+        return [self._judge(claim) for claim in claims]
+
+    def _judge(self, claim: Claim) -> Judgement:
+        known = studies()
+        if claim.study not in known:
+            raise ConfigError(f"The claim {claim.name!r} is about {claim.study}, which is no study.")
+        study = known[claim.study]
+        if claim.measure not in study.measures:
+            raise ConfigError(
+                f"The claim {claim.name!r} is about {claim.measure!r}, which {study.name} does not measure."
+            )
+        found = []
+        for scale in TELLING:
+            results = self.results(study, scale)
+            if results is not None:
+                found.append(judge(claim, results, scale))
+        told = [j for j in found if j.verdict not in ("not tested", "cannot be told")]
+        nothing = Results(study, "full", {(cell.row, cell.column): {} for cell in study.cells("full")})
+        return (told or found or [judge(claim, nothing)])[0]
+
+
+def of_paper(paper: str) -> list[Study]:
+    """Return a paper's studies: tables first, then figures, then the rest, each by number."""
+
+    def order(study: Study) -> tuple[int, int, str]:
+        name = study.name.split("/")[1]
+        digits = "".join(c for c in name if c.isdigit())
+        kind = 0 if name.startswith("table") else 1 if name.startswith("fig") else 2
+        return kind, int(digits or 0), name
+
+    return sorted((s for s in studies().values() if s.paper == paper), key=order)
