@@ -1,11 +1,12 @@
 """`make bench`: our time per round against each peer's on the same work, interleaved, as ratios of medians.
 
-    python benchmarks/run.py [--models mlp lenet fedavg_cnn] [--batches 10 32] [--clients 20 100] [--json FILE]
+    python benchmarks/run.py [--models mlp lenet fedavg_cnn …] [--batches 10 32] [--clients 20 100] [--json FILE]
 
 Peers live in environments of their own under benchmarks/.envs, made on first use: the naive per-client loop (plain
-torch), Flower's simulation engine, Apple's pfl, FedLab, FLGo. Every peer trains the same clients on the same data for
-the same steps. Our arithmetic per second is also given as a fraction of what this machine's matrix product reaches.
-Exit code 1 says that a floor was missed.
+torch), `torch.func.vmap` over clients, JAX (jit, vmap and scan) and FedJAX, Flower's simulation engine, Apple's pfl,
+FedLab, FLGo. Every peer trains the same clients on the same data for the same steps. Rounds are timed after one to warm
+up, which for JAX is the one that compiles: its time is told below the table. Our arithmetic per second is also given as
+a fraction of what this machine's matrix product reaches. Exit code 1 says that a floor was missed or a peer failed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import time
 import venv
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,10 +34,17 @@ ROOT = HERE.parent
 PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
     "espalier": ("ours.py", None, []),
     "naive loop": ("naive.py", None, []),
+    "torch.func.vmap": ("vmap.py", None, []),
+    "jax": ("jax_loop.py", ["jax==0.10.2", "numpy"], []),
+    "fedjax": ("fedjax_loop.py", ["jax==0.10.2", "fedjax==0.0.17", "numpy"], []),
     "flwr": ("flower.py", ["flwr[simulation]==1.41.0"], []),
     "pfl": ("pfl_loop.py", ["pfl[pytorch]==0.6.0"], []),
     # FedLab asks for torchvision, which its simulation does not use.
-    "fedlab": ("fedlab_loop.py", ["numpy", "munch", "pynvml", "tqdm", "pandas", "scikit-learn"], ["fedlab==1.3.0"]),
+    "fedlab": (
+        "fedlab_loop.py",
+        ["numpy", "munch", "pynvml", "tqdm", "pandas", "scikit-learn", "pillow"],
+        ["fedlab==1.3.0"],
+    ),
     # FLGo too.
     "flgo": (
         "flgo_loop.py",
@@ -71,16 +80,28 @@ def python(name: str) -> str:
     return interpreter
 
 
-def measure(name: str, model: str, batch: int, clients: int, rounds: int) -> list[float] | None:
-    """Return seconds per round of one peer, or None if it fails (its error is printed)."""
-    command = [python(name), str(HERE / "peers" / PEERS[name][0]), model, str(batch), str(clients), str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE / "peers", timeout=3600)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
-    if done.returncode or not lines:
-        print(f"{name} failed: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
-        return None
-    found: list[float] = json.loads(lines[-1])
-    return found
+@dataclass
+class Timing:
+    """What a peer's turns gave: seconds per round, those of rounds that compile, and whether a turn failed."""
+
+    seconds: list[float] = field(default_factory=list)
+    compiling: list[float] = field(default_factory=list)
+    failed: bool = False
+
+    def take(self, name: str, model: str, batch: int, clients: int, rounds: int) -> None:
+        """Let a peer take a turn; if it fails its error is printed."""
+        command = [python(name), str(HERE / "peers" / PEERS[name][0]), model, str(batch), str(clients), str(rounds)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=HERE / "peers", timeout=3600)
+        lines = done.stdout.splitlines()
+        if done.returncode == 0 and "unsupported" in lines:
+            return
+        rounds_told = [line for line in lines if line.startswith("[")]
+        if done.returncode or not rounds_told:
+            print(f"{name} failed: {done.stderr.strip()[-2000:]}", file=sys.stderr)
+            self.failed = True
+            return
+        self.seconds += json.loads(rounds_told[-1])
+        self.compiling += [float(line.split()[1]) for line in lines if line.startswith("first ")]
 
 
 def work_of(model: str) -> float:
@@ -88,7 +109,7 @@ def work_of(model: str) -> float:
     sys.path.insert(0, str(HERE / "peers"))
     import work
 
-    module, (x, y) = work.model(model), work.data(1, 1)
+    module, (x, y) = work.model(model), work.data(1, 1, model)
     with FlopCounterMode(display=False) as counter:
         nn.functional.cross_entropy(module(x[0]), y[0]).backward()
     return float(counter.get_total_flops()) / x.shape[1]
@@ -124,18 +145,23 @@ def main() -> None:
     print(f"Matrix products reach {most / 1e9:.0f} GF/s here; native kernels: {'yes' if faster else 'no'}.\n")
     print(f"| model | batch | clients | {' | '.join(args.peers)} | of the peak | floor (naive) |")
     print("| --- " * (len(args.peers) + 5) + "|")
-    missed = False
+    missed, failed, compiled = False, set[str](), list[str]()
     for model in args.models:
         for batch in args.batches:
             for clients in args.clients:
-                seconds: dict[str, list[float]] = {p: [] for p in args.peers}
+                timings = {p: Timing() for p in args.peers}
                 for _ in range(args.repeats):
-                    for peer in args.peers:
-                        seconds[peer] += measure(peer, model, batch, clients, args.rounds) or []
-                medians = {p: statistics.median(s) for p, s in seconds.items() if s}
+                    for peer, timing in timings.items():
+                        timing.take(peer, model, batch, clients, args.rounds)
+                failed |= {p for p, timing in timings.items() if timing.failed}
+                for p, timing in timings.items():
+                    if timing.compiling:
+                        median = statistics.median(timing.compiling)
+                        compiled.append(f"{p}, {model}, batch {batch}, {clients} clients: {median:.2f} s")
+                medians = {p: statistics.median(timing.seconds) for p, timing in timings.items() if timing.seconds}
                 ours = medians["espalier"]
                 cells = [
-                    "failed" if p not in medians
+                    ("failed" if timings[p].failed else "–") if p not in medians
                     else f"{medians[p]:.3f} s" + ("" if p == "espalier" else f" ({medians[p] / ours:.1f}×)")
                     for p in args.peers
                 ]  # fmt: skip
@@ -148,12 +174,17 @@ def main() -> None:
                     f"| {model} | {batch} | {clients} | {' | '.join(cells)} | {rate / most:.0%} | {note} |", flush=True
                 )
                 results.append(
-                    {"model": model, "batch": batch, "clients": clients, "steps": args.steps, "seconds": seconds,
+                    {"model": model, "batch": batch, "clients": clients, "steps": args.steps,
+                     "timings": {p: asdict(timing) for p, timing in timings.items()},
                      "floor": floor, "gflops": rate / 1e9, "peak_gflops": most / 1e9}
                 )  # fmt: skip
     print("\nSeconds per round (medians); in brackets how many times longer a peer takes than espalier.")
+    if compiled:
+        print("With compilation, which comes once per model, batch size and number of steps:", *compiled, sep="\n- ")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
+    if failed:
+        sys.exit(f"failed: {', '.join(sorted(failed))}")
     if missed:
         sys.exit("a floor was missed")
 

@@ -23,7 +23,7 @@ class Data:
     """What FedLab asks a dataset for."""
 
     def __init__(self) -> None:
-        self.x, self.y = work.data(CLIENTS, BATCH)
+        self.x, self.y = work.data(CLIENTS, BATCH, NAME)
 
     def get_dataloader(self, cid: int, batch_size: int) -> Any:
         return DataLoader(TensorDataset(self.x[cid], self.y[cid]), batch_size=batch_size, shuffle=True)

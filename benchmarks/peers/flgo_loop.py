@@ -55,7 +55,7 @@ def main() -> None:
     shared = GlobalVariable(logger=MagicMock(), dev_list=[torch.device("cpu")], TaskCalculator=GeneralCalculator)
     Server.gv = Client.gv = shared
     server, clients = Server(OPTION), [Client(OPTION) for _ in range(CLIENTS)]
-    x, y = work.data(CLIENTS, BATCH)
+    x, y = work.data(CLIENTS, BATCH, NAME)
     for number, client in enumerate(clients):
         client.set_id(number)
         client.set_data(TensorDataset(x[number], y[number]), "train")

@@ -30,7 +30,7 @@ NAME, BATCH, CLIENTS, ROUNDS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), 
 
 class Client(NumPyClient):
     def __init__(self, number: int) -> None:
-        x, y = work.data(CLIENTS, BATCH)
+        x, y = work.data(CLIENTS, BATCH, NAME)
         self.data = TensorDataset(x[number].clone(), y[number].clone())
         self.model = work.model(NAME)
 

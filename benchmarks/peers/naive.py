@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 def main() -> None:
     name, batch, clients, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     shared = work.model(name)
-    x, y = work.data(clients, batch)
+    x, y = work.data(clients, batch, name)
     seconds = []
     for _ in range(rounds + 1):
         start = time.perf_counter()

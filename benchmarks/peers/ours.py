@@ -26,9 +26,9 @@ def build(input_shape: tuple[int, ...], n_classes: int) -> object:
 
 
 def main() -> None:
-    x, y = work.data(CLIENTS, BATCH)
+    x, y = work.data(CLIENTS, BATCH, NAME)
     each = work.STEPS * BATCH
-    data = Dataset.from_arrays(x.reshape(-1, 1, 28, 28), y.reshape(-1), x[0, :10], y[0, :10], n_classes=10)
+    data = Dataset.from_arrays(x.flatten(0, 1), y.reshape(-1), x[0, :10], y[0, :10], n_classes=10)
     rows = [list(range(i * each, (i + 1) * each)) for i in range(CLIENTS)]
     experiment = Experiment.build({
         "task": {"model": f"{os.path.basename(__file__).removesuffix('.py')}:build"},

@@ -53,7 +53,7 @@ class Clock(TrainingProcessCallback):
 
 
 def main() -> None:
-    x, y = work.data(CLIENTS, BATCH)
+    x, y = work.data(CLIENTS, BATCH, NAME)
     sampler = get_user_sampler("minimize_reuse", list(range(CLIENTS)))
     users = FederatedDataset(
         lambda u: Dataset(raw_data=[x[u], y[u]], train_kwargs={"eval": False}, eval_kwargs={"eval": True}), sampler

@@ -1,7 +1,7 @@
 """The work that everybody does in the comparison: models and data, plain torch, nothing of espalier's.
 
-Each client holds ``STEPS × batch`` random MNIST-shaped samples and trains one epoch with SGD; a round is all clients
-and the average of their models.
+Each client holds ``STEPS × batch`` random samples of the model's shape and trains one epoch with SGD; a round is all
+clients and the average of their models.
 """
 
 from __future__ import annotations
@@ -15,8 +15,13 @@ STEPS = int(os.environ.get("BENCH_STEPS", "30"))
 LR = 0.01
 
 
+#: models by the shape of a sample: grey and coloured images, and texts of so many words
+GREY, COLOURED, WORDS, VOCABULARY = (1, 28, 28), (3, 32, 32), 64, 2000
+MODELS = ("mlp", "lenet", "fedavg_cnn", "resnet8", "resnet20", "mobile", "lstm", "transformer")
+
+
 def model(name: str) -> nn.Module:
-    """Return one of the three models."""
+    """Return one of the models."""
     torch.manual_seed(0)
     if name == "mlp":
         return nn.Sequential(
@@ -34,12 +39,111 @@ def model(name: str) -> nn.Module:
             nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
             nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 10),
         )  # fmt: skip
-    raise SystemExit(f"no model {name!r}: mlp, lenet or fedavg_cnn")
+    if name in ("resnet8", "resnet20"):
+        return ResNet(1 if name == "resnet8" else 3)
+    if name == "mobile":
+        return mobile()
+    if name == "lstm":
+        return Lstm()
+    if name == "transformer":
+        return Transformer()
+    raise SystemExit(f"no model {name!r}: {', '.join(MODELS)}")
 
 
-def data(clients: int, batch: int) -> tuple[Tensor, Tensor]:
-    """Return samples ``[clients, STEPS·batch, 1, 28, 28]`` and labels ``[clients, STEPS·batch]``."""
+class Block(nn.Module):
+    """Two 3×3 convolutions with GroupNorm, and a way around them."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.GroupNorm(8, outside), nn.ReLU(),
+            nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.GroupNorm(8, outside),
+        )  # fmt: skip
+        same = inside == outside and stride == 1
+        self.around = nn.Identity() if same else nn.Conv2d(inside, outside, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.relu(self.body(x) + self.around(x))
+
+
+class ResNet(nn.Module):
+    """CIFAR's ResNet of 6n + 2 layers (He et al. 2016) with GroupNorm, 32×32 images, 16, 32 and 64 channels."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        inside = 16
+        for width in (16, 32, 64):
+            for i in range(n):
+                blocks.append(Block(inside, width, 2 if i == 0 and width > 16 else 1))
+                inside = width
+        self.stem = nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.GroupNorm(8, 16), nn.ReLU())
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.blocks(self.stem(x)).mean((2, 3)))
+        return out
+
+
+def mobile() -> nn.Module:
+    """Return depthwise separable convolutions (MobileNet's) on 32×32 images."""
+
+    def separable(inside: int, outside: int, stride: int) -> list[nn.Module]:
+        return [
+            nn.Conv2d(inside, inside, 3, stride, 1, groups=inside, bias=False), nn.GroupNorm(8, inside), nn.ReLU(),
+            nn.Conv2d(inside, outside, 1, bias=False), nn.GroupNorm(8, outside), nn.ReLU(),
+        ]  # fmt: skip
+
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.GroupNorm(8, 16), nn.ReLU(),
+        *separable(16, 32, 2), *separable(32, 64, 1), *separable(64, 128, 2), *separable(128, 128, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
+class Lstm(nn.Module):
+    """Two LSTM layers over 64 words, their mean, ten classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 64)
+        self.lstm = nn.LSTM(64, 64, num_layers=2, batch_first=True)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, words: Tensor) -> Tensor:
+        out: Tensor = self.head(self.lstm(self.embedding(words))[0].mean(1))
+        return out
+
+
+class Transformer(nn.Module):
+    """Two encoder layers of four heads over 64 words, their mean, ten classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 64)
+        self.position = nn.Parameter(torch.randn(WORDS, 64) * 0.02)
+        layer = nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, words: Tensor) -> Tensor:
+        out: Tensor = self.head(self.encoder(self.embedding(words) + self.position).mean(1))
+        return out
+
+
+def shape(name: str) -> tuple[int, ...]:
+    """Return the shape of one sample of a model."""
+    if name in ("lstm", "transformer"):
+        return (WORDS,)
+    return GREY if name in ("mlp", "lenet", "fedavg_cnn") else COLOURED
+
+
+def data(clients: int, batch: int, name: str = "mlp") -> tuple[Tensor, Tensor]:
+    """Return a model's samples ``[clients, STEPS·batch, …]`` and labels ``[clients, STEPS·batch]``."""
     draw = torch.Generator().manual_seed(1)
-    x = torch.rand(clients, STEPS * batch, 1, 28, 28, generator=draw)
+    sizes = (clients, STEPS * batch, *shape(name))
+    words = len(sizes) == 3
+    x = torch.randint(0, VOCABULARY, sizes, generator=draw) if words else torch.rand(*sizes, generator=draw)
     y = torch.randint(0, 10, (clients, STEPS * batch), generator=draw)
     return x, y
