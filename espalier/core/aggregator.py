@@ -111,9 +111,11 @@ class Aggregator:
         state.asleep = False
         for cohort in state.cohorts.values():
             cohort.open, cohort.waiting = False, {}
-        if self.rules.hand_down.completes and order.clock > 0:
+        completes = self.rules.hand_down.completes
+        if completes != "nothing" and order.clock > 0:
             # The world may act between two rounds: the next one opens after it has.
-            return [Serve(dict(state.models)), Closed(order.clock), SetDeadline(0.0, OpenCohorts())]
+            closed = Closed(order.clock if completes == "order" else state.progress)
+            return [Serve(dict(state.models)), closed, SetDeadline(0.0, OpenCohorts())]
         return [Serve(dict(state.models)), *self._open_all(now)]
 
     def _begin(self, now: float) -> list[Action]:
@@ -348,7 +350,8 @@ class Aggregator:
         state.cohorts[key].arrived = []
         whole = state.advance(key)
         actions: list[Action] = [Serve(dict(state.models))]
-        if state.order is None or not self.rules.hand_down.completes:
+        completes = self.rules.hand_down.completes
+        if state.order is None or completes == "nothing":
             actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
@@ -364,6 +367,8 @@ class Aggregator:
         state.update_at = now
         if self.rules.pace.enough(Progress(state.order, state.done, spent, last, state.memory)):
             return [*actions, self._report(now)]
+        if completes == "last round":
+            actions.append(Closed(state.progress))
         return [*actions, SetDeadline(0.0, OpenCohorts())]
 
     def _report(self, now: float) -> Action:

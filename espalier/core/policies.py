@@ -193,13 +193,17 @@ class Merge(Policy, family="merge", kind="samples"):
         return {group: view.env.samples(view.me) for group in view.models}
 
 
+#: what an aggregator closes only when its parent has answered, so that its devices are measured with what came of it:
+#: nothing, an order as one round of the run (personal models), or the last of an order's rounds, which all count
+Completion = Literal["nothing", "order", "last round"]
+
+
 @dataclass(frozen=True)
 class HandDown(Policy, family="hand_down", kind="replace"):
     """Replace: an aggregator takes over what it receives, and hands its models on as they are."""
 
-    #: whether a round below is over only when the parent's models have come back (personal models); the plan's
-    #: clock must then be the edges'
-    completes: ClassVar[bool] = False
+    #: what waits for the parent's models to come back; the plan's clock must then be the edges'
+    completes: ClassVar[Completion] = "nothing"
 
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Return the aggregator's models after an order arrived."""

@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from espalier.core.method import Plan, SampledMethod, Setting
-from espalier.core.policies import Local, Pace, Rules, Selection
+from espalier.core.policies import Completion, HandDown, Local, Pace, Rules, Selection
+
+
+@dataclass(frozen=True)
+class AfterMerge(HandDown, kind="after_merge"):
+    """Replace; an edge's last round before a merge at the cloud is over when the merged model has come."""
+
+    completes: ClassVar[Completion] = "last round"
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class HierFAVG(SampledMethod, kind="hierfavg"):
 
     ``fraction`` of an edge's devices take part in each of its rounds (default: the experiment's);
     ``mu`` adds FedProx's pull towards the edge's model. With ``clock = "edge"`` the run's rounds are those of the edges
-    (of the slowest one), and a device uses its edge's model as it is then.
+    (of the slowest one), and a device uses its edge's model as it is then: after every ``kappa2``-th, the cloud's.
     """
 
     title: ClassVar[str] = "HierFAVG"
@@ -45,7 +52,11 @@ class HierFAVG(SampledMethod, kind="hierfavg"):
         fraction = self.share(setting)
         return Plan(
             root=Rules(pace=Pace(self.kappa2)),
-            edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)),
+            edge=Rules(
+                selection=Selection(fraction),
+                pace=Pace(setting.updates),
+                hand_down=AfterMerge() if self.clock == "edge" else HandDown(),
+            ),
             local=Local(self.mu),
             serves=self.clock,
             clock=self.clock,

@@ -32,6 +32,8 @@ from espalier.world.drift.concept import Concept
 
 #: test samples on which trial trainings are judged
 JUDGED_SAMPLES = 500
+#: the samples that a server has to distil with, at most: for each of the devices' own, so many
+PROXY_SHARE = 0.05
 #: models of trial trainings that are held at once
 TRIAL_BLOCK = 16
 _GRADIENT_BATCH = 256
@@ -141,10 +143,18 @@ class SimulatedTrials:
 
     @cached_property
     def proxy_rows(self) -> NDArray[np.int64]:
-        """The training rows that no device holds, neither to train nor to validate."""
+        """The proxy set: training rows that no device holds, a twentieth as many as the devices have at most.
+
+        More would let a server learn from its own data what its devices could not teach it.
+        """
         part = self._partition
-        held = [part.indices] if part.validation is None else [part.indices, part.validation.indices]
-        return np.setdiff1d(np.arange(len(self._task.dataset.cell_train)), np.concatenate(held))
+        parts = [part.indices] if part.validation is None else [part.indices, part.validation.indices]
+        held = np.concatenate(parts)
+        free = np.setdiff1d(np.arange(len(self._task.dataset.cell_train)), held)
+        most = max(1, int(PROXY_SHARE * len(held)))
+        if len(free) <= most:
+            return free
+        return np.sort(stream(self._seed, "proxy").choice(free, most, replace=False))
 
     def distilled(
         self,

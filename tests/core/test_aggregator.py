@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
@@ -27,7 +28,17 @@ from espalier.core.messages import (
     Started,
     Word,
 )
-from espalier.core.policies import Arrangement, Assignment, Pace, Rules, Selection, Structure, Survey
+from espalier.core.policies import (
+    Arrangement,
+    Assignment,
+    Completion,
+    HandDown,
+    Pace,
+    Rules,
+    Selection,
+    Structure,
+    Survey,
+)
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from tests.core.fakes import SmallFleet, answer, orders, reports
@@ -146,6 +157,27 @@ def test_if_nobody_is_there_at_the_deadline_the_first_report_closes() -> None:
     sent = orders(node.on(order(), 0.0))
     assert node.on(Deadline(CloseCohort("", 0)), 5.0) == []
     assert reports(node.on(answer(sent[1], fleet.store.number(2.0), 1, 6.0), 6.0))
+
+
+@dataclass(frozen=True)
+class AfterAnswer(HandDown):
+    """The last round of an order is closed when the next order comes."""
+
+    completes: ClassVar[Completion] = "last round"
+
+
+def test_the_last_round_of_an_order_is_closed_with_the_next() -> None:
+    node, fleet = edge(Pace(1), devices=1, hand_down=AfterAnswer())
+    w = fleet.store.number(2.0)
+    sent = orders(opened(node, node.on(order(updates=2), 0.0), 0.0))
+    first = node.on(answer(sent[0], w, 1, 1.0), 1.0)
+    assert Closed(1) in first
+    sent = orders(opened(node, first, 1.0))
+    second = node.on(answer(sent[0], w, 1, 2.0), 2.0)
+    assert reports(second) and not any(isinstance(a, Closed) for a in second)
+    merged = fleet.store.number(9.0)
+    nxt = Arrived(Order(2, CLOUD, EDGE, {"": merged}, 2, 8, 8, 3.0))
+    assert node.on(nxt, 3.0)[:2] == [Serve({"": merged}), Closed(2)]
 
 
 def test_a_child_that_leaves_is_not_awaited() -> None:

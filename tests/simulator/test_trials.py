@@ -25,13 +25,16 @@ def simulation(**partition: object) -> Runner:
     return Runner(Experiment.build(table).only("fedavg", 0), None)
 
 
-def test_the_proxy_set_is_what_no_device_holds() -> None:
-    sim = simulation(fraction=0.5, val_fraction=0.1).simulation
+@pytest.mark.parametrize("fraction", [0.5, 0.98])
+def test_the_proxy_set_is_held_by_no_device_and_a_twentieth_at_most(fraction: float) -> None:
+    sim = simulation(fraction=fraction, val_fraction=0.1).simulation
     rows, part = sim.fleet.trials.proxy_rows, sim.fleet.partition
     assert part.validation is not None
     held = np.concatenate([part.indices, part.validation.indices])
-    assert len(np.intersect1d(rows, held)) == 0
-    assert len(rows) + len(held) == len(sim.task.dataset.cell_train)
+    assert len(np.intersect1d(rows, held)) == 0 and len(np.unique(rows)) == len(rows)
+    # Of 1438 rows half are left, far more than a twentieth of what the devices have; or next to none.
+    left = len(sim.task.dataset.cell_train) - len(held)
+    assert len(rows) == min(left, int(0.05 * len(held)))
 
 
 def test_a_student_learns_its_teacher_s_answers_without_any_label() -> None:
@@ -40,7 +43,7 @@ def test_a_student_learns_its_teacher_s_answers_without_any_label() -> None:
     sim = one.simulation
     teacher = sim.served[sim.fleet.tree.root][""]
     student = sim.ledger.initial(3)
-    options = {"temperature": 2.0, "updates": 5, "clock": 0, "number": 0}
+    options = {"temperature": 2.0, "updates": 100, "clock": 0, "number": 0}
     taught = sim.fleet.trials.distilled(student, [(1.0, teacher)], **options)
     pool, rows = sim.task.dataset.pool("test"), np.arange(len(sim.task.dataset.cell_test))
     logits = sim.task.evaluator.logits(list(sim.ledger.vectors([teacher, student, taught])), pool, rows)

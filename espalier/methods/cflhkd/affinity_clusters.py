@@ -38,13 +38,13 @@ class AffinityRule:
     Attributes:
         gamma: Share of the label distributions in an affinity; the rest is the updates'.
         delta: Greatest distance of a device's affinity row to its cluster's centroid.
-        scaled: Whether distances are divided by the square root of the number of devices.
+        distance: Whose entries of a row count in it.
         most: Greatest number of clusters.
     """
 
     gamma: float = 0.5
     delta: float = 0.7
-    scaled: bool = False
+    distance: fdc.Distance = "members"
     most: int = 8
 
     def affinities(
@@ -75,13 +75,13 @@ class AffinityRule:
         *,
         most: int | None = None,
         least: int = 1,
-    ) -> dict[Address, Place]:
-        """Cluster everybody anew, into ``least`` to ``most`` clusters; return everybody's place."""
+    ) -> tuple[dict[Address, Place], fdc.Formed]:
+        """Cluster everybody anew, into ``least`` to ``most`` clusters; return everybody's place, and what decided."""
         if not devices or not places:
-            return {}
+            return {}, fdc.Formed([])
         most = max(1, min(self.most if most is None else most, len(places)))
-        found = fdc.cluster(affinities, self.delta, most, least=least, scaled=self.scaled)
-        return match([[devices[i] for i in c] for c in found], current, places)
+        found = fdc.cluster(affinities, self.delta, most, least=least, distance=self.distance)
+        return match([[devices[i] for i in c] for c in found.clusters], current, places), found
 
     def mend(
         self,
@@ -92,9 +92,8 @@ class AffinityRule:
         loose: Collection[Address],
     ) -> dict[Address, Place]:
         """Find places for the loose devices, beside the others or at a free one; nobody else moves."""
-        rows = fdc.scaled_rows(affinities, self.scaled)
         clusters = [[i for i, d in enumerate(devices) if d not in loose and current.get(d) == p] for p in places]
         order = [i for i in ranking(affinities) if devices[i] in loose]
-        found = fdc.assign(rows, order, self.delta, min(self.most, len(places)), clusters)
-        where = {devices[i]: place for place, members in zip(places, found, strict=True) for i in members}
+        found = fdc.assign(affinities, order, self.delta, min(self.most, len(places)), clusters, self.distance)
+        where = {devices[i]: place for place, members in zip(places, found.clusters, strict=True) for i in members}
         return {d: where[d] for d in loose}

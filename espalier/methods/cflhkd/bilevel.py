@@ -1,6 +1,6 @@
 """Bi-level aggregation: a model per cluster at its edge, one for all at the cloud (CFLHKD, sections 4.2 and 4.3).
 
-The cloud asks its edges for one round after the other. Only every ``share_every`` rounds do models travel between them:
+The cloud asks its edges for one round after the other. Every ``share_every`` rounds models travel between them:
 up, to be blended by size, accuracy and closeness (Eq. 12, 13); and down, where the edge pulls its own model towards the
 common one by a step that is the smaller the more the two differ (Eq. 15, 16). Otherwise an order is a word and a report
 a few numbers: how many devices worked, how well the cluster's model does, whose data have drifted.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
-from espalier.core.policies import Assignment, HandDown, Merge, Pace, Selection
+from espalier.core.policies import Assignment, Completion, HandDown, Merge, Pace, Selection
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity import Sketch
@@ -170,6 +170,8 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         weights: Whether whole models are sketched in place of updates.
     """
 
+    #: a round is over when the edge has pulled its model to the cloud's: what Algorithm 1 leaves is what is measured
+    completes: ClassVar[Completion] = "order"
     provides = (EDGE_GUIDE,)
     needs = (EDGE_NEWS,)
 
@@ -253,9 +255,9 @@ class CloudPace(Pace, kind="cluster_cloud"):
 
     uses = (GUIDING,)
 
-    share_every: int = 30
-    tell_every: int = 10
-    sketch_every: int = 30
+    share_every: int = 1
+    tell_every: int = 1
+    sketch_every: int = 1
     extra: bool = False
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
@@ -285,7 +287,7 @@ class CloudMerge(Merge, kind="cluster_cloud"):
         accuracy: dict[Address, float] = field(default_factory=dict)
         shared: bool = False
 
-    share_every: int = 30
+    share_every: int = 1
     lam: float = 0.005
     distil: int = 0
     temperature: float = 2.0

@@ -21,6 +21,7 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
 from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES, GUIDING, refined
+from espalier.methods.cflhkd.fdc import Distance
 from espalier.policies.cloud_clusters import blend
 from espalier.policies.likeness import note_similarity
 
@@ -35,7 +36,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         initial: Least number of clusters at the beginning.
         gamma: See :class:`~espalier.methods.cflhkd.affinity_clusters.AffinityRule`, as the three that follow.
         delta: Greatest distance to a centroid.
-        scaled: Whether distances are scaled.
+        distance: Whose entries of an affinity row count in a distance.
         most: Greatest number of clusters.
         restless: Clusters whose devices' updates are on average shorter than this share of the longest average met so
             far stay as they are (0: everybody is always clustered anew).
@@ -66,11 +67,11 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         peak: float = 0.0
 
     given: bool = False
-    every: int = 30
+    every: int = 1
     initial: int = 4
     gamma: float = 0.5
     delta: float = 0.7
-    scaled: bool = False
+    distance: Distance = "members"
     most: int = 8
     restless: float = 0.75
     lam0: float = 0.0
@@ -125,9 +126,9 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         due = self.every > 0 and view.clock > 0 and view.clock % self.every == 0
         if not edges or not known or not (loose or due):
             return dict(before), {}
-        rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
+        rule = AffinityRule(self.gamma, self.delta, self.distance, self.most)
         histograms, sketches = state.histograms, state.sketches
-        place, why = dict(before), "start"
+        place, why, decided = dict(before), "start", dict[str, int]()
         if before and loose:
             place |= rule.mend(known, rule.affinities(known, histograms, sketches), before, edges, loose)
             why = "drift" if drifted else "newcomers"
@@ -137,12 +138,14 @@ class EdgeClusters(Structure, kind="edge_clusters"):
             here = place or {d: p for d in known if (p := view.env.parent(d)) is not None}
             affinities = rule.affinities(moving, histograms, sketches)
             note_similarity(view, moving, affinities, "affinity")
-            place |= rule.form(
+            formed, found = rule.form(
                 moving, affinities, here, [e for e in edges if e not in settled],
                 most=self.most - len(settled), least=1 if before else self.initial,
             )  # fmt: skip
+            place |= formed
             why = "schedule" if before else "start"
-        return place, {"why": why, "round": view.clock, "drifted": sorted(drifted)}
+            decided = {"crowded": found.crowded, "splits": found.splits, "cut": found.cut, "settled": len(settled)}
+        return place, {"why": why, "round": view.clock, "drifted": sorted(drifted), **decided}
 
     def _settled(self, view: View, place: Mapping[Address, Address]) -> set[Address]:
         """Return the edges whose clusters have come to rest."""

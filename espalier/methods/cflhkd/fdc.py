@@ -1,32 +1,70 @@
-"""Federated dynamic clustering: CFLHKD's sorted, threshold-based clustering of affinity rows (section 4.4).
+"""Federated dynamic clustering: CFLHKD's sorted, threshold-based clustering by affinities (section 4.4).
 
-A device is its row of the affinity matrix. Devices come in the order of Eq. (18); each joins the cluster whose centroid
-is within ``delta`` of its row, else opens a new one. A cluster whose variance exceeds ``delta ** 2`` is split.
+Devices come in the order of Eq. (18); each joins the cluster whose centroid is nearest, if it is within ``delta`` of
+the device's row of the affinity matrix, else it opens a new one. A cluster whose variance exceeds ``delta ** 2`` is
+split by 2-means, and a half of it may join another cluster if their common variance stays within bounds.
 
-The paper leaves open how far "dist" goes and what "merging or splitting" means. Distances are Euclidean between rows
-(``scaled`` divides them by the square root of the number of devices); centroids run along; at most ``most`` clusters,
-whoever finds no room joins the nearest. A cluster with too much variance is split in two by 2-means, and a half of it
-may join another cluster if their common variance stays within bounds; clusters that were not split are left alone.
+The paper leaves open which entries of a row count in "dist". All of them (``rows``): distances grow with the fleet, so
+that the paper's 0.7 opens a cluster per device among a hundred with Dirichlet labels, and the limit ``most`` decides.
+Those of the cluster's members (``members``, the default): the distance says how differently a device and the cluster
+stand to the cluster itself. On the paper's own check (0.3, 0.7 and 0.9 end with 8, 6 and 3 clusters; 40 and 100
+devices, Dirichlet 0.5 on digits, updates after eight rounds, no limit) we found
+
+=============================  ============  ==============
+dist                           40 devices    100 devices
+=============================  ============  ==============
+rows                           40, 38, 32    100, 100, 98
+rows, over the root of n       2, 1, 1       2, 1, 1
+one minus mean affinity        24, 4, 1      40, 4, 1
+members                        22, 5, 3      37, 11, 7
+=============================  ============  ==============
+
+and only ``members`` needs the control of the variance: a centroid that was near when a device joined may be far when
+the cluster is complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from espalier.methods.cflhkd.affinity import ranking
 from espalier.policies.dendrogram import Clusters, Floats, dendrogram_cut
 
+#: whose entries of an affinity row count in a distance
+Distance = Literal["members", "rows"]
+#: by how much a variance may exceed its bound: rounding must split nothing
+_SLACK = 1e-12
 
-def scaled_rows(affinities: Floats, scaled: bool) -> Floats:
-    """Return the rows between which distances are taken."""
-    return affinities / np.sqrt(len(affinities)) if scaled else affinities
+
+@dataclass(frozen=True)
+class Formed:
+    """Clusters, and what decided them.
+
+    Attributes:
+        clusters: The devices of each.
+        crowded: Devices that joined a cluster beyond ``delta`` because no further one may be opened.
+        splits: How often a cluster was split because of its variance.
+        cut: Whether there were too few, so that a dendrogram was cut instead.
+    """
+
+    clusters: Clusters
+    crowded: int = 0
+    splits: int = 0
+    cut: bool = False
 
 
 def assign(
-    rows: Floats, order: Sequence[int], delta: float, most: int, start: Sequence[Sequence[int]] = ()
-) -> Clusters:
+    rows: Floats,
+    order: Sequence[int],
+    delta: float,
+    most: int,
+    start: Sequence[Sequence[int]] = (),
+    distance: Distance = "members",
+) -> Formed:
     """Give each device of ``order`` to the nearest cluster within ``delta``, or to a new one.
 
     Args:
@@ -35,17 +73,23 @@ def assign(
         delta: Greatest distance to a centroid.
         most: Greatest number of clusters; when they are full the nearest takes everybody.
         start: Clusters that exist; an empty one takes nobody until it is opened again.
+        distance: Whose entries count.
 
     Returns:
         The clusters: those of ``start`` first and in their order, then new ones.
     """
     clusters: Clusters = [list(c) for c in start]
     sums = [rows[c].sum(0) if c else np.zeros(rows.shape[1]) for c in clusters]
+    crowded = 0
     for device in order:
         open_ones = [k for k, c in enumerate(clusters) if c]
-        away = [float(np.linalg.norm(rows[device] - sums[k] / len(clusters[k]))) for k in open_ones]
+        gaps = [rows[device] - sums[k] / len(clusters[k]) for k in open_ones]
+        if distance == "members":
+            gaps = [gap[clusters[k]] for k, gap in zip(open_ones, gaps, strict=True)]
+        away = [float(np.linalg.norm(gap)) for gap in gaps]
         best = int(np.argmin(away)) if away else -1
         if best >= 0 and (away[best] <= delta or len(open_ones) >= most):
+            crowded += away[best] > delta
             clusters[open_ones[best]].append(device)
             sums[open_ones[best]] += rows[device]
             continue
@@ -55,71 +99,68 @@ def assign(
         else:
             clusters.append([device])
             sums.append(rows[device].copy())
-    return [sorted(c) for c in clusters]
+    return Formed([sorted(c) for c in clusters], crowded)
 
 
-def variance(rows: Floats, members: Sequence[int]) -> float:
-    """Return the mean squared distance of a cluster's rows from their centroid."""
+def _points(rows: Floats, members: Sequence[int], distance: Distance) -> Floats:
+    """Return a cluster's rows ``[n, n]`` (or ``[n, N]``) as far as they count."""
     own = rows[list(members)]
+    return own[:, list(members)] if distance == "members" else own
+
+
+def variance(rows: Floats, members: Sequence[int], distance: Distance = "members") -> float:
+    """Return ``Var_k``: the mean squared distance of a cluster's devices from their centroid."""
+    own = _points(rows, members, distance)
     return float(((own - own.mean(0)) ** 2).sum(1).mean())
 
 
-def halves(rows: Floats, members: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Split a cluster by 2-means, started from its two devices that are farthest apart."""
-    own = rows[list(members)]
-    gaps = np.linalg.norm(own[:, None] - own[None], axis=2)
+def halves(points: Floats) -> tuple[list[int], list[int]]:
+    """Split points ``[n, d]`` by 2-means, started from the two that are farthest apart: their numbers."""
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=2)
     a, b = np.unravel_index(int(gaps.argmax()), gaps.shape)
-    centres = own[[a, b]]
-    side = np.zeros(len(own), dtype=bool)
+    centres = points[[a, b]]
+    side = np.zeros(len(points), dtype=bool)
     for _ in range(50):
-        new = np.linalg.norm(own - centres[1], axis=1) < np.linalg.norm(own - centres[0], axis=1)
+        new = np.linalg.norm(points - centres[1], axis=1) < np.linalg.norm(points - centres[0], axis=1)
         if new.all() or not new.any() or np.array_equal(new, side):
             break
-        side, centres = new, np.stack([own[~new].mean(0), own[new].mean(0)])
-    first = [m for m, s in zip(members, side, strict=True) if not s]
-    second = [m for m, s in zip(members, side, strict=True) if s]
-    return first, second
+        side, centres = new, np.stack([points[~new].mean(0), points[new].mean(0)])
+    return np.flatnonzero(~side).tolist(), np.flatnonzero(side).tolist()
 
 
-def control(rows: Floats, clusters: Clusters, delta: float, most: int) -> Clusters:
-    """Split clusters whose variance exceeds ``delta ** 2`` while there is room; a second call changes nothing."""
-    done = [list(c) for c in clusters if c]
-    todo = True
-    while todo:
-        todo = False
-        for members in [c for c in done if len(c) > 1 and variance(rows, c) > delta**2]:
-            if len(done) >= most:
-                break
-            first, second = halves(rows, members)
-            if not first or not second:
-                continue
-            done.remove(members)
-            done += [first, second]
-            for half in (first, second):
-                _join(rows, done, half, delta)
-            todo = True
-    return sorted((sorted(c) for c in done), key=lambda c: c[0])
+def control(rows: Floats, clusters: Clusters, delta: float, most: int, distance: Distance = "members") -> Formed:
+    """Split clusters whose variance exceeds ``delta ** 2``, the widest first, while there is room.
+
+    A second call changes nothing. Every split leaves smaller clusters, and what a half joins stays within bounds, so
+    that it ends.
+    """
+    done, splits = [sorted(c) for c in clusters if c], 0
+    while len(done) < most:
+        wide = {i: v for i, c in enumerate(done) if (v := variance(rows, c, distance)) > delta**2 + _SLACK}
+        if not wide:
+            break
+        members = done.pop(max(wide, key=lambda i: wide[i]))
+        parts = [[members[i] for i in half] for half in halves(_points(rows, members, distance))]
+        for half in filter(None, parts):
+            together = [variance(rows, half + c, distance) for c in done]
+            if together and min(together) <= delta**2:
+                partner = int(np.argmin(together))
+                done[partner] = sorted(done[partner] + half)
+            else:
+                done.append(half)
+        splits += 1
+    return Formed(sorted(done, key=lambda c: c[0]), splits=splits)
 
 
-def _join(rows: Floats, clusters: Clusters, half: list[int], delta: float) -> None:
-    """Let a half of a split cluster join the cluster with which its variance is least, if it is within bounds."""
-    others = [c for c in clusters if c is not half]
-    together = [variance(rows, half + c) for c in others]
-    if not together or min(together) > delta**2:
-        return
-    partner = others[int(np.argmin(together))]
-    clusters.remove(half)
-    clusters[clusters.index(partner)] = sorted(partner + half)
-
-
-def cluster(affinities: Floats, delta: float, most: int, *, least: int = 1, scaled: bool = False) -> Clusters:
-    """Cluster devices by their affinities ``[N, N]``: assignment, then variance control.
+def cluster(affinities: Floats, delta: float, most: int, *, least: int = 1, distance: Distance = "members") -> Formed:
+    """Cluster devices by their affinities ``[N, N]``: assignment, then control of the variance.
 
     Fewer than ``least`` clusters are replaced by the cut of the average-linkage dendrogram of ``1 - A`` into
     ``least``.
     """
-    n = len(affinities)
-    rows = scaled_rows(affinities, scaled)
-    found = control(rows, assign(rows, ranking(affinities), delta, most), delta, most)
-    least = min(least, most, n)
-    return found if len(found) >= least else dendrogram_cut(1.0 - affinities, least)
+    given = assign(affinities, ranking(affinities), delta, most, distance=distance)
+    found = control(affinities, given.clusters, delta, most, distance)
+    least = min(least, most, len(affinities))
+    if len(found.clusters) < least:
+        return Formed(dendrogram_cut(1.0 - affinities, least), cut=True)
+    return Formed(found.clusters, given.crowded, found.splits)

@@ -13,6 +13,7 @@ from espalier.core.policies import Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
+from espalier.methods.cflhkd.fdc import Distance
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, samples_of
 from espalier.policies.likeness import note_similarity
 
@@ -26,7 +27,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         initial: Least number of clusters at the beginning.
         gamma: See :class:`~espalier.methods.cflhkd.affinity_clusters.AffinityRule`, as the three that follow.
         delta: Greatest distance to a centroid.
-        scaled: Whether distances are scaled.
+        distance: Whose entries of an affinity row count in a distance.
         most: Greatest number of clusters.
         restless: Clusters whose updates are shorter than this share of the longest average stay as they are.
     """
@@ -44,7 +45,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
     initial: int = 4
     gamma: float = 0.5
     delta: float = 0.7
-    scaled: bool = False
+    distance: Distance = "members"
     most: int = 8
     restless: float = 0.75
 
@@ -71,7 +72,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         anew = not before or (self.dynamic and super().due(view))
         if not known or not (loose or anew):
             return None
-        rule = AffinityRule(self.gamma, self.delta, self.scaled, self.most)
+        rule = AffinityRule(self.gamma, self.delta, self.distance, self.most)
         seen, updates = self.last_updates(view, known)
         ways = {d: u.numpy() for d, u in zip(seen, updates, strict=True)}
         names, place = [str(k) for k in range(self.most)], dict(before)
@@ -102,7 +103,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
         affinities = rule.affinities(moving, state.histograms, ways)
         note_similarity(view, moving, affinities, "affinity")
         free = [str(k) for k in range(self.most) if str(k) not in rest]
-        return rule.form(moving, affinities, place, free, least=1 if place else self.initial)
+        return rule.form(moving, affinities, place, free, least=1 if place else self.initial)[0]
 
     def _model(self, view: View, name: str, inside: Sequence[Address], before: Mapping[Address, str]) -> Ref:
         """Return a cluster's model: its own if it goes on, else the average of those that its devices had."""

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from espalier.core.errors import RunError
 from espalier.record.run import Run
-from espalier.study.base import last, tail
+from espalier.study.base import last
 
 NAN = float("nan")
 #: evaluations in which the fall after a drift is looked for
@@ -29,8 +29,8 @@ def score(run: Run) -> str:
 
 
 def accuracy(run: Run) -> float:
-    """Return the devices' mean score at the end, in percent."""
-    return 100 * tail(run, f"{score(run)}_device")
+    """Return the devices' mean score after the last round, in percent."""
+    return 100 * last(run, f"{score(run)}_device")
 
 
 def common(run: Run) -> float:
@@ -46,7 +46,7 @@ def sent(run: Run) -> float:
 
 def minutes(run: Run) -> float:
     """Return the virtual minutes until convergence."""
-    return convergence_time(run, f"{score(run)}_device") / 60
+    return convergence_time(run, f"{score(run)}_device", over=2) / 60
 
 
 def fall(run: Run) -> float:

@@ -20,13 +20,13 @@ Where the paper is silent or contradicts itself we read it so:
 - The updates of a cluster that has learnt what it can are noise, and clustering by their directions would tear it apart
   (planted clusters, found at the first clustering, are lost at the second): a cluster takes part in a scheduled
   clustering only while it is ``restless``, its devices' updates at least that share of the longest average so far.
-- Thresholds: ``delta`` bounds distances between rows of affinities, ``drift`` the divergence of a device's labels. Rows
-  have an entry per device, so that a good ``delta`` grows with the fleet (``scaled`` takes that out): with the paper's
-  0.7 planted clusters are mostly split too finely, with 0.9 recovered in 7 of 10 runs (``benchmarks/planted.py``).
-- Schedule: devices and edges meet every round; accuracies go up every 10 rounds, models every 30, as in the appendix
-  (Algorithm 1 has all in every round: ``alg1``). The appendix's "cluster models are updated every 10 rounds", taken
-  literally, is ``edge_interval = 10``: devices train ten rounds' work between two merges, and one round of the run is
-  then ten of the paper's. Recovery within two rounds of a drift, as reported, is impossible that way.
+- Thresholds: ``delta`` bounds distances of affinities, ``drift`` the divergence of a device's labels. Which entries of
+  an affinity row count in a distance decides how many clusters there are (:mod:`espalier.methods.cflhkd.fdc`).
+- Schedule: Algorithm 1 does everything in every round, and so do we. The appendix has the cluster models "updated every
+  10 rounds" and the global one every 30: ``share_every = 30, tell_every = 10, cluster_every = 30`` if devices and edges
+  meet every round; literally ``edge_interval = 10``, where devices train ten rounds' work between two merges, and one
+  round of the run is ten of the paper's. Recovery within two rounds of a drift, as reported, is impossible that way.
+- A round is over, and models are measured, when the edges have pulled theirs to the common one.
 - Accuracy is that of the cluster's model on the samples that the round's devices hold out (``partition.val_fraction``);
   without any, clusters count by size and closeness.
 - "Multi-teacher knowledge distillation" names the blend and the pull; nothing more is defined. ``distil`` epochs of
@@ -46,6 +46,7 @@ from espalier.core.policies import Rules, Selection
 from espalier.methods.cflhkd.bilevel import CloudHandDown, CloudMerge, CloudPace, EdgeHandDown, EdgePace, Occupied
 from espalier.methods.cflhkd.drift_watch import Watchful
 from espalier.methods.cflhkd.edge_clusters import EdgeClusters
+from espalier.methods.cflhkd.fdc import Distance
 from espalier.methods.cflhkd.flat_affinity import FlatAffinity
 from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace
 
@@ -59,14 +60,13 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
         share_every: Rounds between blends at the cloud.
         tell_every: Rounds between reports of accuracies.
         cluster_every: Rounds between clusterings.
-        alg1: All of this in every round.
         edge_interval: Rounds' work that a device does between two merges at its edge.
         lam0: Greatest strength of the pull to the common model.
         lam2: Penalty of distant clusters in the blend.
         refine: Who pulls.
         gamma: Share of label distributions in affinities; the rest is the updates'.
         delta: Greatest distance to a cluster's centroid.
-        scaled: Whether distances are divided by the square root of the number of devices.
+        distance: Whose entries of an affinity row count in it: those of the cluster's members, or all.
         drift: Divergence of its labels (in bits) at which a device tells that they have drifted.
         initial_clusters: Least number of clusters at the beginning.
         most: Greatest number of clusters (never more than edges).
@@ -82,17 +82,16 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
     title: ClassVar[str] = "CFLHKD"
     citation: ClassVar[str] = "Ahmad et al., Clustered Federated Learning with Hierarchical Knowledge Distillation"
 
-    share_every: int = 30
-    tell_every: int = 10
-    cluster_every: int = 30
-    alg1: bool = False
+    share_every: int = 1
+    tell_every: int = 1
+    cluster_every: int = 1
     edge_interval: int = 1
     lam0: float = 0.1
     lam2: float = 0.005
     refine: Literal["edge", "client", "none"] = "edge"
     gamma: float = 0.5
     delta: float = 0.7
-    scaled: bool = False
+    distance: Distance = "members"
     drift: float = 0.3
     initial_clusters: int = 4
     most: int = 8
@@ -125,7 +124,7 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
 
     def every(self, rounds: int) -> int:
         """Return an interval in rounds of the run."""
-        return 1 if self.alg1 else max(1, rounds // self.edge_interval)
+        return max(1, rounds // self.edge_interval)
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters at the edges and one model for all at the cloud; or, flat, clusters at the cloud."""
@@ -137,14 +136,14 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
         if not self.bilevel:
             flat = FlatAffinity(
                 every=again, dynamic=dynamic, initial=self.initial_clusters, gamma=self.gamma, delta=self.delta,
-                scaled=self.scaled, most=self.most, restless=self.restless,
+                distance=self.distance, most=self.most, restless=self.restless,
             )  # fmt: skip
             pace = ClusterPace(updates, meet=1)
             return Plan(Rules(selection, pace, hand_down=ClusterHandDown(), structure=flat), local=local)
         lam0 = 0.0 if self.refine == "none" else self.lam0
         structure = EdgeClusters(
             given=self.clustering == "given", every=again if dynamic else 0, initial=self.initial_clusters,
-            gamma=self.gamma, delta=self.delta, scaled=self.scaled, most=self.most,
+            gamma=self.gamma, delta=self.delta, distance=self.distance, most=self.most,
             restless=self.restless if self.affinity_on == "updates" else 0.0,
             lam0=lam0 if self.refine == "edge" else 0.0,
         )  # fmt: skip
@@ -159,4 +158,5 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
             edge=Rules(selection, EdgePace(updates, remembers=dynamic), hand_down=keep),
             local=local,
             serves="edge",
+            clock="edge",
         )

@@ -21,7 +21,7 @@ from espalier.core.codec import register
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec
-from espalier.core.policies import HandDown, Merge
+from espalier.core.policies import Completion, HandDown, Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
@@ -151,7 +151,7 @@ class Personal(HandDown, kind="personal"):
     """
 
     uses = (MEANS,)
-    completes: ClassVar[bool] = True
+    completes: ClassVar[Completion] = "order"
 
     @dataclass(slots=True)
     class State:

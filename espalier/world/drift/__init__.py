@@ -1,6 +1,6 @@
 """How data change while training goes on."""
 
-from espalier.world.drift.abrupt import LabelSwitch, PermuteLabels
+from espalier.world.drift.abrupt import ExchangeLabels, LabelSwitch, PermuteLabels
 from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, NoDrift
 from espalier.world.drift.gradual import Gradual, RotatePrior
 
@@ -10,6 +10,7 @@ __all__ = [
     "Clock",
     "Concept",
     "Drift",
+    "ExchangeLabels",
     "Gradual",
     "LabelSwitch",
     "NoDrift",

@@ -78,6 +78,31 @@ class LabelSwitch(Abrupt, kind="label_switch"):
 
 
 @dataclass(frozen=True)
+class ExchangeLabels(Abrupt, kind="exchange_labels"):
+    """From the moment on the drifting devices' label mixes turn by ``turn`` classes.
+
+    With half of the number of classes, labels ``c`` and ``c + turn`` change places in every mix: devices that held many
+    of the one and devices that held many of the other exchange what they hold, and the fleet as a whole has all labels
+    before and after.
+    """
+
+    turn: int = 5
+
+    def check(self) -> None:
+        """Refuse no turn."""
+        super().check()
+        self.require(self.turn >= 1, "turn", "at least 1 class")
+
+    def old(self) -> Concept:
+        """Return the mix that the partition gave."""
+        return ORDINARY
+
+    def new(self, group: int) -> Concept:
+        """Return the turned mix."""
+        return Concept(shift=self.turn)
+
+
+@dataclass(frozen=True)
 class PermuteLabels(Abrupt, kind="permute_labels"):
     """From the moment on the labels of the drifting devices are permuted, in one of ``ways`` ways."""
 

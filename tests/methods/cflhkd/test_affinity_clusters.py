@@ -26,9 +26,10 @@ def test_devices_that_have_not_trained_agree_with_everybody() -> None:
 
 
 def test_forming_and_mending() -> None:
-    rule, devices = AffinityRule(delta=0.5), [1, 2, 3, 4]
+    rule, devices = AffinityRule(delta=0.3), [1, 2, 3, 4]
     table = rule.affinities(devices, {1: LEFT, 2: LEFT, 3: RIGHT, 4: RIGHT}, {})
-    formed = rule.form(devices, table, {3: "b"}, ["a", "b", "c"])
+    formed, found = rule.form(devices, table, {3: "b"}, ["a", "b", "c"])
+    assert (found.crowded, found.splits, found.cut) == (0, 0, False)
     assert formed == {1: "a", 2: "a", 3: "b", 4: "b"}
     # Device 2 turns right: only it moves.
     table = rule.affinities(devices, {1: LEFT, 2: RIGHT, 3: RIGHT, 4: RIGHT}, {})
@@ -36,7 +37,7 @@ def test_forming_and_mending() -> None:
     # Labels of a third kind open a third place, where there is one.
     table = rule.affinities(devices, {1: LEFT, 2: np.array([0, 9.0, 9, 0]), 3: RIGHT, 4: RIGHT}, {})
     assert rule.mend(devices, table, formed, ["a", "b", "c"], {2}) == {2: "c"}
-    assert rule.form([], np.ones((0, 0)), {}, ["a"]) == {}
+    assert rule.form([], np.ones((0, 0)), {}, ["a"])[0] == {}
 
 
 def test_rest_by_hand() -> None:
@@ -61,7 +62,7 @@ def settle(env: FakeEnv, parents: Any) -> None:
 def test_clusters_form_at_edges_and_get_models() -> None:
     env, memory = cloud({1: LEFT, 2: LEFT, 3: RIGHT, 4: RIGHT})
     first = env.store.initial()
-    structure = EdgeClusters(initial=2)
+    structure = EdgeClusters(initial=2, every=30)
     assert structure.survey(view(env, {ALL: first}, memory=memory)) is None
     found = structure.arrange(view(env, {ALL: first}, memory=memory), {})
     assert found is not None
@@ -78,7 +79,7 @@ def test_clusters_form_at_edges_and_get_models() -> None:
 def test_only_drifted_devices_move_and_a_new_cluster_inherits() -> None:
     env, memory = cloud({1: LEFT, 2: LEFT, 3: RIGHT, 4: RIGHT})
     first = env.store.initial()
-    structure = EdgeClusters(initial=2, delta=0.5)
+    structure = EdgeClusters(initial=2, delta=0.3, every=30)
     found = structure.arrange(view(env, {ALL: first}, memory=memory), {})
     assert found is not None
     settle(env, found.parents)
@@ -129,7 +130,7 @@ def test_without_dynamics_nobody_moves() -> None:
 def test_devices_return_to_their_cluster_and_edges_to_their_model() -> None:
     env, memory = cloud({1: LEFT, 2: LEFT, 3: RIGHT})
     first = env.store.initial()
-    structure = EdgeClusters(initial=2)
+    structure = EdgeClusters(initial=2, every=30)
     found = structure.arrange(view(env, {ALL: first}, memory=memory), {})
     assert found is not None
     settle(env, found.parents)
@@ -151,7 +152,7 @@ def test_devices_return_to_their_cluster_and_edges_to_their_model() -> None:
 def test_newcomers_are_asked_and_placed() -> None:
     env, memory = cloud({1: LEFT, 2: LEFT, 3: RIGHT})
     first = env.store.initial()
-    structure = EdgeClusters(initial=2)
+    structure = EdgeClusters(initial=2, every=30)
     found = structure.arrange(view(env, {ALL: first}, memory=memory), {})
     assert found is not None
     settle(env, found.parents)

@@ -16,15 +16,15 @@ from espalier.simulator.runner import Runner
 from espalier.testing import BASE, check
 from tests.methods.planted import planted, runner, traffic
 
-SOON: dict[str, Any] = {"name": "cflhkd", "share_every": 10, "cluster_every": 10, "delta": 0.9}
+SOON: dict[str, Any] = {"name": "cflhkd", "delta": 0.4}
 DRIFT = {"drift": {"kind": "label_switch", "at_round": 6, "fraction": 0.5}}
 
 
 def test_it_finds_planted_clusters_and_keeps_them() -> None:
-    run = planted(SOON, seed=0, stop={"rounds": 41})
+    run = planted(SOON, seed=0, stop={"rounds": 40})
     frame = run.frame()
     assert frame["ari"].iloc[-1] >= 0.9
-    assert frame["acc_device"].iloc[-1] > 0.9
+    assert frame["acc_device"].iloc[-1] > 0.85
     # Each cluster lives at an edge of its own, and its devices report there.
     clusters = run.events("arranged")[-1]["clusters"]
     parents = {d: None for d in range(16)}
@@ -34,12 +34,13 @@ def test_it_finds_planted_clusters_and_keeps_them() -> None:
     # The common model is recorded with the weights it was blended by.
     for event in run.events("weights"):
         assert sum(event["values"].values()) == pytest.approx(1.0)
-    assert [e["round"] for e in run.events("weights")] == [10, 20, 30, 40]
+    assert [e["round"] for e in run.events("weights")] == list(range(1, 41))
 
 
 def test_without_the_rest_rule_a_second_clustering_undoes_the_first() -> None:
-    run = planted({**SOON, "restless": 0.0}, seed=0, stop={"rounds": 41})
-    assert run.frame()["ari"].iloc[-1] < 0.9
+    seldom = {"share_every": 10, "cluster_every": 10, "delta": 0.9, "distance": "rows"}
+    kept, torn = (planted({"name": "cflhkd", **seldom, **o}, stop={"rounds": 41}) for o in ({}, {"restless": 0.0}))
+    assert torn.frame()["ari"].iloc[-1] < 0.9 <= kept.frame()["ari"].iloc[-1]
 
 
 def test_models_travel_to_the_cloud_only_when_they_are_shared() -> None:
@@ -47,13 +48,12 @@ def test_models_travel_to_the_cloud_only_when_they_are_shared() -> None:
     run = planted(method, stop={"rounds": 6}, fleet={"devices": 16, "edges": 6, "fraction": 0.5})
     size, clusters = run.meta("model_bytes"), len(run.events("arranged")[0]["clusters"])
     assert clusters == 4
-    # K 2M floor(R/3): four edges get the first model and the blend after round 3, and send theirs up after 3 and 6.
-    assert traffic(run, "edge-cloud", "model") == clusters * 2 * size * 2
-    # Below, half of each cluster gets and sends a model in every round.
-    inside = [len(m) for m in run.events("arranged")[0]["clusters"].values()]
-    assert traffic(run, "dev-edge", "model", "up") == 6 * sum(max(1, n // 2) for n in inside) * size
-    # 16 histograms of ten numbers at the beginning; per round and edge a count of reports, every third an accuracy.
-    assert traffic(run, "edge-cloud", "ctrl", "up") == 4 * (16 * 10 + 4 * 6 + 4 * 2)
+    # Four edges get the first model and the blends of rounds 3 and 6, and send theirs up after both.
+    assert traffic(run, "edge-cloud", "model") == clusters * (3 + 2) * size
+    # Below, half of each cluster gets and sends a model in every round (of an odd number, over two rounds).
+    assert traffic(run, "dev-edge", "model", "up") == 6 * 8 * size
+    # 16 histograms of ten numbers at the beginning; per round and edge a count of reports and an accuracy.
+    assert traffic(run, "edge-cloud", "ctrl", "up") == 4 * (16 * 10 + 4 * 6 * 2)
 
 
 def test_sketches_stand_for_updates_on_the_way_to_the_cloud() -> None:
@@ -75,7 +75,7 @@ def models_of(method: str | dict[str, Any]) -> tuple[dict[str, Any], Runner]:
 
 def test_the_paper_s_first_algorithm_is_only_edge_plus_an_average() -> None:
     # No pull, no penalty, nobody holds anything out, the given edges are the clusters, everything in every round.
-    models, one = models_of({"name": "cflhkd", "clustering": "given", "alg1": True, "lam0": 0.0, "lam2": 0.0})
+    models, one = models_of({"name": "cflhkd", "clustering": "given", "lam0": 0.0, "lam2": 0.0})
     alone, _ = models_of("only_edge")
     for edge in ("edge-0", "edge-1", "edge-2"):
         assert torch.equal(models[edge], alone[edge])
@@ -85,9 +85,17 @@ def test_the_paper_s_first_algorithm_is_only_edge_plus_an_average() -> None:
     torch.testing.assert_close(models["global"], mean, rtol=1e-12, atol=1e-13)
 
 
+def test_what_is_measured_is_what_the_round_has_left() -> None:
+    # lam0 = 1 pulls a cluster's model all the way: min(1, 2 · 1 / (1 + div)) = 1. The end is after the pull, so all
+    # clusters serve the common model; without it they would serve what their devices made of it.
+    models, _ = models_of({"name": "cflhkd", "clustering": "given", "lam0": 1.0})
+    for edge in ("edge-0", "edge-1", "edge-2"):
+        torch.testing.assert_close(models[edge], models["global"], rtol=0, atol=1e-12)
+
+
 def test_a_pull_brings_clusters_nearer_to_each_other() -> None:
     def spread(**options: Any) -> float:
-        models, _ = models_of({"name": "cflhkd", "clustering": "given", "alg1": True, **options})
+        models, _ = models_of({"name": "cflhkd", "clustering": "given", **options})
         return float(torch.stack([models[f"edge-{e}"] for e in range(3)]).var(0).sum())
 
     free = spread(lam0=0.0)
@@ -100,7 +108,7 @@ def test_a_pull_brings_clusters_nearer_to_each_other() -> None:
 def test_drifted_devices_tell_and_are_put_elsewhere() -> None:
     split = {"kind": "dirichlet", "alpha": 5.0, "min_samples": 30, "val_fraction": 0.1}
     changes: dict[str, Any] = {"partition": split, "world": DRIFT, "evaluate": {"every": 1}, "stop": {"rounds": 14}}
-    run = planted({"name": "cflhkd"}, **changes)
+    run = planted({"name": "cflhkd", "cluster_every": 30, "delta": 0.3}, **changes)
     (drift,) = run.events("drift")
     noticed = [e for e in run.events("arranged") if e["why"] == "drift"]
     # Everybody works in every round here: in the first round after the drift all of them tell, and only they.
@@ -128,7 +136,7 @@ def test_only_drifted_devices_send_histograms() -> None:
 def test_distillation_teaches_the_common_model() -> None:
     split = {"kind": "two_level", "edge_fraction": 0.3, "device_fraction": 0.3, "fraction": 0.7, "val_fraction": 0.1}
     changes: dict[str, Any] = {"partition": split, "stop": {"rounds": 8}, "evaluate": {"every": 8}}
-    method = {"name": "cflhkd", "share_every": 8, "clustering": "given", "lam2": 0.0}
+    method = {"name": "cflhkd", "share_every": 8, "clustering": "given", "lam2": 0.0, "refine": "none"}
     plain, taught = planted(method, **changes), planted({**method, "distil": 5}, **changes)
     assert taught.frame()["acc_global"].iloc[-1] > plain.frame()["acc_global"].iloc[-1]
     # The devices' own models are as they were: the cloud learnt after them.
@@ -159,9 +167,7 @@ def test_a_literal_edge_interval_trains_longer_between_merges() -> None:
     assert len(rows) == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"alg1": True}, {"alg1": True, "refine": "client"}, {"bilevel": False, "alg1": True}]
-)
+@pytest.mark.parametrize("options", [{"refine": "client"}, {"bilevel": False}])
 @pytest.mark.parametrize("name", ["resume", "join_and_leave", "faults", "empty_edge", "fixed_point"])
 def test_conformance_with_everything_in_every_round(options: dict[str, Any], name: str) -> None:
     check({"name": "cflhkd", **options}, name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 from espalier.data import registry
 from espalier.data.partition import partition
 from espalier.data.partitions import partition_spec
-from espalier.methods.cflhkd.affinity import affinity, jensen_shannon_matrix, ranking
-from espalier.methods.cflhkd.fdc import assign, cluster, control, halves, scaled_rows, variance
+from espalier.methods.cflhkd.affinity import affinity, cosines, jensen_shannon_matrix, ranking
+from espalier.methods.cflhkd.fdc import Distance, assign, cluster, control, halves, variance
 
 THREE = np.array([[1, 0.9, 0.1], [0.9, 1, 0.2], [0.1, 0.2, 1]])
 
@@ -22,77 +24,116 @@ def random_affinities(seed: int, n: int) -> np.ndarray:
 
 
 def test_assignment_by_hand() -> None:
-    # Order 1, 0, 2. Device 0 is at sqrt(.1^2 + .1^2 + .1^2) = .173 from row 1: joins. The centroid is then
+    # Order 1, 0, 2. By rows: device 0 is at sqrt(.1^2 + .1^2 + .1^2) = .173 from row 1: joins. The centroid is then
     # (.95, .95, .15); device 2 is at sqrt(.85^2 + .75^2 + .85^2) = 1.417: opens.
     assert np.linalg.norm(THREE[0] - THREE[1]) == pytest.approx(0.1732, abs=1e-4)
     assert np.linalg.norm(THREE[2] - (THREE[0] + THREE[1]) / 2) == pytest.approx(1.4168, abs=1e-4)
-    assert assign(THREE, ranking(THREE), 0.7, 8) == [[0, 1], [2]]
-    assert cluster(THREE, 0.7, 8) == [[0, 1], [2]]
+    for delta, found in ((0.7, [[0, 1], [2]]), (1.41, [[0, 1], [2]]), (1.42, [[0, 1, 2]])):
+        assert assign(THREE, ranking(THREE), delta, 8, distance="rows").clusters == found
+    # By members: device 0 is at |.9 - 1| = .1 from device 1; device 2 at sqrt(.85^2 + .75^2) = 1.134 from both.
+    for delta, found in ((0.7, [[0, 1], [2]]), (1.13, [[0, 1], [2]]), (1.14, [[0, 1, 2]])):
+        assert assign(THREE, ranking(THREE), delta, 8).clusters == found
+    assert cluster(THREE, 0.7, 8).clusters == [[0, 1], [2]]
 
 
 def test_thresholds_at_the_ends() -> None:
-    assert assign(THREE, ranking(THREE), 1.5, 8) == [[0, 1, 2]]
-    assert sorted(assign(THREE, ranking(THREE), 0.1, 8)) == [[0], [1], [2]]
+    assert assign(THREE, ranking(THREE), 1.5, 8).clusters == [[0, 1, 2]]
+    assert sorted(assign(THREE, ranking(THREE), 0.05, 8).clusters) == [[0], [1], [2]]
     # No more than two clusters: device 2 comes last and joins the nearest of the two that device 1 and 0 opened.
-    assert assign(THREE, ranking(THREE), 0.1, 2) == [[1, 2], [0]]
-    # Scaled by sqrt(3), 1.417 becomes .818: a threshold of .9 takes it in.
-    assert cluster(THREE, 0.9, 8, scaled=True) == [[0, 1, 2]]
-    np.testing.assert_allclose(scaled_rows(THREE, True), THREE / np.sqrt(3))
+    found = assign(THREE, ranking(THREE), 0.05, 2)
+    assert (found.clusters, found.crowded) == ([[1, 2], [0]], 1)
+
+
+@pytest.mark.parametrize("devices", [40, 100])
+def test_the_threshold_decides_and_not_the_limit(devices: int) -> None:
+    """Dirichlet labels and cosines that follow them: by rows nearly every device opens a cluster of its own."""
+    rng = np.random.default_rng(0)
+    mixes = rng.dirichlet(np.full(10, 0.5), devices)
+    noise = rng.normal(0, 0.06, (devices, devices))
+    cosine = np.clip(0.6 * cosines(mixes - mixes.mean(0)) + 0.2 + (noise + noise.T) / 2, -1, 1)
+    np.fill_diagonal(cosine, 1.0)
+    found = affinity(jensen_shannon_matrix(mixes), cosine)
+    for delta in (0.7, 0.9):
+        assert cluster(found, delta, 8).crowded <= 0.01 * devices
+        assert 2 <= len(cluster(found, delta, devices).clusters) <= 12
+    assert len(cluster(found, 0.7, devices, distance="rows").clusters) > 0.7 * devices
+    assert cluster(found, 0.7, 8, distance="rows").crowded > 0.5 * devices
+    # Clusters whose variance has outgrown its bound while they were filled are split.
+    formed = cluster(found, 0.7, devices)
+    given = assign(found, ranking(found), 0.7, devices).clusters
+    assert formed.splits > 0 and max(variance(found, c) for c in given) > 0.7**2
+    assert max(variance(found, c) for c in formed.clusters) <= 0.7**2
 
 
 def test_a_larger_threshold_never_gives_more_clusters_on_digits() -> None:
     data = registry.load("digits")
     split = partition(data, partition_spec("dirichlet", {"alpha": 0.5}), n_devices=40, n_edges=4, seed=0)
     found = affinity(jensen_shannon_matrix(split.histogram), 1.0)
-    sizes = [len(cluster(found, delta, 40)) for delta in (0.2, 0.5, 0.8, 1.2, 2.0)]
+    sizes = [len(cluster(found, delta, 40).clusters) for delta in (0.2, 0.5, 0.8, 1.2, 2.0)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > sizes[-1]
 
 
 def test_existing_clusters_keep_their_places_and_empty_ones_are_reused() -> None:
     # Devices 0 and 2 are settled at places 0 and 2; device 1 is loose and joins device 0.
-    assert assign(THREE, [1], 0.7, 3, [[0], [], [2]]) == [[0, 1], [], [2]]
-    # Nobody within .1: it opens the empty place rather than a fourth.
-    assert assign(THREE, [1], 0.1, 3, [[0], [], [2]]) == [[0], [1], [2]]
+    assert assign(THREE, [1], 0.7, 3, [[0], [], [2]]).clusters == [[0, 1], [], [2]]
+    # Nobody within .05: it opens the empty place rather than a fourth.
+    assert assign(THREE, [1], 0.05, 3, [[0], [], [2]]).clusters == [[0], [1], [2]]
     # Two clusters are the most, and two exist: the empty place stays empty.
-    assert assign(THREE, [1], 0.1, 2, [[0], [], [2]]) == [[0, 1], [], [2]]
+    assert assign(THREE, [1], 0.05, 2, [[0], [], [2]]).clusters == [[0, 1], [], [2]]
 
 
 def test_variance_by_hand() -> None:
     # Rows 0 and 1 are .173 apart: each is .0866 from their mean, whose square is .0075.
-    assert variance(THREE, [0, 1]) == pytest.approx(0.0075)
+    assert variance(THREE, [0, 1], "rows") == pytest.approx(0.0075)
+    # Of devices 0 and 1 alone: (1, .9) and (.9, 1), each sqrt(.05^2 + .05^2) from their mean: .005.
+    assert variance(THREE, [0, 1]) == pytest.approx(0.005)
     assert variance(THREE, [2]) == 0.0
 
 
 def test_halves_are_the_two_groups() -> None:
     points = np.array([[0.0], [0.1], [0.2], [5.0], [5.1]])
-    assert sorted(halves(points, [0, 1, 2, 3, 4])) == [[0, 1, 2], [3, 4]]
+    assert sorted(halves(points)) == [[0, 1, 2], [3, 4]]
 
 
 def test_control_splits_only_what_is_too_wide() -> None:
     points = np.array([[0.0], [0.1], [5.0], [5.1], [9.0]])
     # Variance of {0, .1, 5, 5.1} is 6.25 > 1: split; {9} is left alone.
-    assert control(points, [[0, 1, 2, 3], [4]], 1.0, 8) == [[0, 1], [2, 3], [4]]
+    found = control(points, [[0, 1, 2, 3], [4]], 1.0, 8, "rows")
+    assert (found.clusters, found.splits) == ([[0, 1], [2, 3], [4]], 1)
     # No room for a third cluster.
-    assert control(points, [[0, 1, 2, 3], [4]], 1.0, 2) == [[0, 1, 2, 3], [4]]
+    assert control(points, [[0, 1, 2, 3], [4]], 1.0, 2, "rows").clusters == [[0, 1, 2, 3], [4]]
     # Two narrow clusters are never merged, however near: nothing was split.
-    assert control(points, [[0], [1]], 1.0, 8) == [[0], [1]]
+    assert control(points, [[0], [1]], 1.0, 8, "rows").clusters == [[0], [1]]
 
 
 def test_a_half_may_join_its_neighbour() -> None:
     # {0, 5} has variance 6.25 > 1; its half {0} joins {.1}: common variance .0025.
     points = np.array([[0.0], [5.0], [0.1]])
-    assert control(points, [[0, 1], [2]], 1.0, 8) == [[0, 2], [1]]
+    assert control(points, [[0, 1], [2]], 1.0, 8, "rows").clusters == [[0, 2], [1]]
+
+
+def test_a_half_may_join_a_cluster_that_is_itself_too_wide() -> None:
+    # Ten zeros and a five (variance 25/11 · 10/11 = 2.07 > .81); -1 and 1 (variance 1 > .81). The first is the wider:
+    # its zeros join -1 and 1 (variance 2/12 = .167), which need no split any more.
+    points = np.array([[0.0]] * 10 + [[5.0], [-1.0], [1.0]])
+    found = control(points, [list(range(11)), [11, 12]], 0.9, 8, "rows")
+    assert (found.clusters, found.splits) == ([[*range(10), 11, 12], [10]], 1)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 12), st.floats(0.05, 2.0), st.integers(1, 6), st.integers(1, 5))
-def test_clusters_are_a_partition_within_bounds(seed: int, n: int, delta: float, most: int, least: int) -> None:
+@given(
+    st.integers(0, 10_000), st.integers(1, 12), st.floats(0.0, 2.0), st.integers(1, 6), st.integers(1, 5),
+    st.sampled_from(get_args(Distance)),
+)  # fmt: skip
+def test_clusters_are_a_partition_within_bounds(
+    seed: int, n: int, delta: float, most: int, least: int, distance: Distance
+) -> None:
     found = random_affinities(seed, n)
-    clusters = cluster(found, delta, most, least=least)
+    clusters = cluster(found, delta, most, least=least, distance=distance).clusters
     assert sorted(i for c in clusters for i in c) == list(range(n))
     assert min(least, most, n) <= len(clusters) <= most
-    once = control(found, clusters, delta, most)
-    assert control(found, once, delta, most) == once
-    if len(once) < most:
-        assert all(variance(found, c) <= delta**2 + 1e-12 for c in once)
+    once = control(found, clusters, delta, most, distance)
+    assert control(found, once.clusters, delta, most, distance).clusters == once.clusters
+    if len(once.clusters) < most:
+        assert all(variance(found, c, distance) <= delta**2 + 1e-9 for c in once.clusters)

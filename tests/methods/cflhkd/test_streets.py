@@ -84,5 +84,5 @@ def test_cities_that_grow_darker(streets: Dataset) -> None:
 
 
 def test_distillation_of_pixels(streets: Dataset) -> None:
-    run = espalier.simulate({**METHOD, "distil": 1}, {**SETTING, "stop": {"rounds": 3}}, dataset=streets)
-    assert run.frame()["miou_global"].iloc[-1] > run.frame()["miou_global"].iloc[0]
+    run = espalier.simulate({**METHOD, "distil": 1}, SETTING, dataset=streets)
+    assert run.frame()["miou_global"].iloc[-1] > 0.5

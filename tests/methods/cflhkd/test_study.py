@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from espalier.methods.cflhkd.measures import by_cluster, recovered, recovery, tail
+from espalier.experiment import Experiment
+from espalier.methods.cflhkd.measures import by_cluster, recovered, recovery
 from espalier.record.database import Recorder
 from espalier.record.run import Run
+from espalier.simulator.runner import Runner
 from espalier.study import tables
 from espalier.study.base import SCALES, study
 from tests.study.made import made
@@ -29,7 +32,7 @@ def test_settings_can_be_built_at_every_scale(name: str) -> None:
 
 def test_the_full_scale_is_the_papers_setting() -> None:
     cells = {(c.row, c.column): c.experiment for c in study("cflhkd/table1").cells("full")}
-    assert len(cells) == 9 * 5
+    assert len(cells) == 10 * 5
     found = cells["CFLHKD", "CIFAR-10"]
     assert (found.fleet.devices, found.fleet.fraction, len(found.seeds)) == (100, 0.3, 3)
     training = found.training
@@ -37,7 +40,9 @@ def test_the_full_scale_is_the_papers_setting() -> None:
     assert (training.weight_decay, training.lr_decay, training.lr_decay_every) == (1e-4, 0.99, 20)
     assert found.partition["alpha"] == 0.5 and found.task.model == "resnet18"
     method: Any = found.methods[0].method
-    assert (method.share_every, method.tell_every, method.lam0, method.lam2) == (30, 10, 0.1, 0.005)
+    assert (method.share_every, method.cluster_every, method.lam0, method.lam2) == (1, 1, 0.1, 0.005)
+    late: Any = cells["CFLHKD, appendix", "CIFAR-10"].methods[0].method
+    assert (late.share_every, late.tell_every, late.cluster_every) == (30, 10, 30)
     assert (method.gamma, method.delta, method.initial_clusters) == (0.5, 0.7, 4)
     # HierFAVG's cloud merges every 20 edge rounds; its learning rate decays as often as the others'.
     tree: Any = cells["HierFAVG", "MNIST"]
@@ -46,6 +51,9 @@ def test_the_full_scale_is_the_papers_setting() -> None:
     switch: Any = drifting["IFCA", "MNIST"].world.drift
     assert (switch.at_round, switch.before, switch.after) == (50, (0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     assert drifting["IFCA", "Cityscapes"].world.drift.kind == "gradual"
+    exchange: Any = drifting["IFCA", "MNIST, exchange"].world.drift
+    assert (exchange.kind, exchange.at_round, exchange.turn) == ("exchange_labels", 50, 5)
+    assert study("cflhkd/table2").published["IFCA"]["MNIST, exchange"] == {"drop": 8.2, "recovery": 6}
 
 
 def test_published_figures_at_random_places() -> None:
@@ -63,6 +71,8 @@ def test_drift_runs_and_is_told(tmp_path: Path) -> None:
     results = made("cflhkd/table2", tmp_path, lambda c: c.row in ("FedAvg", "CFLHKD"))
     # Nobody has seen the new labels: the fall is nearly all there was.
     assert results.mean("FedAvg", "digits", "drop") > 50
+    # Where labels are only exchanged, somebody has.
+    assert results.mean("FedAvg", "digits, exchange", "drop") < 20
     assert "fall (points)" in tables.markdown(results, "espalier reproduce cflhkd/table2")
 
 
@@ -97,10 +107,18 @@ def test_a_run_that_never_recovers_counts_with_all_it_had_left() -> None:
     assert (recovery(back), recovered(back)) == (1.0, True)
 
 
-def test_the_end_is_a_mean_of_five() -> None:
-    # Alternating 1 and 0: the last alone would say 1.
-    assert tail(fake_run([0.0, 1.0, 0.0, 1.0, 0.0, 1.0]), "acc_device") == pytest.approx(0.6)
-    assert tail(fake_run([0.5]), "acc_device") != tail(fake_run([0.5]), "acc_device")
+def test_hierfavg_is_measured_right_after_a_merge(tmp_path: Path) -> None:
+    """Its cloud merges after edge round 10: what edges serve at its end is the cloud's new model, not their own."""
+    cell = next(c for c in study("cflhkd/table1").cells("smoke") if c.row == "HierFAVG")
+    method = {"name": "hierfavg", "kappa2": 5, "clock": "edge"}
+    table = {**cell.experiment.to_plain(), "stop": {"rounds": 10}, "methods": [method]}
+    one = Runner(Experiment.build(table).only(method, 0), None)
+    one.run()
+    models = one.final_models()
+    for name in (n for n in models if n.startswith("edge-")):
+        assert torch.equal(models[name], models["global"])
+    rounds = one.recorder.connection.execute("SELECT DISTINCT round FROM metrics WHERE name = 'acc_global'").fetchall()
+    assert rounds[-1] == (10,)
 
 
 def test_clusters_by_edge_and_by_group() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.world import ORDINARY, BoundDrift, Concept, Drift, Shape
-from espalier.world.drift import Gradual, LabelSwitch, NoDrift, PermuteLabels, RotatePrior
+from espalier.world.drift import ExchangeLabels, Gradual, LabelSwitch, NoDrift, PermuteLabels, RotatePrior
 
 SHAPE = Shape(100, 5, seed=0)
 
@@ -42,6 +42,16 @@ def test_a_fraction_switches_at_a_time() -> None:
     assert bound.clock == "time" and bound.changes(8) == [7.5]
     assert share(bound, old, 7.4) == 1
     assert share(bound, new, 7.5) == pytest.approx(0.3) and share(bound, old, 7.5) == pytest.approx(0.7)
+
+
+def test_labels_are_exchanged_at_a_round() -> None:
+    bound = ExchangeLabels(at_round=25).bind(SHAPE)
+    assert bound.changes(100) == [25.0]
+    assert bound.concept(7, 24, 1e9) == ORDINARY and bound.concept(7, 25, 0.0) == Concept(shift=5)
+    # Twice by half of ten classes is no turn at all: two labels change places.
+    assert [(c + 5 + 5) % 10 for c in range(10)] == list(range(10))
+    half = ExchangeLabels(at_round=25, fraction=0.5, turn=3).bind(SHAPE)
+    assert share(half, ORDINARY, 30) == 0.5 and share(half, Concept(shift=3), 30) == 0.5
 
 
 def test_permutations_in_several_ways() -> None:
