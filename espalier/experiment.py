@@ -26,7 +26,7 @@ from torch import nn
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.limits import EvaluationSchedule, RunLimits
-from espalier.core.method import Method, Plan, Setting, make, override
+from espalier.core.method import PARTS, Method, Plan, Setting, make, override
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition
@@ -58,7 +58,7 @@ class MethodEntry:
             raise ConfigError(f"methods: {value!r} must be a method's name or a table with a name.")
         table = dict(value)
         name, label = table.pop("name"), table.pop("label", None)
-        overrides = {k: table.pop(k) for k in ("root", "edge", "middle", "local") if isinstance(table.get(k), Mapping)}
+        overrides = {k: table.pop(k) for k in PARTS if isinstance(table.get(k), Mapping)}
         method = make(name, **table)
         return MethodEntry(method, label or method.title or name, overrides)
 

@@ -29,6 +29,7 @@ from espalier.core.guard import Guard
 from espalier.core.memory import Policy, check_products
 from espalier.core.messages import Action, Event
 from espalier.core.policies import HandDown, Local, Merge, Pace, Rules, Selection, Structure
+from espalier.core.serving import Serving
 from espalier.core.spec import Spec
 
 
@@ -107,7 +108,8 @@ class Plan:
         middle: Of every server between the edges and the root, if the tree is that deep.
         local: Of every device.
         child: The pace by which a device decides whether it has done enough.
-        serves: Whose model a device uses: the root's, its edge's, or its own.
+        serves: Whose model the method means a device to use: the root's, its edge's, or its own.
+        serve: How a device uses the models it has.
         clock: Whose rounds count as the run's rounds (the slowest of them).
         starts: Who is told that the run begins: the root, or every device.
         node: Makes a method's own node for an address, or None for the usual one.
@@ -121,6 +123,7 @@ class Plan:
     local: Local = field(default_factory=Local)
     child: Pace = field(default_factory=Pace)
     serves: Level = "root"
+    serve: Serving = field(default_factory=Serving)
     clock: Level = "root"
     starts: Literal["root", "device"] = "root"
     node: Callable[[Address, Environment], Node | None] | None = None
@@ -169,6 +172,9 @@ class SampledMethod(Method):
         return setting.fraction if self.fraction is None else self.fraction
 
 
+#: what a method's table may replace
+PARTS = ("root", "edge", "middle", "local", "serve")
+
 _POLICIES: dict[str, type[Policy]] = {
     "selection": Selection,
     "pace": Pace,
@@ -190,8 +196,11 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
             local = Local.build(table, "local")
             plan = replace(plan, local=local.around(plan.local))
             continue
+        if part == "serve":
+            plan = _serving(plan, Serving.build(table, "serve"))
+            continue
         if part not in ("root", "edge", "middle"):
-            raise ConfigError(f"{part}: unknown part of a method; accepted: root, edge, middle, local.")
+            raise ConfigError(f"{part}: unknown part of a method; accepted: {', '.join(PARTS)}.")
         rules: Rules = getattr(plan, part)
         for name, value in table.items():
             if name not in _POLICIES:
@@ -204,6 +213,12 @@ def override(plan: Plan, changes: Mapping[str, Mapping[str, Any]]) -> Plan:
         plan = replace(plan, **changed)
     _check(plan)
     return plan
+
+
+def _serving(plan: Plan, serve: Serving) -> Plan:
+    """Return a plan with another way of serving; whose models the edges are judged by follows from it."""
+    levels: dict[str, Level] = {"global": "root", "cluster": "root", "edge": "edge"}
+    return replace(plan, serve=serve, serves=levels.get(serve.model, plan.serves))
 
 
 def _check(plan: Plan) -> None:

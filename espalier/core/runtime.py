@@ -20,6 +20,7 @@ from espalier.core.environment import Environment
 from espalier.core.errors import ProtocolError
 from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import (
+    ALL,
     Action,
     Arrange,
     AwaitSum,
@@ -33,6 +34,7 @@ from espalier.core.messages import (
     Serve,
     SetDeadline,
     Train,
+    Trained,
 )
 from espalier.core.method import Node, Plan, Watcher
 from espalier.core.policies import Rules
@@ -230,6 +232,8 @@ class Runtime:
 
     def tell(self, address: Address, event: Event) -> None:
         """Give a node an event and do what it says."""
+        if isinstance(event, Trained) and self.plan.serve.keeps_own:
+            self.act(address, Serve({ALL: event.model}))
         for action in self.ask(address, event):
             self.act(address, action)
 

@@ -6,6 +6,7 @@ is then exact arithmetic on its own test distribution.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from espalier.core.messages import ALL
 from espalier.core.runtime import RunRounds, Runtime
+from espalier.core.serving import Source
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
 from espalier.record.database import Recorder
@@ -22,8 +24,9 @@ from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
 from espalier.simulator.ledger import Ledger
-from espalier.simulator.metrics import DevicePlaces, Scores, alike
+from espalier.simulator.metrics import DeviceModels, DevicePlaces, Scores, alike
 from espalier.simulator.reduction import fit
+from espalier.simulator.serving import ServedScores
 from espalier.simulator.usage import Usage
 
 #: a partition of more devices is not described in the record
@@ -50,10 +53,11 @@ class Meter:
         usage: Usage,
         clock: VirtualClock,
         recorder: Recorder,
+        served: ServedScores | None = None,
     ) -> None:
         self._runtime, self._rounds, self._fleet, self._ledger = runtime, rounds, fleet, ledger
         self._views, self._conditions, self.scores, self._usage = views, conditions, scores, usage
-        self._clock, self._recorder = clock, recorder
+        self._clock, self._recorder, self._served = clock, recorder, served
         self._serves, self._counts_root = runtime.plan.serves, runtime.plan.clock == "root"
         self.last: dict[str, float] = {}
         self.evaluations = 0
@@ -79,13 +83,15 @@ class Meter:
         # where the root has not merged, what it serves is only what it started with
         merged = self._counts_root or self._rounds.closed.get(root, 0) > 0
         model = (roots.get(ALL) if roots else initial) if merged else None
-        places = self._places()
-        devices, edges = self._device_models(places, initial), self._edge_models(initial)
-        self.scores.prepare(places, devices, edges, model)
+        candidates, edges = self._candidates(initial), self._edge_models(initial)
+        places, devices = candidates[0]
+        self.scores.prepare(candidates, edges, model)
+        if self._served is not None:
+            self._served.prepare()
         if model is not None:
             row |= {f"{k}_global": v for k, v in self.scores.overall(model).items()}
-        found = {f"{name}_edge": values for name, values in self.scores.at_edges(edges).items()} if edges else {}
-        found |= {f"{name}_device": values for name, values in self.scores.at_devices(places, devices).items()}
+        found = {f"{name}_edge": values for name, values in self._at_edges(edges).items()} if edges else {}
+        found |= {f"{name}_device": values for name, values in self._at_devices(candidates).items()}
         for name, values in found.items():
             if summary := spread(name, values):
                 recorder.array(now, round, name, values)
@@ -110,7 +116,17 @@ class Meter:
             self._recorder.array(self._clock.now, self._rounds.done, f"seconds_{kind}", seconds)
         self._recorder.commit()
 
-    def _agreement(self, places: DevicePlaces, devices: dict[tuple[int, int], Ref]) -> dict[str, float]:
+    def _at_edges(self, edges: dict[int, Ref]) -> dict[str, NDArray[np.float64]]:
+        if self._served is None:
+            return self.scores.at_edges(edges)
+        return self._served.at_edges(edges, self._conditions.looks)
+
+    def _at_devices(self, candidates: list[DeviceModels]) -> dict[str, NDArray[np.float64]]:
+        if self._served is None:
+            return self.scores.at_devices(*candidates[0])
+        return self._served.at_devices(candidates, self._conditions.looks)
+
+    def _agreement(self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref]) -> dict[str, float]:
         """Return how well the devices that share a model are those that share a labelling, if there are several."""
         looks = self._conditions.looks
         tables = [(look.planted, look.concept.permutation) for look in self._views.looks]
@@ -124,13 +140,24 @@ class Meter:
 
     # -- which models are in use -----------------------------------------------------------------------------
 
-    def _places(self) -> DevicePlaces:
-        """Return, for each device, the node that serves it and the number of its group."""
+    def _candidates(self, initial: Ref) -> list[DeviceModels]:
+        """Return the models that devices use, one after another where they use several."""
+        plan = self._runtime.plan
+        found: list[DeviceModels] = []
+        for source in plan.serve.sources(plan.serves):
+            places = self._places(source)
+            found.append((places, self._device_models(places, initial)))
+        return found
+
+    def _places(self, source: Source) -> DevicePlaces:
+        """Return, for each device, the node whose model it uses and the number of the group."""
         fleet = self._fleet
         groups = fleet.tree.device_group.astype(np.int64)
-        if self._serves == "device":
+        if source == "own":
             return np.arange(fleet.n_devices), groups
-        if self._serves == "root":
+        if source == "global":
+            groups = np.full_like(groups, fleet.tree.group_names.index(ALL) if ALL in fleet.tree.group_names else 0)
+        if source != "edge":
             return np.full(fleet.n_devices, fleet.tree.root), groups
         home: NDArray[np.int64] = fleet.n_devices + fleet.location
         return np.where(fleet.tree.device_parent == NOBODY, home, fleet.tree.device_parent), groups

@@ -26,6 +26,8 @@ from espalier.training.work import Pool
 
 #: for each device, the node that serves it and the number of its group, [N] each
 DevicePlaces = tuple[NDArray[np.int64], NDArray[np.int64]]
+#: where devices find models, and which model each place has for each group
+DeviceModels = tuple[DevicePlaces, Mapping[tuple[int, int], Ref]]
 Floats = NDArray[np.float64]
 Cells = NDArray[np.bool_]
 
@@ -39,7 +41,7 @@ class Score:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class Evaluated:
     """A model's evaluation on the test rows of some cells; ``rows`` are their numbers."""
 
     evaluation: Evaluation
@@ -48,26 +50,37 @@ class _Found:
 
 
 class Scores:
-    """Evaluations of one simulation's models on the test set, by model and look of the features."""
+    """Evaluations of one simulation's models on the test set, by model and look of the features.
 
-    def __init__(self, task: Task, partition: Partition, views: Views, ledger: Ledger, conditions: Conditions) -> None:
+    With ``outputs``, what models say of every row is kept.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        partition: Partition,
+        views: Views,
+        ledger: Ledger,
+        conditions: Conditions,
+        *,
+        outputs: bool = False,
+    ) -> None:
+        self._outputs = outputs
         self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
         self._conditions = conditions
         self.kind = task.dataset.kind
-        self._found: dict[tuple[int, int], _Found] = {}
+        self._found: dict[tuple[int, int], Evaluated] = {}
         #: looks under which test features are the same share one evaluation: look -> the first such look
         self._same_features: dict[int, int] = {}
         self.names = figure_names(self.kind, task.metric_names)
 
-    def prepare(
-        self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
-    ) -> None:
-        """Evaluate the models that devices (by place and group), edges and all together use."""
+    def prepare(self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None) -> None:
+        """Evaluate the models that devices (each may use several), edges and all together use."""
         first: dict[tuple[float, float, float], int] = {}
         self._same_features = {}
         for number in np.unique(self._conditions.looks).tolist():
             self._same_features[number] = first.setdefault(self._views.features(number), number)
-        needs = self._needs(places, devices, edges, common)
+        needs = self._needs(candidates, edges, common)
         self._found = {k: v for k, v in self._found.items() if k in needs}
         # Models that are tested on the same rows are evaluated together.
         missing: dict[tuple[int, bytes], list[int]] = {}
@@ -82,11 +95,13 @@ class Scores:
             rows = np.flatnonzero(cells[labels])
             vectors = [self._ledger.vector(Ref(r)) for r in refs]
             pool = self._views.test_pool(look)
-            found = self._task.evaluator.run(vectors, pool, rows, labels[rows], each=self._by_rows)
-            self._found |= {(r, look): _Found(e, cells, rows) for r, e in zip(refs, found, strict=True)}
+            found = self._task.evaluator.run(
+                vectors, pool, rows, labels[rows], each=self._by_rows, outputs=self._outputs
+            )
+            self._found |= {(r, look): Evaluated(e, cells, rows) for r, e in zip(refs, found, strict=True)}
 
     def _needs(
-        self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref], edges: Mapping[int, Ref], common: Ref | None
+        self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None
     ) -> dict[tuple[int, int], Cells]:
         """Return the cells that each model is to be evaluated on, by model and look."""
         part = self._partition
@@ -102,14 +117,15 @@ class Scores:
         if self._by_rows:
             for (edge, look), _ in alike(part.edge.astype(np.int64), looks):
                 if (model := edges.get(edge)) is not None:
-                    wants(model, look)[labels[self._edge_rows(edge, look)]] = True
+                    wants(model, look)[labels[self.edge_rows(edge, look)]] = True
 
         def tested(ref: Ref | None, look: int, members: NDArray[np.int64]) -> None:
             if ref is not None and not (cells := wants(ref, look)).all():
                 cells |= (self._views.mix(look, part.test_mix[members]) > 0).any(0)
 
-        for (place, group, look), members in alike(*places, looks):
-            tested(devices[place, group], look, members)
+        for places, devices in candidates:
+            for (place, group, look), members in alike(*places, looks):
+                tested(devices[place, group], look, members)
         if part.edge_tests is None:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
                 tested(edges.get(edge), look, members)
@@ -121,18 +137,23 @@ class Scores:
         """Whether edges have test rows of their own, which are then judged one by one."""
         return self.kind == "classification" and self._partition.edge_tests is not None
 
-    def _edge_rows(self, edge: int, look: int) -> NDArray[np.int64]:
-        """Return the rows of an edge's own test set under a look."""
+    def edge_rows(self, edge: int, look: int) -> NDArray[np.int64]:
+        """Return the rows of an edge's own test set under a look (none if it has no set of its own)."""
         tests = self._partition.edge_tests
-        assert tests is not None
+        if tests is None:
+            return np.zeros(0, dtype=np.int64)
         return self._views.tested(edge, tests.evaluation[edge], look)
 
     def _commonest(self) -> int:
         numbers, counts = np.unique(self._conditions.looks, return_counts=True)
         return int(numbers[counts.argmax()])
 
+    def found(self, ref: Ref, look: int) -> Evaluated:
+        """Return a model's evaluation under a look, with its rows."""
+        return self._found[int(ref), self._same_features[look]]
+
     def _evaluation(self, ref: Ref, look: int) -> Evaluation:
-        return self._found[int(ref), self._same_features[look]].evaluation
+        return self.found(ref, look).evaluation
 
     def overall(self, ref: Ref) -> dict[str, float]:
         """Return a model's figures on the whole test set (under the commonest look)."""
@@ -176,13 +197,13 @@ class Scores:
 
     def _on_edge_test(self, ref: Ref, edge: int, look: int) -> dict[str, float]:
         """Return a model's figures on an edge's own test set under a look."""
-        rows = self._edge_rows(edge, look)
+        rows = self.edge_rows(edge, look)
         if not self._by_rows:
             score = self.on_rows([ref], {look: rows}, "test")[0]
             return {self.names[0]: score.main, "loss": score.loss}
         if len(rows) == 0:
             return {self.names[0]: math.nan, "loss": math.nan}
-        found = self._found[int(ref), self._same_features[look]]
+        found = self.found(ref, look)
         at = np.searchsorted(found.rows, rows)
         truth, table = self._task.dataset.cell_test[rows], self._views.permutation(look)
         right = found.evaluation.answers[at] == (truth if table is None else table[truth])

@@ -35,6 +35,7 @@ from espalier.simulator.judge import SimulatedJudge
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.meter import Divergence, Meter
 from espalier.simulator.metrics import Scores
+from espalier.simulator.serving import ServedScores
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
 from espalier.simulator.trials import SimulatedTrials
@@ -99,10 +100,12 @@ class Simulation:
             self._roots,
             self._rejected,
         )
-        scores = Scores(task, partition, views, self.ledger, self.conditions)
+        serve = self.plan.serve
+        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=not serve.plain)
+        served = None if serve.plain else ServedScores(serve, task, partition, views, self.ledger, scores)
         self.meter = Meter(
             self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
-            self.recorder,
+            self.recorder, served,
         )  # fmt: skip
         trials = SimulatedTrials(
             task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look

@@ -62,6 +62,7 @@ class Evaluation:
         sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
         answers: Classification, if asked for: the class that each row was given, int32 ``[n_rows]``. Else empty.
         losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
+        outputs: Each row's outputs, if asked for, ``[n_rows, …]``. Else empty.
     """
 
     count: NDArray[np.int64]
@@ -71,6 +72,7 @@ class Evaluation:
     sums: NDArray[np.float64]
     answers: NDArray[np.int32]
     losses: NDArray[np.float32]
+    outputs: NDArray[np.float32]
 
     @property
     def loss(self) -> float:
@@ -126,24 +128,28 @@ class Evaluator:
         cells: NDArray[np.int64],
         *,
         each: bool = False,
+        outputs: bool = False,
+        offset: Tensor | None = None,
     ) -> list[Evaluation]:
         """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
 
         A vector given several times (the same object) is computed once. With ``each``, what became of each row is
-        kept, so that any part of the rows can be judged without evaluating again.
+        kept, so that any part of the rows can be judged without evaluating again; ``outputs`` keeps the outputs.
+        ``offset [C]`` (a log prior) is added to every row's outputs.
         """
         if len(cells) != len(rows):
             raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
         if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
             raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
         distinct = {id(v): v for v in vectors}
-        tallies: dict[int, _Tally] = {key: _Tally(self._kind, self._cells, self._metric, each) for key in distinct}
+        tallies = {key: _Tally(self._kind, self._cells, self._metric, each, outputs) for key in distinct}
         keys = list(distinct)
-        for models, cut, outputs, y in self._outputs(list(distinct.values()), pool, rows):
+        for models, cut, found, y in self._outputs(list(distinct.values()), pool, rows):
             here = torch.from_numpy(np.asarray(cells[cut], dtype=np.int64))
-            losses = self._losses(outputs, y)
+            found = found if offset is None else found + offset.to(found)
+            losses = self._losses(found, y)
             for place, model in enumerate(models):
-                tallies[keys[model]].add(outputs[place], y, here, losses[place])
+                tallies[keys[model]].add(found[place], y, here, losses[place])
         done = {key: tally.done() for key, tally in tallies.items()}
         return [done[id(v)] for v in vectors]
 
@@ -232,8 +238,9 @@ class Evaluator:
 class _Tally:
     """Counts of one model, batch by batch."""
 
-    def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool) -> None:
-        self._kind, self._cells, self._metric, self._each = kind, cells, metric, each
+    def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool, outputs: bool) -> None:
+        self._kind, self._cells, self._metric, self._each, self._keep = kind, cells, metric, each, outputs
+        self._outputs: list[Tensor] = [torch.zeros(0)]
         self._answers: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
         self._losses: list[Tensor] = [torch.zeros(0)]
         self._count = torch.zeros(cells, dtype=torch.int64)
@@ -248,6 +255,8 @@ class _Tally:
         self._loss.index_add_(0, cells, losses.double())
         if self._each:
             self._losses.append(losses.float())
+        if self._keep:
+            self._outputs.append(outputs.float())
         if self._kind == "regression":
             values = self._metric(outputs, y).double()
             if not len(self._sums):
@@ -274,4 +283,5 @@ class _Tally:
         correct = self._correct.numpy() if self._kind == "classification" else None
         counts = self._count.numpy(), self._loss.numpy()
         rows = torch.cat(self._answers).numpy(), torch.cat(self._losses).numpy()
-        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy(), *rows)
+        outputs = torch.cat(self._outputs[1:]).numpy() if self._keep else self._outputs[0].numpy()
+        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy(), *rows, outputs)

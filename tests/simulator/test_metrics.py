@@ -64,8 +64,7 @@ def test_an_edge_is_judged_on_its_own_rows_without_a_second_evaluation(
     meter, tests = sim.meter, sim.fleet.partition.edge_tests
     assert tests is not None
     models = meter._edge_models(sim.ledger.initial())
-    places = meter._places()
-    meter.scores.prepare(places, meter._device_models(places, sim.ledger.initial()), models, None)
+    meter.scores.prepare(meter._candidates(sim.ledger.initial()), models, None)
     calls = watched(made, monkeypatch)
     found = meter.scores.at_edges(models)
     assert calls == []

@@ -181,6 +181,8 @@ def plan_of(experiment: Experiment, n_classes: int, compress: Compress = "none")
     """Return the policies of an experiment's (only) method; 8-bit reports are left to whoever sends them."""
     plan = _whole_plan(experiment, n_classes)
     _can_be_hidden(plan, compress)
+    if plan.serve.model == "mixture":
+        raise ConfigError("serve.model = 'mixture': a fleet's devices hold one model each. Choose another model.")
     local = plan.local
     return replace(plan, local=local.inner) if isinstance(local, Quantised) else plan
 

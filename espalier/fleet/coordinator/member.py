@@ -102,12 +102,14 @@ class Participant:
 
     def _served(self, node: Address, models: dict[str, Ref]) -> None:
         level = "device" if self.engine.directory.is_device(node) else "edge"
-        if self.engine.plan.serves == level and level_of(node) == 0 and len(models) == 1:
+        plan = self.engine.plan
+        if ("device" if plan.serve.keeps_own else plan.serves) == level and level_of(node) == 0 and len(models) == 1:
             self._score(node, next(iter(models.values())))
 
     def ordered(self, order: Order) -> None:
         """Score the model that a device is handed."""
-        if self.engine.plan.serves != "device" and order.ask is None and order.models:
+        plan = self.engine.plan
+        if plan.serves != "device" and not plan.serve.keeps_own and order.ask is None and order.models:
             self._score(order.to, next(iter(order.models.values())))
 
     def _score(self, node: Address, model: Ref) -> None:

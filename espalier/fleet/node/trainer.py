@@ -22,6 +22,7 @@ from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, DataError
 from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, torch_seed
+from espalier.core.serving import proportions, smoothed
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.manifest import Manifest
@@ -32,6 +33,7 @@ from espalier.policies.privacy import privatise
 from espalier.training.evaluate import Evaluation, Evaluator
 from espalier.training.figures import figures
 from espalier.training.localdata import PooledData
+from espalier.training.losses import label_offset
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 
@@ -127,6 +129,7 @@ class ArrayTrainer:
         self._trainer = Trainer(module, card.loss or _LOSSES[card.kind])
         self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric)  # type: ignore[arg-type]
         self.samples = holdings.samples
+        self._serve = manifest.plan().serve
         self._fits()
 
     def _fits(self) -> None:
@@ -204,8 +207,23 @@ class ArrayTrainer:
             test = Test(self._held.pool, self._held.held, np.zeros(len(self._held.held), dtype=np.int64))
         if test is None or len(test.rows) == 0:
             return []
-        found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
+        offset = self._offset(vectors, test) if where == "test" else None
+        found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells, offset=offset)
         return [self._figures(one, test.mix) for one in found]
+
+    def _offset(self, vectors: Sequence[Tensor], test: Test) -> Tensor | None:
+        """Return the log of this node's label prior ``[C]``, if models are served with one that it can know."""
+        serve, card = self._serve, self._manifest.card
+        if serve.prior == "none" or card.kind != "classification":
+            return None
+        if serve.prior == "known":
+            if self._held.pool is None:
+                return None
+            labels = self._held.pool.gather(torch.from_numpy(np.ascontiguousarray(self._held.rows)))[1]
+            return label_offset(labels, card.n_classes, 1.0, serve.smoothing)
+        drawn = system_rng().choice(test.rows, size=serve.inputs, p=_row_shares(test))
+        likely = self._evaluator.logits(list(vectors[:1]), test.pool, drawn)[0].double().softmax(1)
+        return torch.from_numpy(smoothed(proportions(likely.numpy()), serve.smoothing)).log()
 
     def _figures(self, found: Evaluation, mix: NDArray[np.float32] | None) -> dict[str, float]:
         """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
@@ -244,6 +262,15 @@ class NoTrainer:
     def initial(self, seed: int, index: int) -> Tensor:
         """Refuse: only the cloud and devices can build the model."""
         raise DataError("This node cannot build the model; the cloud hands it out.")
+
+
+def _row_shares(test: Test) -> NDArray[np.float64] | None:
+    """Return how often each test row comes up under the set's distribution (None: all alike)."""
+    if test.mix is None:
+        return None
+    weights: NDArray[np.float64] = test.mix[test.cells] / np.bincount(test.cells, minlength=len(test.mix))[test.cells]
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def _zeros(rows: NDArray[np.int64]) -> NDArray[np.int64]:
