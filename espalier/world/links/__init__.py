@@ -3,6 +3,7 @@
 from espalier.world.links.base import Links
 from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph
 from espalier.world.links.pairs import Pairs
+from espalier.world.links.random_graph import RandomGraph
 from espalier.world.links.shared import Shared, equal_share_finish, time_shared_finish
 from espalier.world.links.signal import Signal
 from espalier.world.links.tiers import PerTier, TierLink, Uniform
@@ -15,6 +16,7 @@ __all__ = [
     "MeasuredGraph",
     "Pairs",
     "PerTier",
+    "RandomGraph",
     "Shared",
     "Signal",
     "TierLink",

@@ -78,7 +78,7 @@ def _sorted(pairs: NDArray[np.int64]) -> tuple[Ends, Ends]:
 
 
 #: The message for which routes are the fastest, where the fleet's model size is not known.
-_ROUTE_BYTES = 1_000_000
+ROUTE_BYTES = 1_000_000
 _KEPT_VIEWS = 8
 
 
@@ -127,7 +127,7 @@ class Graph(Links, kind="graph"):
                 distance = np.linalg.norm(points[a] - points[b], axis=1)
                 bandwidth = bandwidth * self.signal.share(distance, reach, normal(draws.many(a, b, 2)))
             latency = between(draws.many(a, b, 1), ends(self.latency))
-            return Network(n, a, b, 1.0 / bandwidth, latency, shape.model_bytes or _ROUTE_BYTES)
+            return Network(n, a, b, 1.0 / bandwidth, latency, shape.model_bytes or ROUTE_BYTES)
 
         return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())
 
@@ -157,7 +157,7 @@ class MeasuredGraph(Links, kind="graph_trace"):
         def build(present: NDArray[np.int64]) -> Network:
             kept = np.isin(ends_, present).all(axis=1)
             a, b = ends_[kept].T
-            return Network(n, a, b, per_byte[kept], latency[kept], shape.model_bytes or _ROUTE_BYTES)
+            return Network(n, a, b, per_byte[kept], latency[kept], shape.model_bytes or ROUTE_BYTES)
 
         return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())
 
