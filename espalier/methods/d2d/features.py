@@ -1,4 +1,4 @@
-"""What a device tells the server about its learning direction, and what that costs.
+"""What a device tells the server about its learning direction.
 
 ===========  ==========================================  ==============================================
 feature      sent                                        reveals
@@ -14,21 +14,19 @@ All but ``skew`` are compared by the angle of Eq. (3); ``skew`` takes the angle'
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.core.errors import ConfigError, TrainingError, nearest
+from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import Entry, ParamSpec
-
-Kind = Literal["phi", "crop", "skew", "pred"]
-KINDS: tuple[Kind, ...] = ("phi", "crop", "skew", "pred")
 
 FORWARD_SHARE = 1 / 3
 """Cost of a forward pass in training steps."""
+
+#: what the projection on a residual block's shortcut is called: by ResNets here, by torchvision's
+SHORTCUTS = ("shortcut", "downsample")
 
 
 def model_difference(models: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
@@ -42,7 +40,9 @@ def model_difference(models: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
 def crop_slices(spec: ParamSpec, layers: int = 1) -> tuple[slice, ...]:
     """Places of the smallest convolution layers, weight and bias, in a model's flat vector (D13).
 
-    A model without convolutions is cropped to its smallest layers with a weight matrix.
+    A model without convolutions is cropped to its smallest layers with a weight matrix. Projections on shortcuts are no
+    layers of their own: without them the four smallest of ResNet-18 are its stem and three 3×3 convolutions, which
+    with a stem of 7×7 are the paper's 1.086 % of the weights.
 
     Args:
         spec: The model.
@@ -53,7 +53,7 @@ def crop_slices(spec: ParamSpec, layers: int = 1) -> tuple[slice, ...]:
         Slices in the order of the vector.
     """
     entries = {e.name: e for e in spec.parameters}
-    weights = [e for e in entries.values() if len(e.shape) >= 2]
+    weights = [e for e in entries.values() if len(e.shape) >= 2 and not set(SHORTCUTS) & set(e.name.split("."))]
     chosen = [e for e in weights if len(e.shape) >= 3] or weights
     if not 1 <= layers <= len(chosen):
         raise ConfigError(f"layers is {layers}; the model has {len(chosen)} layers to crop to, so 1 to that many.")
@@ -88,73 +88,7 @@ def mean_prediction(logits: ArrayLike, batch: int) -> NDArray[np.float64]:
     return mean
 
 
-def feature_bytes(kind: Kind, spec: ParamSpec, *, n_outputs: int, n_labels: int, crop_layers: int = 1) -> int:
-    """Bytes of one device's feature on the way to the server (D20)."""
-    _check(kind)
-    if kind == "phi":
-        return spec.model_bytes
-    if kind == "crop":
-        return 4 * sum(int(place.stop - place.start) for place in crop_slices(spec, crop_layers))
-    return 4 * (n_labels if kind == "skew" else n_outputs)
-
-
-def feature_steps(kind: Kind, samples: int, batch: int) -> float:
-    """Work of one device for its feature, in training steps.
-
-    φ and its crop train for one epoch (D11), F runs the model forward over whole batches, the histogram
-    is known.
-    """
-    _check(kind)
-    if kind == "skew":
-        return 0.0
-    return math.ceil(samples / batch) if kind != "pred" else max(1, samples // batch) * FORWARD_SHARE
-
-
-@dataclass(frozen=True)
-class RoundBytes:
-    """Bytes of one global round of Algorithm 1, by what they carry.
-
-    Attributes:
-        features: Devices to the server.
-        links: Devices to the server: each reports its link to every other device, 4 bytes each.
-        inside: Between members and heads, both ways.
-        heads: Cluster models, heads to the server.
-        broadcast: The global model, server to every device.
-    """
-
-    features: int
-    links: int
-    inside: int
-    heads: int
-    broadcast: int
-
-
-def round_bytes(model: int, feature: int, sizes: ArrayLike, rounds: ArrayLike) -> RoundBytes:
-    """Bytes of one global round (D20).
-
-    Args:
-        model: Bytes of a model.
-        feature: Bytes of a device's feature, 0 if it was sent in an earlier round.
-        sizes: ``[U]`` members per cluster.
-        rounds: ``[U]`` intra-cluster rounds r_c. A cluster without a round has nothing new to send.
-    """
-    members, r = np.asarray(sizes, dtype=np.int64), np.asarray(rounds, dtype=np.int64)
-    n = int(members.sum())
-    return RoundBytes(
-        features=n * feature,
-        links=4 * n * n,
-        inside=2 * model * int(((members - 1) * r).sum()),
-        heads=model * int((r > 0).sum()),
-        broadcast=n * model,
-    )
-
-
 def _bias_of(weight: Entry, entries: dict[str, Entry]) -> list[Entry]:
     prefix = weight.name.rpartition(".")[0]
     found = entries.get(f"{prefix}.bias" if prefix else "bias")
     return [found] if found is not None else []
-
-
-def _check(kind: str) -> None:
-    if kind not in KINDS:
-        raise ConfigError(f"feature is {kind!r}; accepted: {', '.join(KINDS)}.{nearest(kind, KINDS)}")

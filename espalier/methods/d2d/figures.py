@@ -1,9 +1,9 @@
-"""Figures 5 to 13 of the D2D paper. They have no numbers but those in the text; curves are in curves.csv."""
+"""Figures 5 to 17 of the D2D paper. They have no numbers but those in the text; curves are in curves.csv."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from espalier.methods.d2d.settings import (
     solution,
     world,
 )
-from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES
+from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES, accuracies
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, reached, register
 from espalier.study.results import Results
@@ -295,3 +295,83 @@ figure(
     MAGNET_NOTES,
     ERROR_CURVES,
 )
+
+
+# -- appendix C: grid searches --------------------------------------------------------------------------------
+
+#: z and n_swap that are searched (the paper names only what it chose), and the widths of benchmarks A and A+ (C.2)
+FACTORS, TRIALS = (1.05, 1.2, 1.5, 1.8), (20, 40, 80, 160)
+WIDTHS = (0.5, 0.8, 1.0, 1.5, 2.0)
+GRID_SEEDS = 5
+
+
+def grid_cell(scale: Scale, row: str, column: str, name: str, links: Links, method: dict[str, Any]) -> Cell:
+    """Return one point of a grid search under a distribution."""
+    seeds = None if scale == "smoke" else GRID_SEEDS
+    return Cell(row, column, image(scale, name, links, {**method, "label": row}, rounds(scale, T_G), seeds=seeds))
+
+
+def swap_grid(scale: Scale) -> list[Cell]:
+    """Return solutions 1.1 and 3 for every z and n_swap under two distributions (C.1)."""
+    few = scale == "smoke"
+    return [
+        grid_cell(
+            scale, f"Solution {number} z={z:g}", f"{name} n_swap={n}", name, "1b",
+            solution(number, T_G, z=z, n_swap=n),
+        )
+        for name in (("Dir(0.1)",) if few else ("σ=750 I_c=4", "Dir(0.1)"))
+        for n in (TRIALS[:1] if few else TRIALS)
+        for number in ("1.1", "3")
+        for z in (FACTORS[:1] if few else FACTORS)
+    ]  # fmt: skip
+
+
+def width_grid(which: Literal["A", "A+"]) -> Callable[[Scale], list[Cell]]:
+    """Return benchmark A for every σ, or A+ for every pair of widths, under three distributions (C.2)."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        some = WIDTHS[:2] if scale == "smoke" else WIDTHS
+        names = ("Dir(0.1)",) if scale == "smoke" else ("σ=750 I_c=4", "σ=750 I_c=7", "Dir(0.1)")
+        points = [(s, {"sigma": s}) for s in some] if which == "A" else [
+            (t, {"sigma_t": t, "sigma_ft": f}) for t in some for f in some
+        ]  # fmt: skip
+        return [
+            grid_cell(
+                scale, f"{'σ' if which == 'A' else 'σ_t'}={width:g}",
+                name if which == "A" else f"{name} σ_ft={widths['sigma_ft']:g}", name, "1a",
+                {**benchmark(which, T_G, DISTRIBUTIONS[name]), **widths},
+            )
+            for name in names
+            for width, widths in points
+        ]  # fmt: skip
+
+    return cells
+
+
+def mean_accuracy(run: Run) -> float:
+    """Return the mean over all global rounds of the accuracy after each, in per cent."""
+    return 100 * float(np.mean(accuracies(run)[1:]))
+
+
+GRID_NOTES = (
+    *NOTES,
+    f"{GRID_SEEDS} seeds, as in the paper. Its heat maps have no numbers, and of z and n_swap it names only what it "
+    "chose: z = 1.05 (solution 1.1) and 1.8 (solution 3), n_swap = 80.",
+)
+figure(
+    "fig14", "accuracy after 2,400 steps by z and n_swap, solutions 1.1 and 3", swap_grid, {"accuracy": ACCURACY},
+    GRID_NOTES,
+)  # fmt: skip
+figure(
+    "fig15", "accuracy averaged over all global rounds by z and n_swap, solutions 1.1 and 3", swap_grid,
+    {"accuracy": Metric("mean accuracy (%)", mean_accuracy, digits=1)},
+    (*GRID_NOTES, "The runs are those of d2d/fig14: give both one directory (--out)."),
+)  # fmt: skip
+figure(
+    "fig16", "accuracy after 2,400 steps by σ, benchmark A", width_grid("A"), {"accuracy": ACCURACY},
+    (*GRID_NOTES, "The paper chose σ = 0.5 where I_c = 4, else 1.5."),
+)  # fmt: skip
+figure(
+    "fig17", "accuracy after 2,400 steps by σ_t and σ_ft, benchmark A+", width_grid("A+"), {"accuracy": ACCURACY},
+    (*GRID_NOTES, "The paper chose (0.5, 0.8) where I_c = 4, (1.0, 0.8) where I_c = 7, (1.5, 1.0) for Dirichlet."),
+)  # fmt: skip

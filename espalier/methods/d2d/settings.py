@@ -19,6 +19,9 @@ STEPS, T_FEATURE = 2400, 80
 #: mean samples of a device in the paper: 50,000 images over 20 devices, 10⁶ points over 24
 IMAGES, POINTS = 2500, 1_000_000 / 24
 
+#: length of a model in the units of Table 4's links
+MODEL_UNITS = 30.0
+
 Links = Literal["1a", "1b", "3", "3-intermittent"]
 
 
@@ -77,10 +80,14 @@ NOTES = (
 def world(links: Links, batches: float, spread: float = 0.0) -> dict[str, Any]:
     """Return a column of Table 4: links redrawn per round, ``batches`` per step (± ``spread`` of it, redrawn)."""
     low, high = (3.0, 3.0) if links == "1a" else (0.0 if links == "3-intermittent" else 1.0, 5.0)
-    compute: dict[str, Any] = {"kind": "rate", "low": batches * (1 - spread), "high": batches * (1 + spread)}
+    slow, fast = batches * (1 - spread), batches * (1 + spread)
+    compute: dict[str, Any] = {"kind": "rate", "low": slow, "high": fast}
     if spread:
-        compute = {"kind": "redrawn", "of": compute}
-    return {"compute": compute, "links": {"kind": "pairs", "throughput": [low, high], "whole": True}}
+        # the paper's 5 to 15 are whole numbers; those of a fleet scaled down to a share need not be
+        whole = slow.is_integer() and fast.is_integer()
+        compute = {"kind": "redrawn", "of": {**compute, "whole": True} if whole else compute}
+    drawn = {"kind": "pairs", "throughput": [low, high], "whole": True, "model_units": MODEL_UNITS}
+    return {"compute": compute, "links": drawn}
 
 
 def rounds(scale: Scale, t_g: float, t_feature: float = T_FEATURE) -> int:
@@ -94,9 +101,9 @@ def image(
     """Return an experiment on CIFAR-10 under a distribution."""
     dealt = DISTRIBUTIONS[name]
     share = {"smoke": 144 / IMAGES, "small": 0.36, "full": 1.0}[scale]
-    task = {"dataset": "cifar10", "model": "d2d_cnn"}
+    task: dict[str, Any] = {"dataset": "cifar10", "model": "d2d_cnn"}
     if scale == "smoke":
-        task = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}}  # type: ignore[dict-item]
+        task = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}}
     many = seeds or {"smoke": 1, "small": 3, "full": 10}[scale]
     return Experiment.build(
         {

@@ -6,7 +6,6 @@ and (11) (D19).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,88 +96,6 @@ def loss_term(losses: ArrayLike, w: ArrayLike) -> float:
         raise TrainingError(f"{f.size} losses and {weight.size} weights; expected P + 1 and P, one weight above 0.")
     trained = weight > 0
     return float((2 / weight[trained] * -np.diff(f)[trained]).mean())
-
-
-@dataclass(frozen=True)
-class Bound:
-    """Terms of a bound on the mean squared gradient; their sum is the bound."""
-
-    loss: float
-    gradient: float
-    cluster_global: float
-    device_cluster: float
-
-    @property
-    def total(self) -> float:
-        """The bound."""
-        return self.loss + self.gradient + self.cluster_global + self.device_cluster
-
-
-def bound_per_round(
-    losses: ArrayLike,
-    w: ArrayLike,
-    *,
-    eps_cg: float,
-    eps_ic: float,
-    eta: float,
-    g: float,
-    r_max: int,
-    h_max: int,
-) -> Bound:
-    """Terms of Eq. (10): mismatch ε, sampling noise η, gradient bound G, largest r_c and h_i."""
-    return Bound(
-        loss_term(losses, w),
-        4 / 3 * g**2,
-        (r_max + 1) * (h_max + 5) / 4 * eps_cg**2,
-        (h_max + 5) / 2 * (eps_ic**2 + eta**2),
-    )
-
-
-def bound_overall(
-    losses: ArrayLike,
-    w: ArrayLike,
-    *,
-    eps_cg: float,
-    eps_ic: float,
-    eta: float,
-    g: float,
-    r_max: int,
-    lr: float,
-    smoothness: float,
-) -> Bound:
-    """Terms of Eq. (11): as Eq. (10) with the losses between first and last round eliminated.
-
-    ``lr`` is γ and ``smoothness`` L; `largest_lr` says which γ the derivation allows.
-    """
-    f, weight = np.asarray(losses, dtype=np.float64), np.asarray(w, dtype=np.float64)
-    if f.size != weight.size + 1 or not (weight > 0).all():
-        raise TrainingError(f"{f.size} losses and {weight.size} weights; expected P + 1 and P, all weights above 0.")
-    spread, scale = float(weight.max() / weight.min()), lr * smoothness
-    return Bound(
-        float(2 / (weight.size * weight.min()) * (f[0] - f[-1])),
-        spread * 4 / 3 * g**2,
-        spread * (r_max + 1) / (4 * scale) * eps_cg**2,
-        spread / (2 * scale) * (eps_ic**2 + eta**2),
-    )
-
-
-def largest_lr(smoothness: float, clusters: Clusters, weights: ArrayLike, rounds: ArrayLike, steps: ArrayLike) -> float:
-    """Largest learning rate for which appendix A derives Eq. (10) and (11) in one round.
-
-    The least of 1/(L(r_c h_i)_max), 1/(L(h_max + 5)) and √6/(L(r_c √(mean h²_c) √(h_i + 5))_max), the
-    conditions at Eq. (19), (26) and (27). The main text prints weaker ones.
-    """
-    n, h = np.asarray(weights, dtype=np.float64), np.asarray(steps, dtype=np.float64)
-    r = np.asarray(rounds, dtype=np.float64)
-    product = root = 0.0
-    for number, members in enumerate(clusters.members):
-        mean_square = float(n[members] @ h[members] ** 2 / n[members].sum())
-        product = max(product, float(r[number] * h[members].max()))
-        root = max(root, float(r[number] * math.sqrt(mean_square * (h[members].max() + 5))))
-    limits = [1 / (h.max() + 5)]
-    if product > 0:
-        limits += [1 / product, math.sqrt(6) / root]
-    return float(min(limits)) / smoothness
 
 
 def affordable_feature_time(r_phi: float, r_method: float, t_phi: float, t_g: float, t_cg: float) -> float:

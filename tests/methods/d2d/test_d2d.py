@@ -14,7 +14,6 @@ from espalier import simulate
 from espalier.core.address import host_of, level_of
 from espalier.core.errors import ConfigError
 from espalier.experiment import Experiment
-from espalier.methods.d2d.features import round_bytes
 from espalier.methods.d2d.method import D2D, BenchmarkB
 from espalier.methods.d2d.timing import arrivals, head_and_time
 from espalier.record.run import Run
@@ -104,22 +103,23 @@ def test_bytes_are_those_of_the_papers_stages(feature: str, size: int | None) ->
     found = runner({"name": "d2d", "feature": feature, **PAPER})
     model = found.simulation.task.spec.model_bytes
     events = run_of(found).events("arranged")
-    stages = [
-        round_bytes(model, model if feature == "phi" else 0, [len(c) for c in e["clusters"]], e["rounds"])
-        for e in events
-    ]
+    # In each round: a model down to every device, one up and one down for every member and round of a cluster, one up
+    # for every cluster that trained, and 4 bytes for every link that a device tells of.
+    inside = sum(2 * (len(c) - 1) * r * model for e in events for c, r in zip(e["clusters"], e["rounds"], strict=True))
+    heads = sum(model for e in events for r in e["rounds"] if r)
+    features = len(events) * 15 * model if feature == "phi" else 0
     sent: dict[tuple[str, str, str], int] = {
         (tier, direction, kind): n
         for tier, direction, kind, n in found.recorder.connection.execute(
             "SELECT tier, direction, kind, bytes FROM traffic WHERE round = 3"
         )
     }
-    assert sent["dev-dev", "peer", "model"] == sum(s.inside for s in stages)
-    assert sent["dev-edge", "down", "model"] == sum(s.broadcast for s in stages)
-    assert sent["dev-edge", "up", "model"] == sum(s.features + s.heads for s in stages)
+    assert sent["dev-dev", "peer", "model"] == inside
+    assert sent["dev-edge", "down", "model"] == len(events) * 15 * model
+    assert sent["dev-edge", "up", "model"] == features + heads
     # besides: 4 bytes per link and 4 for the speed from each device, and features that are no models
     told = 0 if size is None else 15 * size * (1 if feature == "skew" else 3)
-    assert sent["dev-edge", "up", "ctrl"] == sum(s.links for s in stages) + 3 * 15 * 4 + told
+    assert sent["dev-edge", "up", "ctrl"] == len(events) * 4 * 15 * 15 + 3 * 15 * 4 + told
     assert sent["edge-cloud", "up", "model"] == sent["dev-edge", "up", "model"]  # the edge relays
 
 

@@ -8,15 +8,12 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.methods.d2d.angle import Angle
 from espalier.methods.d2d.features import (
-    RoundBytes,
     crop,
     crop_slices,
-    feature_bytes,
-    feature_steps,
     mean_prediction,
     model_difference,
-    round_bytes,
 )
+from espalier.training.models import build
 
 from .digits import digits_fleet
 
@@ -59,6 +56,15 @@ def test_crop_takes_the_smallest_layer_wherever_it_is():
     assert both[0].start == names["0.weight"].start
 
 
+def test_crop_leaves_shortcuts_out():
+    # ResNet-18, colour images: the stem has 3·3·3·64 = 1,728 weights here, each of the next convolutions 3·3·64·64 =
+    # 36,864. The 1×1 projection 64 → 128 on the first shortcut has 8,192, fewer than they: it is no layer of its own.
+    spec = ParamSpec.of(build("resnet18", input_shape=(3, 32, 32), n_classes=100))
+    projection = next(e for e in spec.parameters if "shortcut" in e.name and len(e.shape) == 4)
+    assert projection.stop - projection.start == 8192
+    assert [p.stop - p.start for p in crop_slices(spec, 4)] == [1728, 36_864, 36_864, 36_864]
+
+
 def test_a_model_without_convolutions_is_cropped_to_its_smallest_layer():
     spec = ParamSpec.of(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
     assert sum(p.stop - p.start for p in crop_slices(spec)) == 51
@@ -77,28 +83,6 @@ def test_prediction_is_the_mean_over_whole_batches():
     assert mean_prediction(logits[:5], 16).tolist() == [2.0, -4.0]
     with pytest.raises(TrainingError, match="logits"):
         mean_prediction(np.zeros((0, 3)), 16)
-
-
-def test_bytes_and_steps_of_each_feature():
-    spec = ParamSpec.of(paper_cnn())
-
-    def cost(kind):
-        return feature_bytes(kind, spec, n_outputs=10, n_labels=8)
-
-    assert [cost(k) for k in ("phi", "crop", "skew", "pred")] == [4 * 62_006, 4 * 456, 32, 40]
-    # 100 samples in batches of 16: 7 training steps (D11), 6 whole forward batches at a third, nothing.
-    steps = [feature_steps(k, 100, 16) for k in ("phi", "crop", "skew", "pred")]
-    assert steps == [7, 7, 0, pytest.approx(2.0)]
-    with pytest.raises(ConfigError, match="Did you mean 'skew'"):
-        feature_steps("skews", 100, 16)
-
-
-def test_bytes_of_a_round():
-    # D20: clusters of 3 and 2 that run 2 and 0 rounds, model 100 B, feature 40 B, 5 devices.
-    # inside: (3−1)·2 rounds·100 B up and down = 800; heads: one of them has something to send.
-    assert round_bytes(100, 40, [3, 2], [2, 0]) == RoundBytes(
-        features=200, links=4 * 25, inside=800, heads=100, broadcast=500
-    )
 
 
 def test_digits_every_feature_orders_clusters_alike():

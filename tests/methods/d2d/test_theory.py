@@ -9,10 +9,7 @@ from espalier.core.errors import TrainingError
 from espalier.methods.d2d.clusters import Clusters
 from espalier.methods.d2d.theory import (
     affordable_feature_time,
-    bound_overall,
-    bound_per_round,
     gradient_mismatch,
-    largest_lr,
     loss_term,
     mismatch_term,
     needed_phi_time,
@@ -59,35 +56,6 @@ def test_loss_term_by_hand():
     assert loss_term([2.0, 1.5, 1.5], [0.5, 0.0]) == pytest.approx(2.0)
     with pytest.raises(TrainingError, match="weights"):
         loss_term([2.0, 1.5], [0.0])
-
-
-def test_bounds_by_hand():
-    # Eq. (10): loss 2 (above); 4/3·9 = 12; (4+1)(3+5)/4·0.25 = 2.5; (3+5)/2·(1+0.5) = 6.
-    ten = bound_per_round(
-        [2.0, 1.5, 1.4], [0.5, 0.1], eps_cg=0.5, eps_ic=1.0, eta=math.sqrt(0.5), g=3.0, r_max=4, h_max=3
-    )
-    assert (ten.loss, ten.gradient, ten.cluster_global, ten.device_cluster) == pytest.approx((2, 12, 2.5, 6))
-    assert ten.total == pytest.approx(22.5)
-    # Eq. (11): 2/(2·0.1)·0.6 = 6; spread 0.5/0.1 = 5: 5·12 = 60; γL = 0.2: 5·5/0.8·0.25 = 7.8125;
-    # 5/0.4·1.5 = 18.75.
-    eleven = bound_overall(
-        [2.0, 1.5, 1.4], [0.5, 0.1],
-        eps_cg=0.5, eps_ic=1.0, eta=math.sqrt(0.5), g=3.0, r_max=4, lr=0.1, smoothness=2.0,
-    )  # fmt: skip
-    assert (eleven.loss, eleven.gradient, eleven.cluster_global, eleven.device_cluster) == pytest.approx(
-        (6, 60, 7.8125, 18.75)
-    )
-    with pytest.raises(TrainingError, match="all weights"):
-        bound_overall([1, 1], [0.0], eps_cg=0, eps_ic=0, eta=0, g=0, r_max=1, lr=0.1, smoothness=1)
-
-
-def test_largest_learning_rate_by_hand():
-    # L = 2, r = (3, 1), h = (2, 4, 5), samples 1, 1, 2.
-    # 1/(r h)_max = 1/12; 1/(h_max+5) = 1/10;
-    # cluster 0: mean h² = (4+16)/2 = 10, 3·√(10·9) = 28.46; cluster 1: √(25·10) = 15.8; √6/28.46 = 0.08607.
-    # The least is 1/12 = 0.08333, halved by L.
-    assert largest_lr(2.0, PAIR, [1, 1, 2], [3, 1], [2, 4, 5]) == pytest.approx(1 / 24)
-    assert largest_lr(1.0, PAIR, [1, 1, 2], [0, 0], [2, 4, 5]) == pytest.approx(0.1)
 
 
 def test_when_a_cheaper_feature_pays():
