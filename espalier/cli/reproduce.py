@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +21,22 @@ from espalier.report.slopes_svg import slopes_svg
 from espalier.simulator.directory import differences, read_description
 from espalier.study import tables
 from espalier.study.archive import Archive
-from espalier.study.base import SCALES, Cell, Scale, Study, cell_directory, final_time, papers, part, study, with_time
+from espalier.study.base import (
+    SCALES,
+    Cell,
+    Scale,
+    Study,
+    cell_directory,
+    final_time,
+    has_ended,
+    papers,
+    part,
+    study,
+    with_time,
+)
 from espalier.study.pages import all_pages, claim_cells, state_rows
+from espalier.study.results import Results, read_results
 from espalier.study.results import keep as keep_results
-from espalier.study.results import read_results
 
 #: where the repository keeps the figures that its pages are made of
 KEPT = Path("docs/results/data")
@@ -79,29 +92,21 @@ def reproduce(
         return
     wanted = _wanted(name, scale, seeds, columns)
     where = out or Path("runs") / f"{(wanted.runs_of or name).replace('/', '-')}-{scale}"
-    if not finished:
+    if finished:
+        check_study(wanted, scale, where)
+    else:
         run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
     some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns)]
     command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
     results = read_results(wanted, scale, where, command, unfinished=finished)
     if keep is not None:
         keep_results(results, keep)
-    text = tables.markdown(results, command)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(text, encoding="utf-8")
+        markdown.write_text(tables.markdown(results, command), encoding="utf-8")
     if wanted.curves:
         (where / "curves.csv").write_text(tables.curves_csv(results), encoding="utf-8")
-    if report_path is not None:
-        from espalier.report.page import write_report
-
-        write_report([where], report_path, results)
-    if png is not None:
-        from espalier.report.pictures import draw
-        from espalier.report.published import slopes
-
-        png.parent.mkdir(parents=True, exist_ok=True)
-        png.write_bytes(draw({"slopes": slopes(results, next(iter(wanted.measures)))})["slopes"])
+    _report(results, where, report_path, png)
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:
@@ -109,6 +114,20 @@ def reproduce(
         console.print(tables.terminal(results))
         for line in [*results.words(), *wanted.notes]:
             click.echo(f"- {line}")
+
+
+def _report(results: Results, where: Path, page: Path | None, png: Path | None) -> None:
+    """Write the report and draw the picture that were asked for."""
+    if page is not None:
+        from espalier.report.page import write_report
+
+        write_report([where], page, results)
+    if png is not None:
+        from espalier.report.pictures import draw
+        from espalier.report.published import slopes
+
+        png.parent.mkdir(parents=True, exist_ok=True)
+        png.write_bytes(draw({"slopes": slopes(results, next(iter(results.study.measures)))})["slopes"])
 
 
 def _without_name(claims: bool, pages: Path | None) -> None:
@@ -130,7 +149,7 @@ def _without_name(claims: bool, pages: Path | None) -> None:
     table = Table("paper", *heads, title=f"What the papers claim, by the figures in {KEPT}")
     for paper in papers():
         for found in archive.judgements(paper):
-            verdict, why, *sizes = claim_cells(found)
+            verdict, why, *sizes = claim_cells(archive, found)
             table.add_row(paper, escape(found.claim.text), f"[bold]{verdict}[/bold]", *map(escape, (*sizes, why)))
     console.print(table)
 
@@ -149,41 +168,57 @@ def run_study(
 ) -> None:
     """Do the runs of a study that are not there yet; those that depend on another's time come second."""
     cells = list(wanted.cells(scale))
-    first = [c for c in cells if c.until is None]
-    second = [c for c in cells if c.until is not None]
-    _run_cells([(c, c.experiment) for c in first], where, jobs, data_dir, quiet)
+    first = [(c, c.experiment) for c in cells if c.until is None]
+    _run_all(_missing(first, where, data_dir), jobs, quiet)
+    _run_all(_missing(_timed(wanted, cells, where), where, data_dir), jobs, quiet)
+
+
+def check_study(wanted: Study, scale: Scale, where: Path) -> None:
+    """Refuse runs of another setting among those that have ended."""
+    cells = list(wanted.cells(scale))
+    _missing([(c, c.experiment) for c in cells if c.until is None], where, None)
+    _missing(_timed(wanted, cells, where), where, None)
+
+
+def _timed(wanted: Study, cells: Sequence[Cell], where: Path) -> list[tuple[Cell, Experiment]]:
+    """Return the cells that stop when another's run does, for the seeds under which that one has ended."""
     timed = []
-    for cell in second:
-        reference = next((c for c in first if (c.row, c.column) == cell.until), None)
+    for cell in cells:
+        if cell.until is None:
+            continue
+        reference = next((c for c in cells if c.until is None and (c.row, c.column) == cell.until), None)
         if reference is None:
             raise RunError(f"{wanted.name}: {cell.row} waits for {cell.until}, which is not in the study.")
         for seed in cell.experiment.seeds:
-            seconds = final_time(Run(cell_directory(where, reference, seed)))
-            timed.append((cell, with_time(replace(cell.experiment, seeds=(seed,)), seconds)))
-    _run_cells(timed, where, jobs, data_dir, quiet)
+            other = cell_directory(where, reference, seed)
+            if has_ended(other):
+                timed.append((cell, with_time(replace(cell.experiment, seeds=(seed,)), final_time(Run(other)))))
+    return timed
 
 
-def _run_cells(
-    cells: list[tuple[Cell, Experiment]], where: Path, jobs: int, data_dir: Path | None, quiet: bool
-) -> None:
+def _missing(cells: Sequence[tuple[Cell, Experiment]], where: Path, data_dir: Path | None) -> list[RunRequest]:
+    """Return the runs that have not ended; refuse those of another setting that have."""
     todo: list[RunRequest] = []
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
             single = experiment.only(experiment.methods[0], seed)
-            if (directory / "run.sqlite").is_file() and Run(directory).status["state"] == "finished":
-                unlike = differences(read_description(directory / "run.toml")[0], single)
-                if unlike:
-                    raise RunError(
-                        f"{directory} holds a run of another setting: it differs in {', '.join(unlike[:5])}. Choose "
-                        "another --out, or remove it."
-                    )
+            if not has_ended(directory):
+                title = f"{cell.row} · {cell.column} · seed {seed}"
+                todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title))
                 continue
-            title = f"{cell.row} · {cell.column} · seed {seed}"
-            todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title))
+            unlike = differences(read_description(directory / "run.toml")[0], single)
+            if unlike:
+                raise RunError(
+                    f"{directory} holds a run of another setting: it differs in {', '.join(unlike[:5])}. Choose "
+                    "another --out, or remove it."
+                )
+    return todo
+
+
+def _run_all(todo: Sequence[RunRequest], jobs: int, quiet: bool) -> None:
     if not todo:
         return
-
     begun, ended = time.monotonic(), 0
 
     def tell(news: RunStatus) -> None:

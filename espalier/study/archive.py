@@ -10,7 +10,7 @@ import numpy as np
 
 from espalier.core.errors import ConfigError
 from espalier.study.base import Scale, Study, papers, studies
-from espalier.study.claims import Claim, Judgement, judge, read_claims
+from espalier.study.claims import Claim, Judgement, claimed_leads, judge, read_claims
 from espalier.study.results import Results, kept
 
 #: scales whose figures say something about a paper, the paper's own first
@@ -94,8 +94,16 @@ class Archive:
             if results is not None:
                 found.append(judge(claim, results, scale))
         told = [j for j in found if j.verdict not in ("not tested", "cannot be told")]
-        nothing = Results(study, "full", {(cell.row, cell.column): {} for cell in study.cells("full")})
-        return (told or found or [judge(claim, nothing)])[0]
+        return (told or found or [judge(claim, _planned(study))])[0]
+
+    def claimed(self, claim: Claim) -> list[float]:
+        """Return the leads that the paper prints figures of, in all its settings."""
+        return list(claimed_leads(claim, _planned(studies()[claim.study])).values())
+
+
+def _planned(study: Study) -> Results:
+    """Return a study's results in the paper's setting before anything is run."""
+    return Results(study, "full", {(cell.row, cell.column): {} for cell in study.cells("full")})
 
 
 def of_paper(paper: str) -> list[Study]:

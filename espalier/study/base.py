@@ -139,6 +139,11 @@ def final_time(run: Run) -> float:
     return float(run.query("SELECT coalesce(max(time), 0) FROM metrics")[0][0])
 
 
+def has_ended(directory: Path) -> bool:
+    """Tell whether a directory holds a run that is finished."""
+    return (directory / "run.sqlite").is_file() and Run(directory).status["state"] == "finished"
+
+
 def with_time(experiment: Experiment, seconds: float) -> Experiment:
     """Return an experiment that stops at a virtual time instead of after rounds."""
     stop = replace(experiment.stop, rounds=None, seconds=seconds)

@@ -149,7 +149,6 @@ class Judgement:
     Attributes:
         distance: Mean of |ours − published| over the anchors (NaN: not known).
         differences: Ours, by the two rows and the column.
-        claimed: The published ones of the same pairs, where they are printed.
         scale: Of the runs.
     """
 
@@ -158,7 +157,6 @@ class Judgement:
     why: str
     distance: float = math.nan
     differences: Mapping[tuple[str, str, str], Interval] = field(default_factory=dict)
-    claimed: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
     scale: str = ""
 
 
@@ -205,10 +203,9 @@ def judge(claim: Claim, figures: Figures, scale: str = "") -> Judgement:
     """Judge a claim by the figures of its study (which may have none yet)."""
     columns = [c for c in figures.columns if not claim.columns or c in claim.columns]
     pairs = claim.compared(figures.rows)
-    claimed = _claimed(figures, claim, pairs, columns)
     lack = _lack(claim, figures, pairs, columns)
     if lack:
-        return Judgement(claim, "not tested", lack, claimed=claimed, scale=scale)
+        return Judgement(claim, "not tested", lack, scale=scale)
     apart = _distance(figures, claim, list(claim.anchors) or [b for _, b in pairs], columns)
     if claim.against == "worst":
         found = {(pairs[0][0], WORST, c): _above_worst(figures, claim.measure, pairs, c) for c in columns}
@@ -217,8 +214,8 @@ def judge(claim: Claim, figures: Figures, scale: str = "") -> Judgement:
     found = {at: d for at, d in found.items() if d.seeds}
     if 0 <= claim.near < apart:
         why = f"Our baselines are {apart:.3g} from the published on average; the regime is not the paper's."
-        return Judgement(claim, "not tested", why, apart, found, claimed, scale)
-    return Judgement(claim, *_weigh(list(found.values()), claim.within), apart, found, claimed, scale)
+        return Judgement(claim, "not tested", why, apart, found, scale)
+    return Judgement(claim, *_weigh(list(found.values()), claim.within), apart, found, scale)
 
 
 def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
@@ -241,10 +238,10 @@ def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequ
     return float(np.mean(known)) if known else math.nan
 
 
-def _claimed(
-    figures: Figures, claim: Claim, pairs: Sequence[tuple[str, str]], columns: Sequence[str]
-) -> dict[tuple[str, str, str], float]:
-    """Return the differences that the paper's own figures give."""
+def claimed_leads(claim: Claim, figures: Figures) -> dict[tuple[str, str, str], float]:
+    """Return the differences that the paper's own figures give, where they are printed."""
+    columns = [c for c in figures.columns if not claim.columns or c in claim.columns]
+    pairs = claim.compared(figures.rows)
     sign = -1.0 if figures.lower(claim.measure) else 1.0
     paper = {
         (a, b, c): sign * (figures.published(a, c, claim.measure) - figures.published(b, c, claim.measure))

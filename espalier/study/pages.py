@@ -42,9 +42,8 @@ HEAD = "<!-- Made by `espalier reproduce --pages`: change the template or the da
 def index_page(archive: Archive) -> str:
     """Render the index of all papers."""
     template = (resources.files(__package__) / "index.md").read_text(encoding="utf-8")
-    every = {paper: archive.judgements(paper) for paper in papers()}
     known: dict[str, Callable[..., str]] = {
-        "claims": lambda: "\n".join(_claims_overview(every)),
+        "claims": lambda: "\n".join(_claims_overview(archive)),
         "state": lambda: "\n".join(state_table(archive)),
     }
     return HEAD + _filled(template, known, "index.md")
@@ -71,7 +70,7 @@ class Page:
         return _filled(
             template,
             {
-                "claims": lambda: "\n".join(_claims_table(self.archive.judgements(self.paper))),
+                "claims": lambda: "\n".join(_claims_table(self.archive, self.paper)),
                 "verdict": self._verdict,
                 "settings": self._settings,
                 "studies": lambda: "\n".join(self._section(s) for s in of_paper(self.paper)),
@@ -174,17 +173,18 @@ def _size(values: Sequence[float], digits: int) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def claim_cells(judgement: Judgement) -> tuple[str, str, str, str, str]:
+def claim_cells(archive: Archive, judgement: Judgement) -> tuple[str, str, str, str, str]:
     """Return a claim's verdict, why, the claimed size, ours, and our distance from the published level."""
     claim = judgement.claim
     digits = studies()[claim.study].measures[claim.measure].digits
-    claimed = claim.size or _size(list(judgement.claimed.values()), digits)
+    claimed = claim.size or _size(archive.claimed(claim), digits)
     ours = _size([d.mean for d in judgement.differences.values()], digits)
     apart = "–" if math.isnan(judgement.distance) else f"{judgement.distance:.{digits}f}"
     return judgement.verdict, judgement.why, claimed, ours, apart
 
 
-def _claims_table(judgements: Sequence[Judgement]) -> list[str]:
+def _claims_table(archive: Archive, paper: str) -> list[str]:
+    judgements = archive.judgements(paper)
     if not judgements:
         raise ConfigError("The paper has no claims.toml.")
     lines = [
@@ -193,7 +193,7 @@ def _claims_table(judgements: Sequence[Judgement]) -> list[str]:
     ]
     for found in judgements:
         claim = found.claim
-        verdict, why, claimed, ours, apart = claim_cells(found)
+        verdict, why, claimed, ours, apart = claim_cells(archive, found)
         at = f" `{claim.study}`" + (f" at `{found.scale}`" if found.scale else "")
         quote = f" “{claim.quote}”" if claim.quote else ""
         text = f"**{claim.name}** ({claim.where}): {claim.text}{quote}"
@@ -201,14 +201,14 @@ def _claims_table(judgements: Sequence[Judgement]) -> list[str]:
     return lines
 
 
-def _claims_overview(every: Mapping[str, Sequence[Judgement]]) -> list[str]:
+def _claims_overview(archive: Archive) -> list[str]:
     lines = [
         "| paper | claim | verdict | claimed lead | our mean lead | from the published level | runs |",
         "| --- | --- | --- | ---: | ---: | ---: | --- |",
     ]
-    for paper, judgements in every.items():
-        for found in judgements:
-            verdict, _, claimed, ours, apart = claim_cells(found)
+    for paper in papers():
+        for found in archive.judgements(paper):
+            verdict, _, claimed, ours, apart = claim_cells(archive, found)
             at = f"`{found.claim.study}`" + (f" at `{found.scale}`" if found.scale else "")
             lines.append(
                 f"| [{paper}]({paper}.md) | {found.claim.text} | *{verdict}* | {claimed} | {ours} | {apart} | {at} |"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from scipy.stats import kendalltau
 
 from espalier.core.errors import RunError
 from espalier.record.run import Run
-from espalier.study.base import Scale, Study, cell_directory, final_time, last
+from espalier.study.base import Scale, Study, cell_directory, final_time, has_ended, last
 
 #: of the data files
 FORMAT = 1
@@ -30,7 +31,7 @@ class Finished:
 
     Attributes:
         measures: The study's measures (NaN: the run has none).
-        facts: What the run did: ``rounds``, ``seconds`` (virtual), ``trainings``, ``version``, ``cpu_seconds``, how
+        facts: What the run did: ``rounds``, ``seconds`` (virtual), ``trainings``, ``versions``, ``cpu_seconds``, how
             often each kind of event was recorded (``deeds``), and how its clusters were last arranged (``clusters``).
     """
 
@@ -50,7 +51,7 @@ def finished(study: Study, run: Run) -> Finished:
         "seconds": final_time(run),
         "trainings": _count(last(run, "jobs_ordered")),
         "groups": _count(last(run, "groups")),
-        "version": run.meta("versions") or run.meta("version"),
+        "versions": _versions(run),
         "cpu_seconds": run.meta("cpu_seconds"),
         "deeds": deeds,
         "clusters": clusters,
@@ -58,6 +59,14 @@ def finished(study: Study, run: Run) -> Finished:
         **{name: read(run) for name, read in study.facts.items()},
     }
     return Finished(measures, {k: v for k, v in facts.items() if v not in (None, {})})
+
+
+def _versions(run: Run) -> Any:
+    """Return what a run was made with, as its description says."""
+    path = None if run.directory is None else run.directory / "run.toml"
+    if path is None or not path.is_file():
+        return None
+    return tomllib.loads(path.read_text(encoding="utf-8")).get("about", {}).get("versions")
 
 
 def _count(value: float) -> int | None:
@@ -192,10 +201,9 @@ def read_results(of: Study, scale: Scale, directory: Path, command: str = "", *,
     for cell in of.cells(scale):
         for seed in cell.experiment.seeds:
             where = cell_directory(directory, cell, seed)
-            there = (where / "run.sqlite").is_file()
-            if unfinished and not (there and Run(where).status["state"] == "finished"):
+            if unfinished and not has_ended(where):
                 continue
-            if not there:
+            if not (where / "run.sqlite").is_file():
                 raise RunError(f"{where} has no run: `espalier reproduce {of.name} --scale {scale}` makes it.")
             runs.setdefault((cell.row, cell.column), []).append(Run(where))
     return Results.of_runs(of, scale, runs, command)

@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 from espalier.study.results import Results
 
 MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
+ONE_SEED = "One seed shows neither an order nor a spread."
 MOST_SIZES = 6
 """Clusters up to which each one's size is told."""
 
@@ -48,7 +50,7 @@ def _seeds(results: Results) -> str:
 
 
 def terminal(results: Results) -> Group:
-    """Return ours beside the published figures, a table per measure, best of ours in bold."""
+    """Return ours beside the published figures, a table per measure, best of ours in bold, and what methods did."""
     study = results.study
     out = []
     for name, measure in study.measures.items():
@@ -64,6 +66,12 @@ def terminal(results: Results) -> Group:
                 text = ours(results, row, column, name) + _theirs(results, row, column, name)
                 cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
             table.add_row(*cells)
+        out.append(table)
+    heads, *lines = deeds(results)
+    if lines:
+        table = Table(*heads, title="What the methods did")
+        for line in lines:
+            table.add_row(*map(escape, line))
         out.append(table)
     return Group(*out)
 
@@ -91,14 +99,17 @@ def body(results: Results, commands: Sequence[str]) -> list[str]:
         for name, measure in study.measures.items():
             lines += [f"{measure.title}:", ""]
             lines += [*_table(results, results.columns, [(c, name) for c in results.columns]), ""]
-    lines += [*(f"- {w}" for w in results.words()), ""]
-    if deeds := deeds_table(results):
-        lines += ["What the methods did:", "", *deeds, ""]
+    one = max((len(runs) for runs in results.cells.values()), default=0) < 2
+    lines += [f"- {w}" for w in ([ONE_SEED, *study.comment(results)] if one else results.words())]
+    lines += [""]
+    grid = deeds(results)
+    if len(grid) > 1:
+        lines += ["What the methods did:", "", *_upright(grid), ""]
     return lines[:-1]
 
 
-def deeds_table(results: Results) -> list[str]:
-    """Return what each row's runs did, over all columns and seeds: from the least to the most."""
+def deeds(results: Results) -> list[list[str]]:
+    """Return heads, and a line for each row: what its runs did, over all columns and seeds, from least to most."""
     grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", "events of a run"]]
     for row in results.rows:
         cells = [by_seed.values() for (name, _), by_seed in results.cells.items() if name == row]
@@ -106,8 +117,7 @@ def deeds_table(results: Results) -> list[str]:
         grid += [[row, *_did(facts)]] if facts else []
     # a column that says nothing of any row goes
     said = [i for i in range(len(grid[0])) if i == 0 or any(line[i] not in ("–", "0.0") for line in grid[1:])]
-    lines = ["| " + " | ".join(line[i] for i in said) + " |" for line in grid]
-    return [lines[0], "| --- |" + " ---: |" * (len(said) - 1), *lines[1:]] if len(grid) > 1 else []
+    return [[line[i] for i in said] for line in grid]
 
 
 def _did(facts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -160,6 +170,11 @@ def _table(results: Results, titles: Sequence[str], heads: Sequence[tuple[str, s
         grid.append(["*order, Kendall τ*", *("–" if a != a else f"{a:+.2f}" for a in agreement)])
     if len(titles) > MOST_COLUMNS:
         grid = [list(line) for line in zip(*grid, strict=True)]
+    return _upright(grid)
+
+
+def _upright(grid: Sequence[Sequence[str]]) -> list[str]:
+    """Return a Markdown table whose first line has the heads."""
     lines = ["| " + " | ".join(line) + " |" for line in grid]
     return [lines[0], "| --- |" + " ---: |" * (len(grid[0]) - 1), *lines[1:]]
 

@@ -63,4 +63,7 @@ def test_figures_of_finished_runs_are_kept(tmp_path: Path) -> None:
     assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 0
     found = json.loads((data / "easf-table2-smoke.json").read_text("utf-8"))["runs"]
     assert {run["seed"] for run in found} == {0} and {run["column"] for run in found} == {"12 devices"}
-    assert all(run["facts"]["cpu_seconds"] > 0 for run in found)
+    assert all(run["facts"]["cpu_seconds"] > 0 and "espalier" in run["facts"]["versions"] for run in found)
+    described = next(runs.glob("*/syn/seed-0/run.toml"))
+    described.write_text(described.read_text("utf-8").replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
+    assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 7

@@ -9,7 +9,7 @@ The cells of table1, table2 and fig3 are the same runs: give them one directory 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,45 +187,6 @@ LATE = Metric("mean accuracy of the last five rounds (%)", lambda run: 100 * tai
 TARGET_TIME = Metric("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0, never="seconds")
 
 
-def lead(results: Results) -> list[str]:
-    """Say where CSAHFL stands against the best of the others."""
-    out = []
-    for name in results.columns:
-        said = []
-        for measure, when in (("accuracy", "at the end"), ("late", "over the last five rounds")):
-            ours = results.mean("CSAHFL", name, measure)
-            others = {r: results.mean(r, name, measure) for r in results.rows if r != "CSAHFL"}
-            known = {r: v for r, v in others.items() if v == v}
-            if ours == ours and known:
-                other = max(known, key=lambda r: known[r])
-                verb = "leads" if ours > known[other] else "trails"
-                said.append(f"{verb} by {abs(ours - known[other]):.2f} points {when} (the best other is {other})")
-        if said:
-            out.append(f"{name}: CSAHFL {' and '.join(said)}.")
-    return out
-
-
-def parts(results: Results) -> list[str]:
-    """Say what each part of CSAHFL contributes."""
-
-    def gain(row: str, read: Callable[[str, str, str], float], measure: str) -> str:
-        mean = _mean([read("CSAHFL", c, measure) - read(row, c, measure) for c in results.columns])
-        return f"{abs(mean):.2f} points {'better' if mean >= 0 else 'worse'}"
-
-    return [
-        f"{row}: the whole is {gain(row, results.mean, 'accuracy')} at the end and "
-        f"{gain(row, results.mean, 'late')} over the last five rounds, on average over the settings (published: "
-        f"{gain(row, results.published, 'accuracy')})."
-        for row in results.rows
-        if row.startswith("w/o")
-    ]
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [v for v in values if v == v]
-    return sum(known) / len(known) if known else float("nan")
-
-
 def table3_cells(scale: Scale) -> list[Cell]:
     """Return CSAHFL, its ablations, and CSAHFL judged by the clusters' own models."""
     return [
@@ -308,7 +269,6 @@ register(
         measures={"accuracy": ACCURACY, "late": LATE},
         published=published(__package__, "table1"),
         notes=NOTES,
-        comment=lead,
         minutes=MINUTES,
     )
 )
@@ -341,7 +301,6 @@ register(
             "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
             "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
-        comment=parts,
         minutes=MINUTES,
     )
 )
