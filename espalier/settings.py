@@ -85,10 +85,13 @@ class Training(Spec, family="training"):
         self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
         self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
 
+    def lr_at(self, clock: int) -> float:
+        """Return the learning rate of the root's round ``clock``."""
+        return self.lr * self.lr_decay ** (clock // self.lr_decay_every)
+
     def at(self, clock: int) -> Optimizer:
         """Return the optimiser of the root's round ``clock``."""
-        lr = self.lr * self.lr_decay ** (clock // self.lr_decay_every)
-        return Optimizer(self.optimizer, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        return Optimizer(self.optimizer, lr=self.lr_at(clock), momentum=self.momentum, weight_decay=self.weight_decay)
 
     def job(
         self,

@@ -108,6 +108,7 @@ class Aggregator:
             return []  # overtaken on the way by a newer one
         state.order, state.order_at, state.update_at, state.done = order, now, now, 0
         state.models = self.rules.hand_down.receive(self._view("", now), order)
+        state.auxiliary = dict(order.auxiliary)
         state.asleep = False
         for cohort in state.cohorts.values():
             cohort.open, cohort.waiting = False, {}
@@ -137,8 +138,10 @@ class Aggregator:
             models = survey.models if survey.models is not None else self.rules.hand_down.send(view, device)
             if survey.ask is not None and survey.models is None:
                 models = {}
+            beside = {} if survey.ask is not None else self.rules.hand_down.auxiliary(view, device)
             work = Assignment(survey.updates, args=survey.args)
-            actions.append(Send(self._order(SURVEY, device, models, work, now, ask=survey.ask, back=True)))
+            order = self._order(SURVEY, device, models, work, now, ask=survey.ask, back=True, auxiliary=beside)
+            actions.append(Send(order))
         if survey.seconds is not None:
             return [*actions, SetDeadline(survey.seconds, CloseCohort(SURVEY, cohort.round))]
         if not actions:
@@ -180,6 +183,8 @@ class Aggregator:
         cohort = self.state.cohort(key)
         cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
         cohort.held = self.rules.pace.whole
+        if self.rules.pace.buffer is not None:
+            return self._maybe_close(key, now)
         view = self._view(key, now)
         view.children = self._free(view.children)
         if not view.children:
@@ -192,10 +197,31 @@ class Aggregator:
             actions.append(SetDeadline(max(0.0, seconds), CloseCohort(key, cohort.round)))
         return actions
 
+    def _refill(self, key: str, now: float) -> list[Action]:
+        """Give work to free children until as many are at work as the selection draws: those it draws first."""
+        view = self._view(key, now)
+        drawn = self.rules.selection.pick(view) if view.children else []
+        # Unless the pace admits them at once, whoever has reported waits for the merge.
+        reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)
+        wanted = len(drawn) - self._out(key) - reported
+        view.children = free = self._free(view.children)
+        if wanted <= 0 or not free:
+            return [] if self._out(key) else self._stall(key, now)
+        order = self.env.rng("refill", self.me, key, self.state.orders).permutation(len(free))
+        others = [free[i] for i in order.tolist() if free[i] not in drawn]
+        chosen = sorted([*(c for c in drawn if c in free), *others][:wanted])
+        work = self.rules.pace.assign(view, chosen)
+        return [self._send(key, child, share, view) for child, share in work.items()]
+
+    def _out(self, key: str) -> int:
+        """Return how many orders of a cohort are out."""
+        return sum(t.cohort == key for out in self.state.tickets.values() for t in out.values())
+
     def _send(self, key: str, child: Address, work: Assignment, view: View) -> Action:
         """Return the order that gives a child its share of a round."""
-        models, anchor = self.rules.hand_down.send(view, child), self.rules.hand_down.anchor(view, child)
-        return Send(self._order(key, child, models, work, view.now, anchor=anchor))
+        down = self.rules.hand_down
+        models, anchor, auxiliary = down.send(view, child), down.anchor(view, child), down.auxiliary(view, child)
+        return Send(self._order(key, child, models, work, view.now, anchor=anchor, auxiliary=auxiliary))
 
     def _order(
         self,
@@ -208,15 +234,17 @@ class Aggregator:
         anchor: Ref | None = None,
         ask: str | None = None,
         back: bool = False,
+        auxiliary: dict[str, Ref],
     ) -> Order:
         state = self.state
         cohort = state.cohorts[key]
         state.orders += 1
-        state.tickets.setdefault(child, {})[state.orders] = Ticket(key, cohort.round)
+        state.tickets.setdefault(child, {})[state.orders] = Ticket(key, state.rounds)
         cohort.waiting[child] = state.orders
         return Order(
             id=state.orders, sender=self.me, to=child, models=models, updates=work.updates, round=state.rounds,
             clock=self._clock(), sent=now, budget=work.budget, anchor=anchor, ask=ask, args=work.args, back=back,
+            auxiliary=auxiliary,
         )  # fmt: skip
 
     def _reported(self, report: Report, now: float) -> list[Action]:
@@ -235,7 +263,7 @@ class Aggregator:
             if cohort.waiting.get(report.sender) == report.order:
                 del cohort.waiting[report.sender]
             return [self._refuse(report, why), *self._maybe_close(key, now)]
-        staleness = max(1, state.rounds - report.round) if ticket is None else cohort.round - ticket.round
+        staleness = max(1, state.rounds - report.round) if ticket is None else state.rounds - ticket.round
         return self._arrived(key, Arrival(report, now, staleness, stranger=ticket is None))
 
     def _ticket(self, report: Report) -> Ticket | None:
@@ -253,7 +281,7 @@ class Aggregator:
             del cohort.waiting[report.sender]
             cohort.arrived.append(arrival)
             return self._maybe_close(key, arrival.at)
-        if pace.late == "keep" and report.models and key != SURVEY:
+        if pace.keeps_late and report.models and key != SURVEY:
             cohort.arrived.append(arrival)
             return self._wake(arrival.at) if self.state.asleep else self._maybe_close(key, arrival.at)
         dropped: list[Action] = [self._drop(report, "stranger" if arrival.stranger else "late")]
@@ -271,6 +299,10 @@ class Aggregator:
         cohort = self.state.cohorts[key]
         if not cohort.open or (cohort.held and not cohort.overdue):
             return []
+        buffer = self.rules.pace.buffer if key != SURVEY else None
+        if buffer is not None:
+            full = len(cohort.arrived) >= buffer
+            return self._close(key, now) if full else self._refill(key, now)
         if cohort.waiting and not (cohort.overdue and cohort.arrived):
             return []
         if cohort.arrived or key == SURVEY:
@@ -282,7 +314,7 @@ class Aggregator:
         """Return the children that can take an order now."""
         out, idle = self.state.tickets, self.state.idle
         shunned = self.rules.guard.shuns(self.state.offences, children)
-        keep = self.rules.pace.late == "keep"
+        keep = self.rules.pace.keeps_late
         return [c for c in children if not (c in out or c in idle or c in shunned or (keep and self.env.busy(c)))]
 
     def _stall(self, key: str, now: float) -> list[Action]:
@@ -290,7 +322,7 @@ class Aggregator:
         cohort = self.state.cohorts[key]
         if cohort.arrived:
             return self._close(key, now)
-        if any(t.cohort == key for out in self.state.tickets.values() for t in out.values()):
+        if self._out(key):
             cohort.overdue = True  # the first report closes the round
             return []
         order = self.state.order
@@ -336,8 +368,9 @@ class Aggregator:
 
     def _merge(self, view: View, arrivals: Sequence[Arrival]) -> None:
         state = self.state
-        state.models = {**state.models, **self.rules.merge.merge(view, arrivals)}
-        view.models = state.models
+        merged, beside = self.rules.merge.merge(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
+        view.models = state.models = {**state.models, **merged}
+        view.auxiliary = state.auxiliary = {**state.auxiliary, **beside}
         state.samples = self.rules.merge.samples(view, arrivals)
         self.rules.pace.learn(view, arrivals)
         if state.order is None:
@@ -382,7 +415,7 @@ class Aggregator:
             Report(
                 order.id, order.sender, self.me, order.sender, models, samples, state.done, order.round, now,
                 download=state.order_at - order.sent, compute=now - state.order_at,
-                stats=self.rules.hand_down.tell(view),
+                stats=self.rules.hand_down.tell(view), auxiliary=self.rules.hand_down.auxiliary(view, order.sender),
             )
         )  # fmt: skip
 
@@ -437,7 +470,8 @@ class Aggregator:
         key = self._cohort_of(child, now)
         if key is None or key not in self.state.cohorts or not self.state.cohorts[key].open:
             return [] if key is None else self._open(key, now)
-        return self._readmit(key, child, now)
+        buffered = self.rules.pace.buffer is not None
+        return self._maybe_close(key, now) if buffered else self._readmit(key, child, now)
 
     def _wake(self, now: float) -> list[Action]:
         """Tell the parent that there is somebody, or something, to work with again."""
@@ -487,7 +521,7 @@ class Aggregator:
         cohort = state.cohorts.get(key)
         rounds = cohort.round if cohort else state.rounds
         view = View(now, self.me, rounds, self._clock(), key, state.models, state.order, state.memory, self.env)
-        view.notes = self._notes
+        view.notes, view.auxiliary = self._notes, state.auxiliary
         if key and key != SURVEY:
             view.children = list(self.rules.pace.members(view, key))
         return view

@@ -7,13 +7,13 @@ comes while a question is being answered. A device that moves while it trains re
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.environment import Environment
 from espalier.core.memory import Memory
 from espalier.core.messages import (
+    ALL,
     Action,
     Arrived,
     Event,
@@ -22,9 +22,11 @@ from espalier.core.messages import (
     Order,
     Report,
     Send,
+    Serve,
+    Train,
     Trained,
 )
-from espalier.core.policies import Local, LocalView, Pace, Progress
+from espalier.core.policies import Contribution, Local, LocalView, Pace, Progress
 from espalier.core.store import Ref
 
 
@@ -34,7 +36,8 @@ class DeviceState:
     """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders.
 
     ``waiting`` holds what cannot be begun yet; ``superseded`` says that a training whose order was replaced may
-    still end, so that tokens must not begin anew.
+    still end, so that tokens must not begin anew. ``training`` names the training under way, ``models`` are those
+    of the order's trainings so far; ``decides``: the pace is asked after each update whether the first one goes on.
     """
 
     order: Order | None = None
@@ -45,6 +48,9 @@ class DeviceState:
     memory: Memory = field(default_factory=Memory)
     waiting: list[Order] = field(default_factory=list)
     superseded: bool = False
+    training: str = ""
+    models: dict[str, Ref] = field(default_factory=dict)
+    decides: bool = False
 
 
 class Device:
@@ -90,7 +96,7 @@ class Device:
             if state.order.sender == parent != order.sender and not order.back:
                 return []  # of a parent that it has left, late on its way: the present one would wait for ever
             state.superseded = True
-        state.order, state.order_at, state.done, state.spent = order, now, 0, 0.0
+        state.order, state.order_at, state.done, state.spent, state.models = order, now, 0, 0.0, {}
         state.token += 1
         if order.ask is not None:
             args = self.local.arguments(self._view(now), order)
@@ -102,10 +108,16 @@ class Device:
 
     def _train(self, order: Order, now: float) -> list[Action]:
         train = self.local.train(self._view(now), order)
-        if self.pace.child_decides:
+        self.state.decides = self.pace.child_decides
+        if self.state.decides:
             # Update by update: the optimiser's state goes from one to the next, as if they were one training.
-            return [replace(train, token=self.state.token, updates=1, keep_optimizer_state=True)]
-        return [replace(train, token=self.state.token, updates=order.updates)]
+            train = replace(train, updates=1, keep_optimizer_state=True)
+        return [self._begin(train)]
+
+    def _begin(self, train: Train) -> Train:
+        """Return a training as the one under way."""
+        self.state.training = train.name
+        return replace(train, token=self.state.token)
 
     def _trained(self, event: Trained, now: float) -> list[Action]:
         state = self.state
@@ -113,15 +125,19 @@ class Device:
         assert order is not None
         state.done += event.updates
         state.spent += event.seconds
-        progress = Progress(order, state.done, state.spent, event.seconds, state.memory)
-        if self.pace.child_decides and not self.pace.enough(progress):
+        state.models[state.training] = event.model
+        view, progress = self._view(now), Progress(order, state.done, state.spent, event.seconds, state.memory)
+        if state.decides and not self.pace.enough(progress):
             state.token += 1
-            train = self.local.train(self._view(now), order)
-            last = event.model
+            train, last = self.local.train(view, order), event.model
             carried = replace(train, optimizer_state=last, keep_optimizer_state=True)
-            return [replace(carried, token=state.token, start=last, updates=1)]
-        stats = self.local.done(self._view(now), order, event.model)
-        return self._report(now, self.local.sends(self._view(now), order, event.model), stats)
+            return [self._begin(replace(carried, start=last, updates=1))]
+        state.decides = False
+        following = self.local.then(view, order, state.models)
+        if following is not None:
+            state.token += 1
+            return [self._begin(following)]
+        return self._report(now, self.local.done(view, order, state.models))
 
     def _measured(self, event: Measured, now: float) -> list[Action]:
         state = self.state
@@ -131,9 +147,9 @@ class Device:
             state.order = self.local.answer(self._view(now), state.order, event.values)
             state.token += 1
             return self._train(state.order, now)
-        return self._report(now, {}, self.local.reply(self._view(now), state.order, event.values))
+        return self._report(now, Contribution(stats=self.local.reply(self._view(now), state.order, event.values)))
 
-    def _report(self, now: float, models: dict[str, Ref], stats: dict[str, Any]) -> list[Action]:
+    def _report(self, now: float, told: Contribution) -> list[Action]:
         state = self.state
         order = state.order
         assert order is not None
@@ -141,12 +157,14 @@ class Device:
         # An answer to a survey goes back to whoever asked; trained models go to the parent of now.
         parent = self.env.parent(self.me)
         to = order.sender if order.ask is not None or order.back or parent is None else parent
-        state.order = None
+        state.order, state.models = None, {}
         report = Report(
-            order.id, order.sender, self.me, to, models, dict.fromkeys(models, samples), state.done, order.round, now,
-            download=state.order_at - order.sent, compute=state.spent, stats=stats,
+            order.id, order.sender, self.me, to, told.models, dict.fromkeys(told.models, samples), state.done,
+            order.round, now, download=state.order_at - order.sent, compute=state.spent, stats=told.stats,
+            auxiliary=told.auxiliary,
         )  # fmt: skip
-        return [Send(report), *(self._ordered(state.waiting.pop(0), now) if state.waiting else [])]
+        served: list[Action] = [] if told.uses is None else [Serve({ALL: told.uses})]
+        return [*served, Send(report), *(self._ordered(state.waiting.pop(0), now) if state.waiting else [])]
 
     def _view(self, now: float) -> LocalView:
         return LocalView(now, self.me, self.state.memory, self.env)

@@ -92,6 +92,48 @@ class LinkTimes(Protocol):
         ...
 
 
+class TrainingFacts(Protocol):
+    """How devices train in this experiment: what an experiment's section ``training`` says."""
+
+    @property
+    def optimizer(self) -> str:
+        """The optimiser: ``sgd``, ``adam``, or the import path of a class of ``torch.optim``'s kind."""
+        ...
+
+    @property
+    def lr(self) -> float:
+        """The learning rate before any schedule."""
+        ...
+
+    @property
+    def momentum(self) -> float:
+        """Of SGD."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a mini-batch."""
+        ...
+
+    @property
+    def updates(self) -> int:
+        """Local updates per order that the experiment asks for."""
+        ...
+
+    @property
+    def unit(self) -> Literal["epoch", "step"]:
+        """What an update is: a pass over the device's samples, or a mini-batch."""
+        ...
+
+    def lr_at(self, clock: int) -> float:
+        """Return the learning rate of the root's round ``clock``."""
+        ...
+
+    def batches(self, samples: int, updates: int) -> int:
+        """Return the mini-batch steps of that many updates on that many samples."""
+        ...
+
+
 class Trials(Protocol):
     """What only a computation beside the run can tell."""
 
@@ -141,6 +183,11 @@ class Environment(Protocol):
     @property
     def links(self) -> LinkTimes:
         """How long a model is on its way."""
+        ...
+
+    @property
+    def training(self) -> TrainingFacts:
+        """How devices train."""
         ...
 
     @property

@@ -28,7 +28,8 @@ class Order:
     ``updates`` counts the child's updates: local epochs (or steps) at a leaf, collect-and-merge cycles
     at an aggregator. ``budget`` is the time in seconds that the parent recommends for them.
     ``clock`` is the root's round. A question (``ask``) is an order for a statistic instead of training.
-    ``back``: the report goes to the sender, whoever is the child's parent by then.
+    ``back``: the report goes to the sender, whoever is the child's parent by then. ``auxiliary`` are vectors of a
+    model's size that go with the models and are none, by name: nobody serves or evaluates them.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Order:
     ask: str | None = None
     args: dict[str, Any] = field(default_factory=dict)
     back: bool = False
+    auxiliary: dict[str, Ref] = field(default_factory=dict)
 
     def follows(self, other: Order | None) -> bool:
         """Tell whether this may take another's place: not if the same sender sent it before that one."""
@@ -72,6 +74,9 @@ class Part:
 class Report:
     """What a child hands its parent: it answers ``order`` of ``dispatcher``.
 
+    ``auxiliary`` are vectors beside its models (SCAFFOLD's control variate), as in an order. ``loss`` is its mean
+    training loss, where that is known without computing anything (None: ask :meth:`~espalier.core.view.View.loss`).
+
     Neither models nor statistics: the child has nobody to work (an empty edge); it will send the word
     ``awake`` when it has.
     """
@@ -88,6 +93,8 @@ class Report:
     download: float = 0.0
     compute: float = 0.0
     stats: dict[str, Any] = field(default_factory=dict)
+    auxiliary: dict[str, Ref] = field(default_factory=dict)
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +307,13 @@ class LocalWork(Generic[Model]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Train(LocalWork[Ref]):
-    """Train on the device's own data. ``token`` comes back in :class:`Trained`."""
+    """Train on the device's own data. ``token`` comes back in :class:`Trained`.
+
+    ``name`` tells the trainings of one order apart.
+    """
 
     token: int = 0
+    name: str = ""
 
     @property
     def inputs(self) -> list[int]:

@@ -103,7 +103,7 @@ class Pace(Policy, family="pace", kind="barrier"):
     ============================  =================================  ============================================
     who has rounds together?      ``solo``, ``meet``                 :meth:`cohorts`, :meth:`members`
     how much work?                ``updates``, ``child_decides``     :meth:`assign`; at the child :meth:`enough`
-    when does a round close?      ``whole``                          :meth:`deadline`
+    when does a round close?      ``whole``, ``buffer``              :meth:`deadline`
     what of those who come late?  ``late``, ``admits``
     what is remembered?           its ``State``                      :meth:`learn`, :meth:`forget`
     ============================  =================================  ============================================
@@ -117,6 +117,9 @@ class Pace(Policy, family="pace", kind="barrier"):
     late: Literal["drop", "keep", "renew"] = "drop"
     #: whether a child that comes (or comes back) while a round is open gets work at once
     admits: bool = False
+    #: after so many reports the round closes, and those who still work go on; as many children as the selection draws
+    #: are at work: whoever has reported makes room for another after the merge, or (``admits``, FedBuff) at once
+    buffer: int | None = None
     #: after every so many of their rounds the root's cohorts wait for each other, and only then the structure is asked
     meet: int | None = None
 
@@ -124,6 +127,11 @@ class Pace(Policy, family="pace", kind="barrier"):
     solo: ClassVar[bool] = False
     #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
     whole: ClassVar[bool] = False
+
+    @property
+    def keeps_late(self) -> bool:
+        """Whether a report that answers an earlier round counts in the one that is open."""
+        return self.late == "keep" or self.buffer is not None
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Split the children into cohorts whose rounds run side by side (default: one cohort)."""
@@ -184,6 +192,17 @@ class Merge(Policy, family="merge", kind="samples"):
             for group, terms in self.weights(view, arrivals).items()
         }
 
+    def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return the new auxiliary vectors by name: by default averages with the weights that models have."""
+        beside = [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
+        if not beside:
+            return {}
+        own = view.of_auxiliary()
+        return {
+            name: view.store.combine(terms, fallback=own.models.get(name))
+            for name, terms in self.weights(own, beside).items()
+        }
+
     def sums(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Ref]]:
         """Return the masked models, per group and child, whose sums must be there before :meth:`merge` is called."""
         return {}
@@ -224,14 +243,46 @@ class HandDown(Policy, family="hand_down", kind="replace"):
         """Return the models that go to the parent."""
         return dict(view.models)
 
+    def auxiliary(self, view: View, to: Address) -> dict[str, Ref]:
+        """Return the auxiliary vectors that go down to a child, or up to the parent: by default all there are."""
+        return dict(view.auxiliary)
+
     def tell(self, view: View) -> dict[str, Any]:
         """Return the statistics that go to the parent with them."""
         return {}
 
 
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What a device reports when an order's trainings are done.
+
+    Attributes:
+        models: Models by group, which are merged, served and evaluated.
+        stats: Plain numbers, names and arrays for the parent's policies.
+        auxiliary: Vectors of a model's size beside the models, by name: they travel, cost bytes and are merged
+            (:meth:`Merge.auxiliary`), and are neither served nor evaluated.
+        uses: The model that the device itself uses from now on, where the plan ``serves`` the device's own.
+    """
+
+    models: dict[str, Ref] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
+    auxiliary: dict[str, Ref] = field(default_factory=dict)
+    uses: Ref | None = None
+
+
 @dataclass(frozen=True)
 class Local(Policy, family="local", kind="plain"):
-    """Plain local training from the received model; ``mu`` adds FedProx's pull towards it."""
+    """Plain local training from the received model; ``mu`` adds FedProx's pull towards it.
+
+    A device asks in this order: :meth:`question` (and :meth:`answer`), :meth:`train`, then :meth:`then` after each
+    training until there is no further one, at last :meth:`done`. The time of an order is the sum of its trainings'. A
+    :class:`~espalier.core.messages.Train` says where a training starts, what it is pulled to (``anchor``, ``mu``), what
+    is added to each gradient (``correction``), which parameters move (``trains``), how long it is and its ``name``. All
+    of these vectors are references: new ones are made with ``view.env.store.combine``, also with negative coefficients
+    and of models that are not computed yet. SCAFFOLD's new control variate, for example, needs no look at a number:
+    ``combine([(1, c_k), (-1, c), (1 / (K * lr), start), (-1 / (K * lr), trained)])`` with ``K = view.steps(updates)``
+    and ``lr = view.lr(order)``.
+    """
 
     mu: float = 0.0
 
@@ -261,13 +312,16 @@ class Local(Policy, family="local", kind="plain"):
         """Return the statistics that go out in answer to a survey; the place to remember what was told."""
         return values
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        """Look at the finished model; return statistics for the report."""
-        return {}
+    def then(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Train | None:
+        """Return the order's next training, given the models of those so far by name; None: there is none."""
+        return None
 
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
-        """Return the models that go into the report, by group."""
-        return {next(iter(order.models)): model}
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        """Look at the trained models, by the trainings' names; return what is reported.
+
+        The place to remember (in the policy's ``State``) what stays at the device: a model of its own, say.
+        """
+        return Contribution({next(iter(order.models)): next(iter(models.values()))})
 
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report to whoever gave the order."""
@@ -282,6 +336,14 @@ class LocalView(Remembering):
     me: Address
     memory: Memory
     env: Environment
+
+    def steps(self, updates: int) -> int:
+        """Return how many mini-batch steps the device makes in so many updates."""
+        return updates * self.env.speeds.update_batches(self.me)
+
+    def lr(self, order: Order) -> float:
+        """Return the learning rate of the round that an order belongs to."""
+        return self.env.training.lr_at(order.clock)
 
 
 @dataclass(frozen=True)

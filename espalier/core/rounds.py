@@ -18,7 +18,7 @@ SURVEY = "?"
 @register
 @dataclass(slots=True)
 class Ticket:
-    """An order that is out: of which cohort and round."""
+    """An order that is out: of which cohort, and how many rounds the aggregator had closed by then."""
 
     cohort: str
     round: int
@@ -49,6 +49,7 @@ class AggregatorState:
 
     models: dict[str, Ref] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
+    auxiliary: dict[str, Ref] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
     turns: int = 0
     tickets: dict[Address, dict[int, Ticket]] = field(default_factory=dict)

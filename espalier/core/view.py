@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from espalier.core.address import Address
@@ -19,8 +20,8 @@ from espalier.core.store import ModelStore, Ref
 class Arrival:
     """A report that reached an aggregator.
 
-    ``staleness`` is the number of the aggregator's rounds closed since the child was dispatched (0: in
-    time); a ``stranger`` was dispatched by another aggregator.
+    ``staleness`` is the number of merges that the aggregator made between the child's order and its report, whichever
+    cohort they were of (0: the child worked on the newest model); a ``stranger`` was dispatched by another aggregator.
     """
 
     report: Report
@@ -33,6 +34,17 @@ class Arrival:
         """Seconds the report was on its way."""
         return self.at - self.report.sent
 
+    @property
+    def seconds(self) -> float:
+        """Seconds from the order to the report: the order's way, the work, the report's way."""
+        return self.report.download + self.report.compute + self.upload
+
+    def of_auxiliary(self) -> Arrival:
+        """Return it with its auxiliary vectors in the place of its models, for whoever merges them as models."""
+        report = self.report
+        samples = dict.fromkeys(report.auxiliary, sum(report.samples.values()))
+        return replace(self, report=replace(report, models=report.auxiliary, samples=samples))
+
 
 class View(Remembering):
     """What the policies of one aggregator may look at when they decide.
@@ -44,6 +56,7 @@ class View(Remembering):
         clock: The root's round.
         cohort: The cohort's name.
         models: The aggregator's models by group.
+        auxiliary: Its auxiliary vectors by name.
         order: The parent's order (None at the root).
         memory: What the policies remember; see :meth:`state` and :meth:`product`.
         env: The environment.
@@ -52,7 +65,8 @@ class View(Remembering):
     """
 
     __slots__ = (
-        "_children", "absent", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order", "round",
+        "_children", "absent", "auxiliary", "clock", "cohort", "env", "me", "memory", "models", "notes", "now", "order",
+        "round",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +85,7 @@ class View(Remembering):
         self.models, self.order, self.memory, self.env = models, order, memory, env
         self.notes: list[Record] = []
         self.absent: Sequence[Address] = ()
+        self.auxiliary: Mapping[str, Ref] = {}
         self._children: Sequence[Address] | None = None
 
     def note(self, kind: str, **data: Any) -> None:
@@ -87,6 +102,19 @@ class View(Remembering):
     @children.setter
     def children(self, children: Sequence[Address]) -> None:
         self._children = children
+
+    def loss(self, arrival: Arrival) -> float:
+        """Return a report's mean training loss (NaN: nobody knows); in a simulation this computes the training."""
+        known, models = arrival.report.loss, arrival.report.models
+        return known if known is not None else self.store.loss(next(iter(models.values()))) if models else math.nan
+
+    def of_auxiliary(self) -> View:
+        """Return the view with the auxiliary vectors in the place of the models."""
+        view = View(
+            self.now, self.me, self.round, self.clock, self.cohort, self.auxiliary, self.order, self.memory, self.env
+        )
+        view.notes, view.absent, view._children = self.notes, self.absent, self._children
+        return view
 
     @property
     def store(self) -> ModelStore:

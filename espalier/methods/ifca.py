@@ -29,6 +29,7 @@ from espalier.core.messages import Order
 from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import (
     Arrangement,
+    Contribution,
     HandDown,
     Local,
     LocalView,
@@ -70,11 +71,11 @@ class Choosing(Local, kind="choosing"):
         view.state(self).chose = best
         return replace(order, models={name: order.models[name]})
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Tell the cloud what was chosen, if something was."""
         chose = view.state(self).chose
         view.forget(self)
-        return {} if chose is None else {"choice": chose}
+        return replace(super().done(view, order, models), stats={} if chose is None else {"choice": chose})
 
 
 @dataclass(frozen=True)

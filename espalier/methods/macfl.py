@@ -16,7 +16,7 @@ is plain averaging.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +27,7 @@ from espalier.core.address import Address
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.method import Plan, SampledMethod, Setting
-from espalier.core.policies import HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
+from espalier.core.policies import Contribution, HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
@@ -121,11 +121,11 @@ class Travelling(Local, kind="travelling"):
             start = view.env.store.combine([(1.0 - self.rho, start), (self.rho, last.model)], fallback=start)
         return Train(start=start, updates=order.updates, clock=order.clock, args=order.args)
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, object]:
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Remember the model and the edge that ordered it."""
         last = view.state(self)
-        last.model, last.edge = model, order.sender
-        return {}
+        (last.model,), last.edge = models.values(), order.sender
+        return super().done(view, order, models)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from espalier.core.messages import Calibration, Order, Train
 from espalier.core.params import ParamSpec
-from espalier.core.policies import Local, LocalView
+from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
 
 
@@ -35,9 +35,18 @@ class LocalWrapper(Local):
         """The policy inside."""
         return self.of if self.of is not None else Local(self.mu)
 
+    def changed(self, train: Train) -> Train:
+        """Return what becomes of each training of the policy inside; the same, by default."""
+        return train
+
     def train(self, view: LocalView, order: Order) -> Train:
         """Return the training that an order means."""
-        return self.inner.train(view, order)
+        return self.changed(self.inner.train(view, order))
+
+    def then(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Train | None:
+        """Return the order's next training, if there is one."""
+        following = self.inner.then(view, order, models)
+        return None if following is None else self.changed(following)
 
     def question(self, view: LocalView, order: Order) -> str | None:
         """Return the statistic that the device must know before it trains, if any."""
@@ -55,13 +64,9 @@ class LocalWrapper(Local):
         """Return the statistics that go out in answer to a survey."""
         return self.inner.reply(view, order, values)
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        """Look at the finished model; return statistics for the report."""
-        return self.inner.done(view, order, model)
-
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
-        """Return the models that go into the report."""
-        return self.inner.sends(view, order, model)
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        """Look at the trained models; return what is reported."""
+        return self.inner.done(view, order, models)
 
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report."""
@@ -87,7 +92,6 @@ class Calibrated(LocalWrapper, kind="calibrated"):
         outer = self.of is not None and self.of.kind in ("private", "q8")
         self.require(not outer, "of", "a policy that may stand inside: 'private' and 'q8' go around this one")
 
-    def train(self, view: LocalView, order: Order) -> Train:
-        """Return the training with the calibrated loss."""
-        train = self.inner.train(view, order)
+    def changed(self, train: Train) -> Train:
+        """Return a training with the calibrated loss."""
         return replace(train, calibration=Calibration(self.tau, self.smoothing)) if self.tau else train

@@ -95,9 +95,8 @@ class PrivateLocal(LocalWrapper, kind="private"):
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
         self.require(self.statistics is None or self.statistics >= 0, "statistics", "0 or more")
 
-    def train(self, view: LocalView, order: Order) -> Train:
-        """Return the training, to be clipped and noised by whoever does it."""
-        train = self.inner.train(view, order)
+    def changed(self, train: Train) -> Train:
+        """Return a training to be clipped and noised by whoever does it: a report may be made of any of them."""
         if self.clip is None:
             return train
         return replace(train, args={**train.args, "private": [self.clip, self.noise]})

@@ -10,21 +10,22 @@ time; a real fleet does the same with ``--compress q8``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
 from espalier.core import quantise
 from espalier.core.messages import Order
 from espalier.core.params import ParamSpec
-from espalier.core.policies import LocalView
+from espalier.core.policies import Contribution, LocalView
 from espalier.core.store import Ref
 from espalier.policies.local_objectives import LocalWrapper
 
 
 @dataclass(frozen=True)
 class Quantised(LocalWrapper, kind="q8"):
-    """Puts rounding around a method's own local policy."""
+    """Puts rounding around a method's own local policy. Auxiliary vectors go out whole."""
 
     @dataclass(slots=True)
     class State:
@@ -36,13 +37,13 @@ class Quantised(LocalWrapper, kind="q8"):
         """Return the bytes of a model in a report."""
         return quantise.coded_bytes(spec.n_float, spec.size)
 
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Return the models as the receiver will see them; remember what rounding took away."""
-        models, store = self.inner.sends(view, order, model), view.env.store
+        told, store = self.inner.done(view, order, models), view.env.store
         if view.env.parent(view.me) not in (None, order.sender) and not order.back:
-            return models
+            return told
         spec, found, state = store.spec, {}, view.state(self)
-        for group, ref in models.items():
+        for group, ref in told.models.items():
             error = state.residual
             refs = [ref, next(iter(order.models.values())), *([] if error is None else [error])]
             vectors = store.vectors(refs)
@@ -51,4 +52,4 @@ class Quantised(LocalWrapper, kind="q8"):
             kept[: spec.n_float] = coded.error
             state.residual = store.put(kept)
             found[group] = store.put(coded.model)
-        return found
+        return replace(told, models=found)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.environment import Trials
+from espalier.core.environment import TrainingFacts, Trials
 from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
@@ -35,6 +35,7 @@ class Fleet:
     places: SimulatedPlaces
     speeds: SimulatedSpeeds
     links: SimulatedLinks
+    training: TrainingFacts
     trials: Trials
     _judge: Judge
 
@@ -54,12 +55,12 @@ class Fleet:
         self.tiers = tuple(tiers)
 
     def connect(
-        self, store: Ledger, judge: Judge, conditions: Conditions, update_batches: Callable[[int], int], trials: Trials
+        self, store: Ledger, judge: Judge, conditions: Conditions, training: TrainingFacts, trials: Trials
     ) -> None:
         """Take what can be made only once the fleet is there: models, their judge, the world of now, trials."""
-        self.store, self._judge, self.trials = store, judge, trials
+        self.store, self._judge, self.training, self.trials = store, judge, training, trials
         self.places = SimulatedPlaces(self, conditions)
-        self.speeds = SimulatedSpeeds(self.world.compute, update_batches)
+        self.speeds = SimulatedSpeeds(self.world.compute, lambda device: training.batches(self.samples(device), 1))
         self.links = SimulatedLinks(self, conditions)
 
     def plant(self, flat: bool) -> None:

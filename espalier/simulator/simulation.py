@@ -112,9 +112,7 @@ class Simulation:
         )
         data = task.dataset
         judge = SimulatedJudge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
-        fleet.connect(
-            self.ledger, judge, self.conditions, lambda device: task.training.batches(fleet.samples(device), 1), trials
-        )
+        fleet.connect(self.ledger, judge, self.conditions, task.training, trials)
 
     def _wire_world(self, spans: bool) -> None:
         """Make what carries messages, does devices' work and lets the world act."""

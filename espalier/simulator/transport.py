@@ -129,13 +129,15 @@ class Transport:
         """Return a message's bytes: (models, control data)."""
         if isinstance(message, Order):
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
-            return self._spec.model_bytes * (len(message.models) + extra), payload_bytes(message.args)
+            count = len(message.models) + len(message.auxiliary) + extra
+            return self._spec.model_bytes * count, payload_bytes(message.args)
         if isinstance(message, Report):
             spec, coded = self._spec, message.sender < self._n_devices
             # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
             coded = coded and message.to == message.dispatcher
             each = self._local.model_bytes(spec) if coded else spec.model_bytes
-            return each * len(message.models), payload_bytes(message.stats)
+            beside = spec.model_bytes * len(message.auxiliary)
+            return each * len(message.models) + beside, payload_bytes(message.stats)
         return 0, payload_bytes(message.data)
 
     def send(self, message: Message, since: float | None = None) -> None:

@@ -97,6 +97,20 @@ class SmallFleet:
     def links(self) -> Any:
         return self
 
+    @property
+    def training(self) -> Any:
+        return self
+
+    @property
+    def trials(self) -> Any:
+        return self
+
+    def update_batches(self, device: Address) -> int:
+        return 2
+
+    def lr_at(self, clock: int) -> float:
+        return 0.1
+
 
 def orders(actions: list[Action]) -> dict[Address, Order]:
     """Return the orders among actions by receiver."""

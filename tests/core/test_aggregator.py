@@ -33,6 +33,7 @@ from espalier.core.policies import (
     Assignment,
     Completion,
     HandDown,
+    Merge,
     Pace,
     Rules,
     Selection,
@@ -303,3 +304,101 @@ def test_the_state_is_plain_data() -> None:
     first, second = node.on(Deadline(CloseCohort("", 0)), 5.0), again.on(Deadline(CloseCohort("", 0)), 5.0)
     assert [type(a) for a in first] == [type(a) for a in second]
     assert replace(node.state, models={}) == replace(again.state, models={})
+
+
+class Noting(Merge):
+    """Writes down who was merged, and how stale."""
+
+    seen: list[tuple[Address, int]]
+
+    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        self.seen.append([(a.report.sender, a.staleness) for a in arrivals])  # type: ignore[arg-type]
+        return super().merge(view, arrivals)
+
+
+def noting() -> tuple[Noting, list[list[tuple[Address, int]]]]:
+    seen: list[list[tuple[Address, int]]] = []
+    merge = Noting()
+    object.__setattr__(merge, "seen", seen)
+    return merge, seen
+
+
+def root(pace: Pace, devices: int, merge: Merge) -> Aggregator:
+    fleet = SmallFleet(dict.fromkeys(range(devices), CLOUD))
+    return Aggregator(CLOUD, Rules(pace=pace, merge=merge, structure=Structure(flat=True)), fleet)
+
+
+def test_staleness_counts_the_merges_of_all_cohorts() -> None:
+    # Devices 0 and 1 are cohorts of their own. Device 0 is merged twice while device 1 works: 1's report is 2 merges
+    # old, and 0's next one, ordered before that merge, 1.
+    merge, seen = noting()
+    cloud = root(Each(), 2, merge)
+    out = orders(cloud.on(Started(), 0.0))
+    for now in (1.0, 2.0):
+        cloud.on(answer(out[0], Ref(0), 1, now), now)
+        out |= orders(cloud.on(Deadline(OpenCohorts()), now))
+    cloud.on(answer(out[1], Ref(0), 2, 3.0), 3.0)
+    cloud.on(answer(out[0], Ref(0), 1, 4.0), 4.0)
+    assert seen == [[(0, 0)], [(0, 0)], [(1, 2)], [(0, 1)]]
+
+
+def test_a_buffer_closes_a_round_after_so_many_reports() -> None:
+    # Three devices at work, a buffer of 2. Devices 0 and 1 fill it; both are given the new model. Then 2 (which worked
+    # on through the first merge: staleness 1) and 0 fill the next one.
+    merge, seen = noting()
+    cloud = root(Pace(buffer=2), 3, merge)
+    out = orders(cloud.on(Started(), 0.0))
+    assert set(out) == {0, 1, 2}
+    assert not orders(cloud.on(answer(out[0], Ref(0), 1, 1.0), 1.0)), "who has reported waits for the merge"
+    cloud.on(answer(out[1], Ref(0), 2, 2.0), 2.0)
+    again = orders(cloud.on(Deadline(BeginRound()), 2.0))
+    assert set(again) == {0, 1} and {o.round for o in again.values()} == {1}
+    cloud.on(answer(out[2], Ref(0), 3, 3.0), 3.0)
+    cloud.on(answer(again[0], Ref(0), 1, 4.0), 4.0)
+    assert seen == [[(0, 0), (1, 0)], [(2, 1), (0, 0)]]
+
+
+def test_a_buffer_that_admits_gives_work_at_once() -> None:
+    merge, seen = noting()
+    cloud = root(Pace(buffer=3, admits=True), 2, merge)
+    out = orders(cloud.on(Started(), 0.0))
+    first = orders(cloud.on(answer(out[0], Ref(0), 1, 1.0), 1.0))
+    assert set(first) == {0}
+    second = orders(cloud.on(answer(first[0], Ref(0), 1, 2.0), 2.0))
+    cloud.on(answer(second[0], Ref(0), 1, 3.0), 3.0)
+    assert seen == [[(0, 0), (0, 0), (0, 0)]], "a fast child may fill it alone"
+
+
+def test_a_buffer_larger_than_the_fleet_closes_when_all_have_reported() -> None:
+    merge, seen = noting()
+    cloud = root(Pace(buffer=9), 2, merge)
+    out = orders(cloud.on(Started(), 0.0))
+    cloud.on(answer(out[0], Ref(0), 1, 1.0), 1.0)
+    cloud.on(answer(out[1], Ref(0), 1, 2.0), 2.0)
+    assert seen == [[(0, 0), (1, 0)]]
+
+
+def test_an_edges_buffer_keeps_what_comes_between_two_orders() -> None:
+    merge, seen = noting()
+    node, _ = edge(Pace(buffer=1), 2, merge=merge)
+    out = orders(node.on(order(), 0.0))
+    (up,) = reports(node.on(answer(out[0], Ref(0), 1, 1.0), 1.0))
+    assert up.to == CLOUD and node.on(answer(out[1], Ref(0), 2, 2.0), 2.0) == []
+    (up,) = reports(node.on(order(number=2), 3.0))
+    assert seen == [[(0, 0)], [(1, 1)]]
+
+
+def test_auxiliary_vectors_are_merged_handed_down_and_reported() -> None:
+    # Samples 1 and 2: (1·3 + 2·9) / 3 = 7. They are no models: nothing of them is served.
+    node, fleet = edge(Pace(), 2)
+    given = fleet.store.number(5.0)
+    sent = replace(order().message, auxiliary={"c": given})
+    out = orders(node.on(Arrived(sent), 0.0))
+    assert all(o.auxiliary == {"c": given} for o in out.values())
+    for child, value in ((0, 3.0), (1, 9.0)):
+        said = {"auxiliary": {"c": fleet.store.number(value)}}
+        actions = node.on(answer(out[child], Ref(0), child + 1, 1.0, **said), 1.0)
+    (up,) = reports(actions)
+    assert fleet.store.numbers[up.auxiliary["c"]] == 7.0
+    assert [a.models for a in actions if isinstance(a, Serve)] == [{"": up.models[""]}]
+    assert unpack(pack(node.state)) == node.state

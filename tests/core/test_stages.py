@@ -29,6 +29,7 @@ from espalier.core.messages import (
 from espalier.core.policies import (
     Arrangement,
     Assignment,
+    Contribution,
     HandDown,
     Local,
     LocalView,
@@ -144,11 +145,9 @@ def test_a_survey_without_a_length_ends_with_the_last_answer() -> None:
 class Cropped(Local):
     """Sends two numbers of its model when it is surveyed."""
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        return {"crop": Part(model, ((3, 5),))} if order.back else {}
-
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
-        return {} if order.back else super().sends(view, order, model)
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        cut = Contribution(stats={"crop": Part(models[""], ((3, 5),))})
+        return cut if order.back else super().done(view, order, models)
 
 
 def test_the_report_of_a_surveys_training_goes_to_whoever_asked() -> None:

@@ -11,6 +11,7 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import ChildJoined, ChildLeft
 from espalier.fleet.membership import Member
 from espalier.fleet.node.environment import Directory
+from espalier.settings import Training
 
 # four devices 0 … 3, edges 4 and 5, the cloud is 6
 N, E, CLOUD = 4, 2, 6
@@ -20,7 +21,7 @@ def directory(me: int, flat: bool = False, batches: int = 1) -> Directory:
     store: Any = None
     return Directory(
         me, N, E, 0, cloud=CLOUD, flat=flat, plants=True, store=store, judge=lambda refs, where, node, what: [],
-        update_batches=lambda samples: batches,
+        training=Training(updates=1, unit="epoch", batch_size=-(-10 // batches)),
     )  # fmt: skip
 
 

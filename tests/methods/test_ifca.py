@@ -34,8 +34,8 @@ def test_a_device_asks_for_losses_only_if_it_has_a_choice() -> None:
     left = local.answer(seen, both, {"losses": [2.0, 1.0]})
     assert left.models == {"1": Ref(5)}
     # The choice is told once: four bytes.
-    assert local.done(seen, left, Ref(6)) == {"choice": 1}
-    assert local.done(seen, left, Ref(6)) == {}
+    assert local.done(seen, left, {"": Ref(6)}).stats == {"choice": 1}
+    assert local.done(seen, left, {"": Ref(6)}).stats == {}
 
 
 def test_a_device_chooses_when_its_last_choice_is_old() -> None:

@@ -48,7 +48,7 @@ def test_a_device_that_moved_starts_between_two_models() -> None:
         return fleet.store.numbers[local.train(view, order).start]
 
     assert start(10) == 8.0  # it has no model yet
-    local.done(view, Order(1, 10, 3, {"": edge}, 2, 0, 0, 0.0), own)
+    local.done(view, Order(1, 10, 3, {"": edge}, 2, 0, 0, 0.0), {"": own})
     assert start(10) == 8.0  # it stayed
     assert start(11) == 0.75 * 8.0 + 0.25 * 4.0
 

@@ -112,14 +112,16 @@ class Rule:
 
 
 _MODELS = table(256, text(64), MODEL)
+_AUXILIARY = table(16, text(64), MODEL)
 _ORDER = {
     "id": whole(LONG_COUNT), "models": _MODELS, "updates": WORK, "round": whole(COUNT), "clock": CLOCK, "sent": TIME,
     "budget": maybe(real()), "anchor": maybe(MODEL), "ask": maybe(NAME), "args": NAMED, "back": TRUTH,
+    "auxiliary": _AUXILIARY,
 }  # fmt: skip
 _REPORT = {
     "order": whole(LONG_COUNT), "dispatcher": NODE, "models": _MODELS, "samples": table(256, text(64), whole(COUNT)),
     "updates": whole(COUNT), "round": whole(COUNT), "sent": TIME, "download": real(least=-SECONDS), "compute": real(),
-    "stats": NAMED,
+    "stats": NAMED, "auxiliary": _AUXILIARY, "loss": maybe(real(least=-SECONDS)),
 }  # fmt: skip
 
 #: messages between nodes

@@ -21,8 +21,8 @@ from espalier.core.errors import EspalierError, ProtocolError
 from espalier.core.messages import Message, Order, Part, Report, Word
 from espalier.core.store import Ref
 
-#: 2: contents are the codec's plain form
-VERSION = 3
+#: 4: auxiliary vectors and losses in orders and reports
+VERSION = 4
 
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
+from espalier.core.environment import TrainingFacts
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
 from espalier.core.seeds import stream
@@ -46,7 +47,7 @@ class Directory:
         plants: bool,
         store: ModelStore,
         judge: Judge,
-        update_batches: Callable[[int], int] = lambda samples: 1,
+        training: TrainingFacts,
         pretrained: Callable[[Address, int], float] | None = None,
     ) -> None:
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
@@ -63,7 +64,8 @@ class Directory:
         #: what somebody told about links between devices: (from, to) -> seconds for a model
         self.measured: dict[tuple[int, int], float] = {}
         self.places = MeasuredPlaces(self)
-        self.speeds = MeasuredSpeeds(self, update_batches)
+        self.training = training
+        self.speeds = MeasuredSpeeds(self, lambda samples: training.batches(samples, 1))
         self.links = MeasuredLinks(self)
         self.trials = OwnTrials(me, pretrained)
 

@@ -75,8 +75,11 @@ class ErrorFeedback:
         given = self._given.get(report.sender)
         if given is None or given[:2] != (report.dispatcher, report.order) or report.to != report.dispatcher:
             return list(refs)
-        store, parts = self._store, []
+        store, parts = self._store, list[Any]()
         for ref in refs:
+            if ref not in report.models.values():
+                parts.append(ref)
+                continue
             residual = self._residuals.get(report.sender)
             before = None if residual is None else store.vector(residual)[: store.spec.n_float]
             found = quantise.code(store.vector(ref), store.vector(given[2]), before, store.spec)

@@ -59,7 +59,7 @@ class HostState:
         self.directory = Directory(
             me.address, fleet.devices, fleet.edges, manifest.seed, cloud=manifest.cloud,
             flat=structure.flat, plants=structure.plants(), store=self.store, judge=self.trials.judge,
-            update_batches=lambda samples: manifest.experiment.training.batches(samples, 1),
+            training=manifest.experiment.training,
             pretrained=self.trials.pretrained,
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, ports, PRIVATE)

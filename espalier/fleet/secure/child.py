@@ -88,11 +88,11 @@ class Masking:
     def send(self, report: Report) -> None:
         """Send a report with its models hidden, now or when it is known with whom."""
         found: set[int] = set()
-        refs_in(report.stats, found)
+        refs_in([report.stats, report.auxiliary], found)
         if found or len(report.models) != 1:
             raise ConfigError(
                 f"merge.kind = 'secure': node {report.sender} reports {len(report.models)} groups' models and "
-                f"{len(found)} among its statistics; one can be hidden. Use another method, or another merge there."
+                f"{len(found)} vectors beside them; one can be hidden. Use another method, or another merge there."
             )
         masking = self._masking.get(report.sender)
         answers = masking is not None and (masking.server, masking.order) == (report.dispatcher, report.order)

@@ -8,7 +8,7 @@ class. When it is asked to (the order says ``tell``), it also scores the model i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.messages import Order, Train
-from espalier.core.policies import Local, LocalView
+from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.statistics import LocalData, label_histogram, register_statistic
 from espalier.core.store import Ref
 from espalier.methods.cflhkd.affinity import jensen_shannon
@@ -78,10 +78,10 @@ class Watchful(Local, kind="watchful"):
             view.state(self).histogram = np.asarray(values["histogram"])
         return values
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Say it."""
         state = view.state(self)
         said, state.say = state.say, {}
         if state.histogram is None:
             view.forget(self)
-        return said
+        return replace(super().done(view, order, models), stats=said)

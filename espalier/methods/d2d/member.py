@@ -22,7 +22,7 @@ from espalier.core.environment import Environment
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Action, ChildLeft, Event, Order, Part, Serve, Train
 from espalier.core.method import Node
-from espalier.core.policies import Assignment, HandDown, Local, LocalView, Pace, Progress, Rules
+from espalier.core.policies import Assignment, Contribution, HandDown, Local, LocalView, Pace, Progress, Rules
 from espalier.core.statistics import LocalData, register_statistic
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -115,21 +115,20 @@ class ClusterMember(Local, kind="d2d"):
             return replace(train, start=earlier)
         return train
 
-    def done(self, view: LocalView, order: Order, model: Ref) -> dict[str, Any]:
-        """After the survey's training: remember the model, tell links and speed (and the crop of the feature)."""
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        """After the survey's training: remember the model, tell links and speed; send the model, or its crop alone."""
+        whole = super().done(view, order, models)
         if not order.back:
-            return {}
+            return whole
+        (model,) = models.values()
         if self.keep:
             view.state(self).feature = model
         told = self._circumstances(view, order)
         if self.feature == "phi_crop":
             spans = tuple((s.start, s.stop) for s in crop_slices(view.env.store.spec, self.crop_layers))
             told["crop"] = Part(model, spans)
-        return told
-
-    def sends(self, view: LocalView, order: Order, model: Ref) -> dict[str, Ref]:
-        """Send the model, unless its crop was all that was asked for."""
-        return {} if order.back and self.feature == "phi_crop" else super().sends(view, order, model)
+            return Contribution(stats=told)
+        return replace(whole, stats=told)
 
     def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
         """Tell links and speed with the answer to a question."""

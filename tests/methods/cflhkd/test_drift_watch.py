@@ -19,12 +19,12 @@ def test_it_speaks_only_when_its_labels_have_drifted_and_only_once() -> None:
     # What it told the cloud when it was asked is what it compares with.
     assert local.reply(view, order({}), {"histogram": BEFORE}) == {"histogram": BEFORE}
     local.answer(view, order_, {"histogram": NEAR})
-    assert local.done(view, order_, Ref(1)) == {}
+    assert local.done(view, order_, {"": Ref(1)}).stats == {}
     local.answer(view, order_, {"histogram": AFTER})
-    said = local.done(view, order_, Ref(1))
+    said = local.done(view, order_, {"": Ref(1)}).stats
     np.testing.assert_array_equal(said["histogram"], AFTER)
     local.answer(view, order_, {"histogram": AFTER})
-    assert local.done(view, order_, Ref(1)) == {}
+    assert local.done(view, order_, {"": Ref(1)}).stats == {}
 
 
 def test_slow_drift_adds_up_against_what_was_told_last() -> None:
@@ -34,7 +34,7 @@ def test_slow_drift_adds_up_against_what_was_told_last() -> None:
     told = []
     for step in range(1, 11):
         local.answer(view, order_, {"histogram": np.array([10.0 - step, step])})
-        told.append("histogram" in local.done(view, order_, Ref(1)))
+        told.append("histogram" in local.done(view, order_, {"": Ref(1)}).stats)
     # JSD((1, 0), (1 - p, p)) is .27 at p = .45 and .311 at p = .5: step 5 is the first above .3. From (.5, .5) the
     # next is at p = 1, again .311.
     assert [i + 1 for i, t in enumerate(told) if t] == [5, 10]
@@ -43,7 +43,7 @@ def test_slow_drift_adds_up_against_what_was_told_last() -> None:
 def test_the_first_look_is_the_baseline_if_nobody_asked() -> None:
     local, view, order_ = Watchful(), local_view(), order({ALL: Ref(0)})
     local.answer(view, order_, {"histogram": AFTER})
-    assert local.done(view, order_, Ref(1)) == {}
+    assert local.done(view, order_, {"": Ref(1)}).stats == {}
 
 
 def test_it_scores_the_model_when_told_to() -> None:
@@ -51,7 +51,7 @@ def test_it_scores_the_model_when_told_to() -> None:
     assert local.question(view, order({ALL: Ref(0)})) is None
     assert local.question(view, tell) == "checkup"
     local.answer(view, tell, {"histogram": BEFORE, "accuracy": 0.75})
-    assert local.done(view, tell, Ref(1)) == {"accuracy": 0.75}
+    assert local.done(view, tell, {"": Ref(1)}).stats == {"accuracy": 0.75}
 
 
 def test_a_pull_comes_with_the_order() -> None:

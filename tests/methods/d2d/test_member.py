@@ -59,29 +59,28 @@ def order(**changes: Any) -> Order:
 def test_a_device_goes_on_from_the_surveys_training_in_its_clusters_first_round() -> None:
     member, memory = ClusterMember(updates=2), Memory()
     assert member.train(view(memory), order(back=True)).start == Ref(4)
-    told = member.done(view(memory), order(back=True), Ref(9))
+    told = member.done(view(memory), order(back=True), {"": Ref(9)})
     assert memory.state(member).feature == Ref(9)
-    assert told["seconds"] == 6.0 and told["links"].tolist() == [0, 5, 2]
-    assert member.sends(view(memory), order(back=True), Ref(9)) == {ALL: Ref(9)}
+    assert told.stats["seconds"] == 6.0 and told.stats["links"].tolist() == [0, 5, 2]
+    assert told.models == {ALL: Ref(9)}
     assert member.train(view(memory), order(args={"first": True})).start == Ref(9)
     # from the second round on it starts from the cluster's model, and tells the head nothing
     assert member.train(view(memory), order(args={})).start == Ref(4)
-    assert member.done(view(memory), order(), Ref(10)) == {}
+    assert member.done(view(memory), order(), {"": Ref(10)}).stats == {}
 
 
 def test_progress_of_the_survey_may_be_discarded() -> None:
     member, memory = ClusterMember(keep=False), Memory()
-    member.done(view(memory), order(back=True), Ref(9))
+    member.done(view(memory), order(back=True), {"": Ref(9)})
     assert not memory
     assert member.train(view(memory), order(args={"first": True})).start == Ref(4)
 
 
 def test_a_cropped_feature_is_a_part_of_the_model() -> None:
     member = ClusterMember(feature="phi_crop")
-    told = member.done(view(), order(back=True), Ref(9))
-    assert told["crop"] == Part(Ref(9), ((0, 1),))
-    assert member.sends(view(), order(back=True), Ref(9)) == {}
-    assert member.sends(view(), order(), Ref(9)) == {ALL: Ref(9)}
+    told = member.done(view(), order(back=True), {"": Ref(9)})
+    assert told.stats["crop"] == Part(Ref(9), ((0, 1),)) and not told.models
+    assert member.done(view(), order(), {"": Ref(9)}).models == {ALL: Ref(9)}
 
 
 def test_links_and_speed_go_with_every_answer() -> None:
