@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from espalier.core.errors import RunError
-from espalier.report.live_process import LivePageProcess
+from espalier.report.endpoint import LivePageProcess
 
 FORMATS = ("html", "md", "latex", "csv")
+#: what a comparison can hold equal (`espalier.report.budget`; named here so that help needs no pandas)
+BUDGETS = ("time", "steps", "bytes", "round")
 
 _DIRECTORY = click.Path(path_type=Path)
 
@@ -23,15 +25,31 @@ _DIRECTORY = click.Path(path_type=Path)
     "--format", "kind", type=click.Choice(FORMATS), default="html", show_default=True,
     help="A page with every figure, or the verdict's table for a paper or a program.",
 )  # fmt: skip
+@click.option("--measure", help="What the table ranks by, such as acc_global [default: the task's score].")
+@click.option(
+    "--budget", type=click.Choice(BUDGETS), help="What the table holds equal [default: virtual time, if it passes]."
+)
+@click.option("--method", "-m", "methods", multiple=True, help="Report only these methods, by label (repeatable).")
+@click.option("--seed", "-s", "seeds", multiple=True, type=int, help="Report only these seeds (repeatable).")
 @click.option("--png", type=_DIRECTORY, help="Also write every figure as PNG into this folder (needs Chromium).")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors (and the table, if it goes there).")
-def report(directories: tuple[Path, ...], out: Path | None, kind: str, png: Path | None, quiet: bool) -> None:
+def report(
+    directories: tuple[Path, ...],
+    out: Path | None,
+    kind: str,
+    measure: str | None,
+    budget: str | None,
+    methods: tuple[str, ...],
+    seeds: tuple[int, ...],
+    png: Path | None,
+    quiet: bool,
+) -> None:
     """Report on every run at or below DIRECTORIES: methods side by side, over their seeds."""
     from espalier.report.page import report as page
     from espalier.report.page import save
-    from espalier.report.reading import read_all
+    from espalier.report.reading import only, read_all
 
-    found = read_all(list(directories))
+    found = only(read_all(list(directories)), methods, seeds)
     if kind == "html":
         where = out or Path("report.html")
         save(page(found), where)
@@ -40,10 +58,13 @@ def report(directories: tuple[Path, ...], out: Path | None, kind: str, png: Path
     else:
         from espalier.report import formats
         from espalier.report.groups import compare
-        from espalier.report.verdict import verdict
+        from espalier.report.verdict import verdicts
 
-        write = {"md": formats.to_markdown, "latex": formats.to_latex, "csv": formats.to_csv}[kind]
-        text = write(verdict(compare(found)))
+        judged = verdicts(compare(found), measure, budget)
+        if kind == "csv":
+            text = "".join(formats.to_csv(v, headings=not i) for i, v in enumerate(judged))
+        else:
+            text = "\n".join((formats.to_markdown if kind == "md" else formats.to_latex)(v) for v in judged)
         if out is None:
             click.echo(text, nl=False)
         else:

@@ -23,6 +23,25 @@ def main_score(metrics: Iterable[str]) -> str:
     return next(iter(better + [name for name in names if name not in ("loss", "bytes")]), "loss")
 
 
+#: what a score is called, and the scopes it is measured in, as words behind it
+_NAMES = {"acc": "accuracy", "miou": "mean IoU"}
+SCOPES = {
+    "global": "of the global model",
+    "edge": "per edge",
+    "device": "per device",
+    "device_worst": "of the worst tenth of devices",
+    "edge_worst": "of the worst tenth of edges",
+    "device_std": "spread over devices",
+}
+
+
+def spoken(metric: str) -> str:
+    """Return what people call a metric: ``acc_device`` is the accuracy per device."""
+    scope = next((s for s in sorted(SCOPES, key=len, reverse=True) if metric.endswith(f"_{s}")), None)
+    name = metric if scope is None else metric.removesuffix(f"_{scope}")
+    return f"{_NAMES.get(name, name.replace('_', ' '))}{'' if scope is None else ' ' + SCOPES[scope]}"
+
+
 def spread(name: str, values: NDArray[np.float64]) -> dict[str, float]:
     """Return mean, standard deviation and the mean of the worst tenth of what is known (not NaN); {} if nothing is.
 

@@ -1,76 +1,61 @@
-"""Scores against rounds, virtual time and bytes: the mean over seeds with a band, every seed's value on hover."""
+"""Scores against virtual time, rounds, local steps and bytes: the mean over seeds with a band."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, nearest
+from espalier.record.measures import SCOPES, spoken
 from espalier.report.figures import Figure, axis, byte_unit, figure, numbers, thin, time_unit
-from espalier.report.groups import Comparison, Group
-from espalier.report.palette import colour, dash, faded
+from espalier.report.groups import Group, Groups
+from espalier.report.palette import colour, dash, faded, symbol
 from espalier.report.reading import Reading
 
 Floats = NDArray[np.float64]
 
-#: what the horizontal axis may be: column of the frame, by the switch's name
-AXES = {"round": "round", "time": "time", "bytes": "bytes"}
-_SCOPES = {
-    "global": "the root's model, whole test set",
-    "edge": "mean over edges",
-    "device": "mean over devices",
-    "device_worst": "mean of the worst tenth of devices",
-    "edge_worst": "mean of the worst tenth of edges",
-    "device_std": "standard deviation over devices",
-}
-_NAMES = {"acc": "accuracy", "miou": "mean IoU"}
-_UNITS = {"acc": "fraction", "miou": "fraction", "loss": "mean per sample"}
+#: what the horizontal axis may be: column of the frame → how it is called
+AXES = {"time": "virtual time", "round": "global rounds", "steps": "local steps", "bytes": "bytes sent over all links"}
 
 
-def measures(comparison: Comparison) -> dict[str, str]:
-    """Return what can be drawn, the main score first: metric → how people call it."""
-    columns = {c for r in comparison.readings for c in r.frame.columns}
-    main = comparison.score
-    names = [(main, s) for s in _SCOPES] + [("loss", s) for s in ("global", "edge", "device") if main != "loss"]
-    found = {f"{n}_{s}": f"{_NAMES.get(n, n)}: {_SCOPES[s]}" for n, s in names}
-    order = {k: v for k, v in found.items() if k in columns}
-    preferred = f"{main}_device"
-    return {k: order[k] for k in sorted(order, key=lambda k: k != preferred)} if preferred in order else order
+def axes_of(groups: Groups) -> list[str]:
+    """Return what scores of some runs can be drawn against: what at least one of them has used."""
+    return [x for x in AXES if any(x in r.frame and r.frame[x].max() > 0 for r in groups.readings)] or ["round"]
 
 
-def unit_of(measure: str) -> tuple[str, str | None]:
-    """Return a metric's name for an axis, and its unit (None: only the task knows it)."""
-    name = measure.split("_")[0]
-    return _NAMES.get(name, name), _UNITS.get(name)
+def measures(groups: Groups) -> dict[str, str]:
+    """Return what can be drawn, the main score per device first: metric → how people call it."""
+    columns = {c for r in groups.readings for c in r.frame.columns}
+    main = groups.score
+    names = [f"{main}_{s}" for s in ("device", *(s for s in SCOPES if s != "device"))]
+    names += [f"loss_{s}" for s in ("global", "edge", "device") if main != "loss"]
+    return {name: spoken(name) for name in names if name in columns}
 
 
-def curves(comparison: Comparison, x: str = "round", measure: str | None = None) -> Figure:
-    """Draw one measure of every group against ``x``: rounds, virtual time or bytes sent."""
+def curves(groups: Groups, x: str = "time", measure: str | None = None) -> Figure:
+    """Draw one measure of every group against ``x``: virtual time, rounds, local steps or bytes sent."""
     if x not in AXES:
         raise ConfigError(f"x = {x!r}: must be one of {', '.join(AXES)}.{nearest(x, AXES)}")
-    known = measures(comparison)
+    known = measures(groups)
     chosen = measure or next(iter(known), "acc_device")
     if measure is not None and measure not in known:
         raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
-    found = [(g, [r for r in g.readings if _has(r, chosen)]) for g in comparison.groups]
+    found = [(g, [r for r in g.readings if _has(r, chosen)]) for g in groups.groups]
     bands = [(g, rs, band([_curve(r, x, chosen) for r in rs])) for g, rs in found]
     title, unit, size = _horizontal(x, [b for _, _, b in bands if b is not None])
     data = [t for g, rs, b in bands if b is not None for t in _traces(g, [r.seed for r in rs], b, size, unit)]
-    name, of = unit_of(chosen)
-    return figure(data, axis(title, unit, rangemode="tozero"), axis(name, of))
+    return figure(data, axis(title, unit, rangemode="tozero"), axis(spoken(chosen), None), height=440)
 
 
 def _horizontal(x: str, bands: Sequence[Band]) -> tuple[str, str | None, float]:
     largest = max((float(b.x[-1]) for b in bands), default=0.0)
-    if x == "time":
-        return ("virtual time", *time_unit(largest))
-    if x == "bytes":
-        return ("bytes sent over all links", *byte_unit(largest))
-    return "global rounds", None, 1.0
+    units = {"time": time_unit, "bytes": byte_unit}
+    return (AXES[x], *units[x](largest)) if x in units else (AXES[x], None, 1.0)
 
 
 def _has(reading: Reading, measure: str) -> bool:
@@ -80,33 +65,30 @@ def _has(reading: Reading, measure: str) -> bool:
 def _curve(reading: Reading, x: str, measure: str) -> tuple[Floats, Floats]:
     frame = reading.frame
     y = frame[measure].to_numpy(float)
-    column = AXES[x]
-    return (frame[column].to_numpy(float) if column in frame else np.zeros(len(y))), y
+    return (frame[x].to_numpy(float) if x in frame else np.zeros(len(y))), y
 
 
-def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: str | None) -> list[dict[str, object]]:
+def _traces(group: Group, seeds: Sequence[int], found: Band, size: float, unit: str | None) -> list[dict[str, Any]]:
+    """Return a group's band and line; the line's ``meta`` has every seed's values, which the page filters."""
     tone, label, key = colour(group.number), escape(group.label), f"g{group.number}"
     x = numbers(found.x / size, 6)
-    out: list[dict[str, object]] = []
+    out: list[dict[str, Any]] = []
+    meta = {"group": group.number, "seeds": {str(s): numbers(row) for s, row in zip(seeds, found.raw, strict=True)}}
     if len(found.raw) > 1:
         low, high = numbers(found.mean - found.std), numbers(found.mean + found.std)
         edge = {"width": 0, "color": tone}
-        shared = {"mode": "lines", "line": edge, "hoverinfo": "skip", "showlegend": False, "legendgroup": key}
+        shared = {
+            "mode": "lines", "line": edge, "hoverinfo": "skip", "showlegend": False, "legendgroup": key,
+            "meta": {"group": group.number},
+        }  # fmt: skip
         out.append({"type": "scatter", "x": x, "y": low, "name": f"{label}, low", **shared})
-        fill = {"fill": "tonexty", "fillcolor": faded(tone, 0.18)}
+        fill = {"fill": "tonexty", "fillcolor": faded(tone, 0.14)}
         out.append({"type": "scatter", "x": x, "y": high, "name": f"{label}, high", **shared, **fill})
-        texts = [
-            f"± {s:.4f}<br>" + "<br>".join(f"seed {n}: {v:.4f}" for n, v in zip(seeds, column, strict=True))
-            for s, column in zip(found.std.tolist(), found.raw.T.tolist(), strict=True)
-        ]
-    else:
-        texts = [f"seed {seeds[0]}"] * len(x)
-    line = {"color": tone, "width": 2, "dash": dash(group.number)}
     out.append({
-        "type": "scatter", "x": x, "y": numbers(found.mean), "name": label, "legendgroup": key,
-        "mode": "lines+markers" if len(x) < 2 else "lines", "line": line,
-        "text": texts, "hovertemplate": f"<b>{label}</b><br>at %{{x}} {unit or ''}: "
-        "%{y:.4f} %{text}<extra></extra>",
+        "type": "scatter", "x": x, "y": numbers(found.mean), "name": label, "legendgroup": key, "mode": "lines+markers",
+        "line": {"color": tone, "width": 2, "dash": dash(group.number)}, "meta": meta,
+        "marker": {"color": tone, "size": 7, "symbol": symbol(group.number), "maxdisplayed": 7},
+        "hovertemplate": f"<b>{label}</b><br>at %{{x}} {unit or ''}: %{{y:.4f}}<extra></extra>",
     })  # fmt: skip
     return out
 

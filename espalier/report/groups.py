@@ -1,7 +1,8 @@
 """Runs put together: one group per method and setting, over its seeds.
 
-Only runs of one setting (task, partition, fleet, training, world) may be compared. Where a report gets several
-settings, each has rows of its own, and their labels say what sets them apart.
+Only runs of one setting (task, partition, fleet, world) may be ranked together; each setting has a verdict of its own.
+How a method is configured and how devices train is the user's choice: runs that differ in it are methods of their own,
+and their labels say what sets them apart.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 from espalier.record.measures import lower_is_better
 from espalier.report.reading import Reading
 
-#: parts of an experiment that decide what is compared; names, seeds, limits and schedules do not
-PARTS = ("task", "partition", "fleet", "training", "world")
+#: parts of an experiment that decide what may be compared; names, seeds, limits and schedules do not
+PARTS = ("task", "partition", "fleet", "world")
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Groups:
     """All that a report shows: settings, groups, and what the reader must know of how they were put together."""
 
     settings: tuple[CommonSetting, ...]
@@ -82,16 +83,16 @@ class Comparison:
         return [r for g in self.groups for r in g.readings]
 
 
-def compare(readings: Sequence[Reading]) -> Comparison:
-    """Put runs together by method and setting, in order of appearance."""
+def compare(readings: Sequence[Reading]) -> Groups:
+    """Put runs together by setting, method and choices, in order of appearance."""
     keys: dict[str, Reading] = {}
-    found: dict[tuple[int, str], dict[int, Reading]] = {}
+    found: dict[tuple[int, str, str], dict[int, Reading]] = {}
     notes: list[str] = []
     for reading in readings:
         key = json.dumps({p: reading.experiment.get(p) for p in PARTS}, sort_keys=True)
         keys.setdefault(key, reading)
         setting = list(keys).index(key)
-        seeds = found.setdefault((setting, reading.label), {})
+        seeds = found.setdefault((setting, reading.label, json.dumps(_choices(reading), sort_keys=True)), {})
         if reading.seed in seeds:
             one, other = seeds[reading.seed], reading
             kept, left = (other, one) if _written(other) >= _written(one) else (one, other)
@@ -101,10 +102,27 @@ def compare(readings: Sequence[Reading]) -> Comparison:
             seeds[reading.seed] = reading
     settings = _named([r.experiment for r in keys.values()])
     groups = []
-    for number, ((setting, label), seeds) in enumerate(found.items()):
-        full = f"{label} · {settings[setting].name}" if len(settings) > 1 else label
+    for number, ((setting, label, choices), seeds) in enumerate(found.items()):
+        rivals = [json.loads(c) for s, other, c in found if (s, other) == (setting, label)]
+        full = label + _told_apart(json.loads(choices), rivals)
+        full = f"{full} · {settings[setting].name}" if len(settings) > 1 else full
         groups.append(Group(number, full, setting, tuple(seeds[s] for s in sorted(seeds))))
-    return Comparison(tuple(settings), tuple(groups), tuple(notes))
+    return Groups(tuple(settings), tuple(groups), tuple(notes))
+
+
+def _choices(reading: Reading) -> dict[str, Any]:
+    """Return what the user chose for a run: the method's options, and how devices train."""
+    methods = reading.experiment.get("methods") or [None]
+    options = methods[0] if isinstance(methods[0], Mapping) else {}
+    return flat({"method": options, "training": reading.experiment.get("training", {})})
+
+
+def _told_apart(choices: dict[str, Any], rivals: Sequence[dict[str, Any]]) -> str:
+    """Return what sets choices apart from those of other groups under the same label, as an ending of the label."""
+    keys = dict.fromkeys(k for rival in rivals for k in rival)
+    differing = [k for k in keys if len({json.dumps(rival.get(k)) for rival in rivals}) > 1]
+    text = ", ".join(f"{k.split('.')[-1]} {choices.get(k, 'default')}" for k in differing)
+    return f" ({text})" if text else ""
 
 
 def _written(reading: Reading) -> float:

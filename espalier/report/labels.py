@@ -59,7 +59,7 @@ def _heatmap(counts: np.ndarray, rows: list[str], title: str, thickness: int) ->
     data = [{
         "type": "heatmap", "x": list(range(counts.shape[1])), "y": rows, "z": [numbers(r, 3) for r in shares],
         "customdata": counts.astype(int).tolist(), "colorscale": SCALE, "zmin": 0,
-        "colorbar": {"title": {"text": "share<br>(of samples)"}, "thickness": 12},
+        "colorbar": {"title": {"text": "share of samples"}, "thickness": 12},
         "hovertemplate": "%{y}, label %{x}: %{customdata} samples (%{z:.1%})<extra></extra>",
     }]  # fmt: skip
     vertical = {

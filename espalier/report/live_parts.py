@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from espalier.core.errors import RunError
-from espalier.report.groups import Comparison, compare
+from espalier.report.groups import Groups, compare
 from espalier.report.page import dumps, finals
 from espalier.report.reading import Reading, directories_of, opened, read
 from espalier.report.sections import Room, curve_section, detail, overview, spread_section
 from espalier.report.timeline import material
 
-#: a part is made again at most for this share of the time, so that watching does not slow the runs down
+#: a part is made again at most for this share of the time, so that watching does not slow the runs down …
 BUSY_SHARE = 0.1
+#: … but of what is seen first, nobody waits longer than this for the next picture
+PROMPT, MOST_WAIT_SECONDS = ("overview", "curves"), 1.0
 
 
 @dataclass
@@ -42,12 +44,12 @@ class LiveParts:
         self.room = room or Room(moments=60, spans=60_000)
         self._lock = threading.Lock()
         self._readings: dict[Path, Reading] = {}
-        self._comparison = Comparison((), ())
+        self._comparison = Groups((), ())
         self._parts: dict[str, _Part] = {}
         self._problems: dict[Path, str] = {}
 
-    def news(self) -> dict[str, Any]:
-        """Look at the databases; return the version of every part, and whether anything goes on."""
+    def news(self) -> dict[str, str]:
+        """Look at the databases; return the version of every part."""
         with self._lock:
             self._look()
             now = time.monotonic()
@@ -55,15 +57,12 @@ class LiveParts:
                 part = self._parts.get(name)
                 if part is None:
                     self._parts[name] = _Part(version, now)
-                elif part.version != version and now - part.since >= part.cost / BUSY_SHARE:
+                    continue
+                wait = part.cost / BUSY_SHARE
+                wait = min(wait, MOST_WAIT_SECONDS) if name in PROMPT else wait
+                if part.version != version and now - part.since >= wait:
                     part.version, part.since = version, now
-            shown = [r for r in self._comparison.readings if len(r.frame)]
-            waiting = "" if shown else "waiting for the first evaluation of a run"
-            return {
-                **{name: part.version for name, part in self._parts.items()},
-                "going": any(r.state == "running" for r in self._comparison.readings),
-                "waiting": waiting,
-            }
+            return {name: part.version for name, part in self._parts.items()}
 
     def _look(self) -> None:
         found: dict[Path, Reading] = {}
@@ -130,7 +129,7 @@ class LiveParts:
     def _overview(self) -> dict[str, Any]:
         notes = tuple(f"{where} is not shown: {why}" for where, why in self._problems.items())
         shown = self._comparison
-        return overview(Comparison(shown.settings, shown.groups, (*shown.notes, *notes)))
+        return overview(Groups(shown.settings, shown.groups, (*shown.notes, *notes)))
 
     def _reading(self, key: str) -> Reading | None:
         return next((r for r in self._comparison.readings if r.key == key), None)

@@ -90,7 +90,7 @@ def _figure(title: str, series: Series) -> Figure:
     whole = [at for points in series.values() for _, at, _ in points]
     unit, size = time_unit(max(time for points in series.values() for time, *_ in points))
     if all(isinstance(at, int | float) for at in whole):
-        horizontal, word = axis("round, as the node counts", None), "round %{x}"
+        horizontal, word = axis("round of the node", None), "round %{x}"
         lines = {k: [(float(at or 0), value) for _, at, value in points] for k, points in series.items()}
     else:
         horizontal, word = axis("virtual time", unit), f"%{{x}} {unit}"

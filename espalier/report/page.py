@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from espalier._version import __version__
 from espalier.core.errors import RunError
 from espalier.report import palette
-from espalier.report.groups import Comparison, compare
+from espalier.report.groups import Groups, compare
 from espalier.report.reading import Reading, opened, read_all
 from espalier.report.sections import Room, curve_section, detail, overview, spread_section
 from espalier.report.spread import Floats, final_array
@@ -23,7 +23,7 @@ from espalier.report.spread import Floats, final_array
 if TYPE_CHECKING:
     from espalier.study.results import Results
 
-_SCRIPTS = ("page.js", "timeline.js", "live.js")
+_SCRIPTS = ("page.js", "figures.js", "export.js", "pdf.js", "timeline.js", "live.js")
 
 
 def write_report(directories: list[Path], output: Path, results: Results | None = None) -> None:
@@ -66,7 +66,7 @@ def details_of(reading: Reading, room: Room) -> dict[str, Any]:
         return detail(run, reading.score, room)
 
 
-def finals(comparison: Comparison) -> tuple[dict[str, Floats], dict[str, Floats]]:
+def finals(comparison: Groups) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return the scores of every run's devices and of its edges at its last evaluation."""
     devices, edges = {}, {}
     for reading in comparison.readings:
@@ -83,7 +83,10 @@ def html(parts: dict[str, str], title: str, *, live: bool = False) -> str:
     from plotly.offline import get_plotlyjs
 
     blocks = [f'<script type="text/plain" data-part="{escape(n)}">{text}</script>' for n, text in parts.items()]
-    about = {"live": live, "version": __version__, "dark": palette.editions(), "colours": palette.LIGHT}
+    about = {
+        "live": live, "version": __version__, "dark": palette.editions(), "colours": palette.LIGHT,
+        "symbols": palette.SYMBOLS, "muted": palette.MUTED[0],
+    }  # fmt: skip
     # in this order: text that users wrote must not be searched for marks
     found = asset("page.html").replace("/*STYLE*/", asset("page.css"))
     found = found.replace("/*SCRIPT*/", "\n".join(asset(n) for n in _SCRIPTS))

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from espalier.core.errors import RunError
-from espalier.report.curves import AXES, curves
+from espalier.report.curves import axes_of, curves
 from espalier.report.figures import Figure
 from espalier.report.groups import compare
+from espalier.report.lead import lead
 from espalier.report.page import asset, dumps, finals
 from espalier.report.reading import Reading, opened
 from espalier.report.sections import spread_section
@@ -22,6 +23,7 @@ from espalier.report.similarity import similarity
 from espalier.report.spread import over_time
 from espalier.report.timeline import timeline
 from espalier.report.tree import dressed, tree
+from espalier.report.verdict import verdicts
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 #: pixels of a figure's width, and how many of the picture's pixels make one of them
@@ -57,7 +59,9 @@ def write_pictures(readings: Sequence[Reading], folder: Path) -> list[Path]:
 def figures_of(readings: Sequence[Reading]) -> dict[str, Figure]:
     """Return the figures of a report that make sense on paper, by name."""
     comparison = compare(readings)
-    found: dict[str, Figure | None] = {f"score-by-{x}": curves(comparison, x) for x in AXES}
+    judged = verdicts(comparison)
+    found: dict[str, Figure | None] = {f"verdict{f'-{i + 1}' if i else ''}": lead(v) for i, v in enumerate(judged)}
+    found |= {f"score-by-{x}": curves(comparison, x) for x in axes_of(comparison)}
     spread = spread_section(comparison, *finals(comparison))["figures"]
     found |= {f"spread-{scope}": figure for scope, figure in spread.items()}
     for group in comparison.groups:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError
 from espalier.record.database import GROWING, connect
 from espalier.record.measures import main_score
 from espalier.record.run import Run
@@ -55,6 +58,11 @@ class Reading:
     frame: pd.DataFrame = field(repr=False)
     privacy: dict[str, Any] | None = None
     stalled: str = ""
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[np.float64]]:
+        """The frame's columns as plain arrays, which are quicker to look things up in."""
+        return {str(name): self.frame[name].to_numpy(float) for name in self.frame}
 
     @property
     def title(self) -> str:
@@ -146,6 +154,18 @@ def read_all(roots: Sequence[Path]) -> list[Reading]:
     if not any(len(r.frame) for r in found):
         raise RunError(f"No run below {', '.join(map(str, roots))} has been evaluated yet: there is nothing to show.")
     return found
+
+
+def only(readings: Sequence[Reading], methods: Collection[str], seeds: Collection[int]) -> list[Reading]:
+    """Return the runs of some methods and seeds (none named: of all); refuse what no run has."""
+    for what, wanted, there in (
+        ("method", methods, {r.label for r in readings}), ("seed", seeds, {r.seed for r in readings}),
+    ):  # fmt: skip
+        for name in wanted:
+            if name not in there:
+                known = ", ".join(map(str, sorted(there, key=str)))
+                raise ConfigError(f"--{what} {name}: no run has it; there are {known}.")
+    return [r for r in readings if (not methods or r.label in methods) and (not seeds or r.seed in seeds)]
 
 
 def state_of(directory: Path | None, recorded: str) -> State:

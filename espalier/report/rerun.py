@@ -9,11 +9,11 @@ from typing import Any
 
 import tomli_w
 
-from espalier.report.groups import Comparison, Group
+from espalier.report.groups import Group, Groups
 from espalier.report.reading import Reading
 
 
-def experiment_text(comparison: Comparison, setting: int) -> str:
+def experiment_text(comparison: Groups, setting: int) -> str:
     """Return one experiment file that makes all runs of a setting again."""
     groups = [g for g in comparison.groups if g.setting == setting]
     table = dict(comparison.settings[setting].experiment)
@@ -35,7 +35,7 @@ def about(reading: Reading) -> dict[str, Any]:
     return found
 
 
-def to_html(comparison: Comparison) -> str:
+def to_html(comparison: Groups) -> str:
     """Return the section as HTML."""
     parts = []
     for number, setting in enumerate(comparison.settings):
@@ -70,23 +70,30 @@ def _spent(privacy: dict[str, Any] | None) -> str:
     return f"{', '.join(said)} at δ = {privacy['delta']:.2g}" if said else "nothing yet"
 
 
-def _runs(comparison: Comparison) -> str:
-    rows = []
-    private = any(reading.privacy is not None for reading in comparison.readings)
-    for group in comparison.groups:
-        for reading in group.readings:
-            facts = about(reading)
-            versions = ", ".join(f"{k} {v}" for k, v in facts.get("versions", {}).items())
-            cells = (
-                group.label, str(reading.seed), reading.state, str(reading.directory or "in memory"), versions,
-                str(facts.get("command", "")), *([_spent(reading.privacy)] if private else []),
-            )  # fmt: skip
-            rows.append("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in cells) + "</tr>")
-    names = ("method", "seed", "state", "directory", "versions", "command", *(["privacy"] if private else []))
-    heads = "".join(f"<th>{name}</th>" for name in names)
+def _runs(groups: Groups) -> str:
+    """Return the table of runs; what is the same for all of them is said once."""
+    runs = [(g.label, r, about(r)) for g in groups.groups for r in g.readings]
+    columns: dict[str, list[str]] = {
+        "method": [label for label, *_ in runs],
+        "seed": [str(r.seed) for _, r, _ in runs],
+        "how it ended": [r.stalled or r.state for _, r, _ in runs],
+        "directory": [str(r.directory or "in memory") for _, r, _ in runs],
+        "versions": [", ".join(f"{k} {v}" for k, v in facts.get("versions", {}).items()) for *_, facts in runs],
+        "command": [str(facts.get("command", "")) for *_, facts in runs],
+    }
+    if any(r.privacy is not None for _, r, _ in runs):
+        columns["privacy"] = [_spent(r.privacy) for _, r, _ in runs]
+    shared = [k for k in ("versions", "command") if len(set(columns[k])) == 1]
+    said = "".join(f"<p>{k.capitalize()}: <code>{escape(columns.pop(k)[0])}</code></p>" for k in shared)
+    heads = "".join(f"<th>{name}</th>" for name in columns)
+    styles = {"directory": ' class="path"', "command": ' class="path"'}
+    rows = ""
+    for i in range(len(runs)):
+        cells = (f"<td{styles.get(k, '')}>{escape(v[i])}</td>" for k, v in columns.items())
+        rows += f"<tr>{''.join(cells)}</tr>"
     return (
-        f'<h3>Runs</h3><div class="wide"><table class="text"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f'<details class="runs"><summary>Where the {len(runs)} runs are</summary>{said}<div class="wide">'
+        f'<table class="text"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>'
     )
 
 

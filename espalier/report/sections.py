@@ -7,21 +7,26 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from espalier.record.measures import spoken
 from espalier.record.run import Run
 from espalier.record.table import human_seconds
 from espalier.report import formats, rerun
-from espalier.report.curves import AXES, curves, measures
-from espalier.report.groups import Comparison
+from espalier.report.budget import BUDGETS, budgets, reached
+from espalier.report.curves import axes_of, curves, measures
+from espalier.report.groups import Groups, describe
 from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
+from espalier.report.lead import lead
 from espalier.report.notes import noted
 from espalier.report.reading import Reading
 from espalier.report.similarity import similarity
 from espalier.report.spread import Floats, at_the_end, edges_over_time, over_time
 from espalier.report.timeline import material
 from espalier.report.tree import tree
-from espalier.report.verdict import final, verdict
+from espalier.report.verdict import Verdict, verdicts
+from espalier.report.verdict import measures as measures_of
 
-_SWITCH = {"round": "rounds", "time": "virtual time", "bytes": "bytes"}
+#: how the horizontal axes are called on a switch
+_SWITCH = {"time": "virtual time", "round": "rounds", "steps": "local steps", "bytes": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -38,34 +43,78 @@ class Room:
         return Room(max(12, min(60, moments)), (200_000 if runs <= 5 else 120_000) // max(1, runs))
 
 
-def overview(comparison: Comparison) -> dict[str, Any]:
-    """Return the verdict, the state of the runs and the configuration, and whom one may look at in detail."""
-    evaluated = any(len(r.frame) for r in comparison.readings)
+def overview(groups: Groups) -> dict[str, Any]:
+    """Return the verdicts, the state of the runs and the configuration, and whom one may look at in detail."""
+    names = [str(s.experiment.get("name", "runs")) for s in groups.settings]
     return {
-        "title": str(comparison.settings[0].experiment.get("name", "runs")) if comparison.settings else "runs",
-        "verdict": formats.to_html(verdict(comparison)) if evaluated else "<p>No run has been evaluated yet.</p>",
-        "runs": runs_html(comparison.readings),
-        "going": any(r.state == "running" for r in comparison.readings),
-        "settings": rerun.to_html(comparison),
+        "title": " and ".join(dict.fromkeys(names)) if 0 < len(names) <= 2 else "runs",
+        "about": describe(groups.settings[0].experiment) if len(groups.settings) == 1 else "",
+        **_verdicts(groups),
+        "methods": [{"number": g.number, "title": g.label} for g in groups.groups],
+        "seeds": sorted({s for g in groups.groups for s in g.seeds}),
+        "runs": runs_html(groups.readings),
+        "state": _state(groups.readings),
+        "settings": rerun.to_html(groups),
         "details": [
             {"key": g.face.key, "title": f"{g.label}, seed {g.face.seed}", "colour": g.number}
-            for g in comparison.groups
+            for g in groups.groups
             if len(g.face.frame)
         ],
     }
 
 
-def curve_section(comparison: Comparison) -> dict[str, Any]:
-    """Return the scores' figures for every switch position."""
-    found = measures(comparison)
+def _verdicts(groups: Groups) -> dict[str, Any]:
+    """Return the verdicts by every measure at every equal budget, as the page shows them."""
+    ranked = measures_of(groups.groups)
+    known = [
+        budgets([r for g in groups.groups if g.setting == n for r in g.readings]) for n in range(len(groups.settings))
+    ]
+    kinds = [k for k in BUDGETS if any(k in here for here in known)] or ["round"]
+    first = next((k for here in known for k in here), "round")
+    found = {}
+    for name in ranked:
+        for kind in kinds:
+            judged = verdicts(groups, name, kind)
+            found[f"{name}/{kind}"] = {
+                "blocks": [_block(v) for v in judged],
+                "csv": "".join(formats.to_csv(v, headings=not i) for i, v in enumerate(judged)),
+                "latex": "\n".join(formats.to_latex(v) for v in judged),
+            }
     return {
-        "axes": [{"key": k, "title": _SWITCH[k]} for k in AXES],
-        "measures": [{"key": k, "title": v} for k, v in found.items()],
-        "figures": {f"{x}/{m}": curves(comparison, x, m) for x in AXES for m in found},
+        "measures": [{"key": n, "title": spoken(n)} for n in ranked],
+        "budgets": [{"key": k, "title": BUDGETS[k]} for k in sorted(kinds, key=lambda k: k != first)],
+        "verdicts": found,
     }
 
 
-def spread_section(comparison: Comparison, devices: dict[str, Floats], edges: dict[str, Floats]) -> dict[str, Any]:
+def _block(found: Verdict) -> dict[str, Any]:
+    return {
+        "name": found.setting.name, "headline": found.headline, "detail": found.detail,
+        "table": formats.to_html(found), "figure": lead(found), "order": [p.group.number for p in found.places],
+    }  # fmt: skip
+
+
+def _state(readings: Sequence[Reading]) -> str:
+    """Say how the runs stand, as their table does: both are of one reading."""
+    if not any(len(r.frame) for r in readings):
+        return "waiting for the first evaluation of a run"
+    counts = {state: sum(r.state == state for r in readings) for state in ("running", "finished", "dead")}
+    told = ", ".join(f"{n} {state}" for state, n in counts.items() if n)
+    return f"live: {told}" if counts["running"] else f"no run is going on: {told}"
+
+
+def curve_section(groups: Groups) -> dict[str, Any]:
+    """Return the scores' figures for every switch position."""
+    found = measures(groups)
+    axes = axes_of(groups)
+    return {
+        "axes": [{"key": k, "title": _SWITCH[k]} for k in axes],
+        "measures": [{"key": k, "title": v} for k, v in found.items()],
+        "figures": {f"{x}/{m}": curves(groups, x, m) for x in axes for m in found},
+    }
+
+
+def spread_section(comparison: Groups, devices: dict[str, Floats], edges: dict[str, Floats]) -> dict[str, Any]:
     """Return the spread at the end over devices and over edges."""
     found = {"device": at_the_end(comparison, devices, "device")}
     if any(len(v) for v in edges.values()):
@@ -99,10 +148,10 @@ def runs_html(readings: Sequence[Reading]) -> str:
         limit = f" of {stop['rounds']}" if stop.get("rounds") else ""
         until = f" of {human_seconds(stop['seconds'])}" if stop.get("seconds") else ""
         name = f"{reading.score}_device"
-        value = final(reading, name)
+        value = reached(reading, name)
         score = "–" if value != value else f"{value:.3f}"
         bar = f'<progress max="1" value="{reading.progress:.4f}"></progress>'
-        advice = ""
+        advice = f'<div class="advice">{escape(reading.stalled)}</div>' if reading.stalled else ""
         if reading.state == "dead":
             advice = (
                 f'<div class="advice">its process has ended; go on with '

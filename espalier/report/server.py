@@ -26,7 +26,7 @@ from espalier.report.live_parts import LiveParts
 from espalier.report.page import html
 
 #: seconds between two looks at the databases, and between two signs of life to a viewer
-POLL_SECONDS, KEEPALIVE_SECONDS = 1.0, 10.0
+POLL_SECONDS, KEEPALIVE_SECONDS = 0.5, 10.0
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 
 
@@ -170,7 +170,7 @@ class LivePage:
     def close(self, *, show_the_end: bool = False) -> None:
         """Let the viewers go and stop; ``show_the_end`` gives them time to see what the runs wrote last."""
         if show_the_end and self._viewers.count:
-            time.sleep(3 * POLL_SECONDS)
+            time.sleep(3.0)
         self._server.should_exit = True
         self._thread.join(10.0)
         self._endpoint.socket.close()

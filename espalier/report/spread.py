@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.record.measures import lower_is_better
+from espalier.record.measures import lower_is_better, spoken
 from espalier.record.run import Run
-from espalier.report.curves import unit_of
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
-from espalier.report.groups import Comparison
+from espalier.report.groups import Groups
 from espalier.report.palette import LIGHT, MUTED, SCALE, colour, faded
 
 Floats = NDArray[np.float64]
@@ -28,7 +27,7 @@ def final_array(run: Run, name: str) -> Floats:
     return known
 
 
-def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "device") -> Figure:
+def at_the_end(comparison: Groups, finals: dict[str, Floats], scope: str = "device") -> Figure:
     """Draw one box per method: the score of its devices (or edges) at the end, all seeds together.
 
     Args:
@@ -49,12 +48,10 @@ def at_the_end(comparison: Comparison, finals: dict[str, Floats], scope: str = "
             "median": numbers([median]), "q3": numbers([q3]), "lowerfence": numbers([low]),
             "upperfence": numbers([high]), "mean": numbers([values.mean()]), "line": {"color": tone},
             "fillcolor": faded(tone, 0.18), "boxmean": True, "showlegend": False, "hoverinfo": "x+name",
+            "meta": {"group": group.number},
         })  # fmt: skip
-    name, unit = unit_of(f"{comparison.score}_{scope}")
-    return figure(
-        data, axis(f"{name} per {scope}", unit), axis("method", None, type="category"),
-        height=110 + 40 * max(1, len(data)),
-    )  # fmt: skip
+    rows = axis("", None, type="category")
+    return figure(data, axis(spoken(f"{comparison.score}_{scope}"), None), rows, height=110 + 40 * max(1, len(data)))
 
 
 def over_time(run: Run, score: str) -> Figure | None:
@@ -64,7 +61,6 @@ def over_time(run: Run, score: str) -> Figure | None:
         return None
     series, x, title, unit = _steps(series)
     levels = np.array([np.nanquantile(v.astype(float), [0.05, 0.25, 0.5, 0.75, 0.95]) for _, _, v in series])
-    name, of = unit_of(f"{score}_device")
     tone = LIGHT[0]
     data: list[dict[str, Any]] = []
     for low, high, alpha, label in ((0, 4, 0.15, "5 % … 95 % of devices"), (1, 3, 0.3, "25 % … 75 %")):
@@ -86,7 +82,7 @@ def over_time(run: Run, score: str) -> Figure | None:
         data.append(
             {"type": "scatter", "x": x, "y": numbers(tail), "mode": "lines", "name": "worst tenth", "line": line}
         )
-    return figure(data, axis(title, unit), axis(f"{name} per device", of))
+    return figure(data, axis(title, unit), axis(spoken(f"{score}_device"), None))
 
 
 def edges_over_time(run: Run, score: str) -> Figure | None:
@@ -96,11 +92,10 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
         return None
     series, x, title, unit = _steps(series)
     table = np.stack([v for _, _, v in series]).T.astype(float)
-    name, of = unit_of(f"{score}_edge")
     rows = [f"edge {e}" for e in range(len(table))]
     data = [{
         "type": "heatmap", "x": x, "y": rows, "z": [numbers(row, 4) for row in table], "colorscale": SCALE,
-        "colorbar": {"title": {"text": name if of is None else f"{name}<br>({of})"}, "thickness": 12},
+        "colorbar": {"title": {"text": spoken(f"{score}_edge")}, "thickness": 12},
         "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
     }]  # fmt: skip
     vertical = axis("edge", None, type="category", autorange="reversed")
@@ -112,12 +107,9 @@ def _thinned(series: Series, most: int = 150) -> Series:
 
 
 def _steps(series: Series) -> tuple[Series, list[float | None], str, str | None]:
-    """Return what is drawn against what: rounds (of several evaluations in one, the last), else virtual time."""
-    rounds = np.array([r for _, r, _ in series])
-    last = np.append(np.diff(rounds) > 0, True)
-    if 2 * int(last.sum()) > len(series):
-        kept = [s for s, keep in zip(series, last.tolist(), strict=True) if keep]
-        return kept, numbers(rounds[last].astype(float), 9), "global rounds", None
+    """Return what is drawn against what: virtual time, or rounds in a world that costs none."""
     times = np.array([t for t, _, _ in series])
-    unit, size = time_unit(float(times[-1]))
-    return series, numbers(times / size, 6), "virtual time", unit
+    if times[-1] > 0:
+        unit, size = time_unit(float(times[-1]))
+        return series, numbers(times / size, 6), "virtual time", unit
+    return series, numbers(np.array([r for _, r, _ in series], dtype=float), 9), "global rounds", None

@@ -1,250 +1,233 @@
-"""The verdict: methods × measures at the end of the runs, over seeds, the best of each column and how sure that is."""
+"""The verdict: which method leads at an equal budget, by how much, how sure that is, and what it costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
-from scipy import stats
 
-from espalier.record.measures import lower_is_better
-from espalier.record.table import human_bytes, human_seconds
-from espalier.report.groups import Comparison, Group, describe
+from espalier.record.measures import lower_is_better, spoken
+from espalier.record.table import human_bytes
+from espalier.report.budget import BUDGETS, Budget, budgets, reached
+from espalier.report.groups import CommonSetting, Group, Groups, describe
+from espalier.report.paired import FEWEST_PAIRS, SIGNIFICANCE
 from espalier.report.reading import Reading
+from espalier.report.standings import Column, Kind, Place, Values, marked, ranked
 
-Kind = Literal["score", "seconds", "bytes"]
-
-#: differences that chance makes more often than this are no differences
-SIGNIFICANCE = 0.05
-_SIZES = {"s": 1.0, "min": 60.0, "h": 3600.0, "B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: its key, its heading, what its numbers are, and whether small is good."""
-
-    key: str
-    title: str
-    kind: Kind
-    lower: bool
-
-    @property
-    def unit(self) -> str:
-        """The unit of raw values."""
-        return {"seconds": "s", "bytes": "B"}.get(self.kind, "1")
-
-    def text(self, value: float) -> str:
-        """Write a value with its unit."""
-        if self.kind == "bytes":
-            return human_bytes(value)
-        if value != value:
-            return "never" if self.kind == "seconds" else "–"
-        return human_seconds(value) if self.kind == "seconds" else f"{value:.3f}"
-
-    def pair(self, mean: float, std: float) -> str:
-        """Write a mean and a standard deviation, both in the unit that suits the mean."""
-        if self.kind == "score":
-            return f"{mean:.3f} ± {std:.3f}"
-        number, unit = self.text(mean).split(" ")
-        return f"{number} ± {std / _SIZES[unit]:.1f} {unit}"
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One method's figure: a value per seed (NaN: there is none), and how it compares.
-
-    Attributes:
-        values: By seed.
-        best: Whether it is the best of its column.
-        p: The adjusted p-value of the difference to the best (None: it is the best itself, or cannot be tested).
-        untested: Whether there are seeds, but too few in common with the best for a test.
-    """
-
-    values: dict[int, float]
-    best: bool = False
-    p: float | None = None
-    untested: bool = False
-
-    @property
-    def known(self) -> list[float]:
-        """The values there are."""
-        return [v for v in self.values.values() if v == v]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds that have a value."""
-        return float(np.mean(self.known)) if self.known else float("nan")
-
-    @property
-    def std(self) -> float:
-        """The standard deviation over seeds (0 for one)."""
-        return float(np.std(self.known, ddof=1)) if len(self.known) > 1 else 0.0
-
-    @property
-    def mark(self) -> str:
-        """``≈`` if it cannot be told from the best, ``°`` if that could not be tested."""
-        return "≈" if self.p is not None and self.p >= SIGNIFICANCE else "°" if self.untested else ""
-
-    def text(self, measure: Column) -> str:
-        """Write mean ± std, and how many of the seeds have a value where not all do."""
-        out = measure.pair(self.mean, self.std) if self.std > 0 else measure.text(self.mean)
-        if 0 < len(self.known) < len(self.values):
-            out += f" ({len(self.known)}/{len(self.values)})"
-        return out
+#: fills a column: a run → its figure
+Reader = Callable[[Reading], float]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The table and what must be said with it."""
+    """The methods of one setting, ranked; ``columns`` begins with the measure at the equal budget.
 
-    measures: tuple[Column, ...]
-    rows: tuple[tuple[Group, tuple[Standing, ...]], ...]
+    The first ``main`` columns are those of the ranking, the others are more of the same runs. ``warnings`` say what
+    keeps the comparison from being whole, ``lines`` how it was made.
+    """
+
+    setting: CommonSetting
+    measure: str
+    budget: Budget
+    columns: tuple[Column, ...]
+    main: int
+    places: tuple[Place, ...]
+    headline: str
+    detail: str
+    warnings: tuple[str, ...]
     lines: tuple[str, ...]
 
-
-def verdict(comparison: Comparison) -> Verdict:
-    """Judge the methods of a comparison."""
-    groups = [g for g in comparison.groups if any(len(r.frame) for r in g.readings)]
-    measures, readers = [], []
-    for measure, reader in _columns(comparison):
-        if any(v == v for g in groups for v in _values(g, reader).values()):
-            measures.append(measure)
-            readers.append(reader)
-    columns = []
-    for measure, reader in zip(measures, readers, strict=True):
-        cells = [Standing(_values(g, reader)) for g in groups]
-        for setting in range(len(comparison.settings)):
-            here = [i for i, g in enumerate(groups) if g.setting == setting]
-            for i, cell in zip(here, _judged([cells[i] for i in here], measure.lower), strict=True):
-                cells[i] = cell
-        columns.append(cells)
-    rows = tuple((g, tuple(column[i] for column in columns)) for i, g in enumerate(groups))
-    return Verdict(tuple(measures), rows, tuple(_lines(comparison, groups)))
+    @property
+    def sentence(self) -> str:
+        """What leads, by how much, how sure that is, and what it costs."""
+        return f"{self.headline} {self.detail}".strip()
 
 
-def _values(group: Group, reader: Callable[[Reading], float]) -> dict[int, float]:
-    return {r.seed: reader(r) for r in group.readings if len(r.frame)}
-
-
-def _judged(cells: list[Standing], lower: bool) -> list[Standing]:
-    """Mark the best of a column and test the others against it.
-
-    A method that has a value under every seed is better than one that has not (it never got there).
-    """
-    sign = 1.0 if lower else -1.0
-    ranked = [(len(c.values) - len(c.known), sign * c.mean, i) for i, c in enumerate(cells) if c.known]
-    if len(ranked) < 2:
-        return cells
-    best = min(ranked)[2]
-    raw = [None if i == best else paired_p(c.values, cells[best].values) for i, c in enumerate(cells)]
-    many = len(cells[best].known) > 1
-    out = []
-    for i, (cell, p) in enumerate(zip(cells, holm(raw), strict=True)):
-        untested = i != best and p is None and bool(cell.known) and (many or len(cell.known) > 1)
-        out.append(replace(cell, best=i == best, p=p, untested=untested))
-    return out
-
-
-def _columns(comparison: Comparison) -> list[tuple[Column, Callable[[Reading], float]]]:
-    main, lower = comparison.score, comparison.lower
-    found: list[tuple[Column, Callable[[Reading], float]]] = []
-    for scope, title in (("global", "global"), ("edge", "edge"), ("device", "device"), ("device_worst", "worst tenth")):
-        name = f"{main}_{scope}"
-        found.append((Column(name, f"{main} {title}", "score", lower), lambda r, n=name: final(r, n)))  # type: ignore[misc]
-    targets = {(s.experiment.get("task", {}).get("target"), s.experiment.get("task", {}).get("score", "acc_device"))
-               for s in comparison.settings}  # fmt: skip
-    if any(t is not None for t, _ in targets):
-        title = "time to target"
-        if len(targets) == 1:
-            goal, score = next(iter(targets))
-            title = f"time to {score} {goal:g}"
-        found.append((Column("time_to_target", title, "seconds", True), time_to_target))
-    found.append((Column("time", "virtual time", "seconds", True), lambda r: final(r, "time")))
-    tiers = sorted({c for r in comparison.readings for c in r.frame.columns if c.startswith("bytes_")})
-    for tier in tiers:
-        measure = Column(tier, f"bytes {tier.removeprefix('bytes_')}", "bytes", True)
-        found.append((measure, lambda r, n=tier: final(r, n) if n in r.frame else 0.0))  # type: ignore[misc]
+def verdicts(groups: Groups, measure: str | None = None, budget: str | None = None) -> list[Verdict]:
+    """Judge the methods of every setting by a measure (default: the task's score) at an equal budget."""
+    found = []
+    for number, setting in enumerate(groups.settings):
+        here = [g for g in groups.groups if g.setting == number and any(len(r.frame) for r in g.readings)]
+        if here:
+            found.append(_judge(setting, here, measure, budget))
+    if found and groups.notes:
+        found[-1] = replace(found[-1], warnings=(*found[-1].warnings, *groups.notes))
     return found
 
 
-def final(reading: Reading, name: str) -> float:
-    """Return a metric at a run's last evaluation (NaN: it has none; an earlier one's is another model's)."""
-    if name not in reading.frame or not len(reading.frame):
-        return float("nan")
-    return float(reading.frame[name].iloc[-1])
+def measures(groups: Sequence[Group]) -> list[str]:
+    """Return what groups can be ranked by, the task's own score first."""
+    shown = [r for g in groups for r in g.readings if len(r.frame)]
+    columns = {name for r in shown for name, values in r.columns.items() if np.isfinite(values).any()}
+    score = shown[0].score if shown else "acc"
+    wanted = [shown[0].experiment.get("task", {}).get("score", f"{score}_device")] if shown else []
+    names = [*wanted, *(f"{score}_{s}" for s in ("device", "global", "edge", "device_worst"))]
+    return [n for n in dict.fromkeys(names) if n in columns]
+
+
+def _judge(setting: CommonSetting, groups: list[Group], measure: str | None, kind: str | None) -> Verdict:
+    readings = [r for g in groups for r in g.readings]
+    known = budgets(readings)
+    held = known.get(kind or "") or next(iter(known.values()), Budget("round", float("inf")))
+    names = measures(groups)
+    name = measure if measure is not None and measure in names else next(iter(names), "acc_device")
+    main, more = _ranking(name, held), _more(groups, name, held)
+    filled = [(c, [Values(_values(g, reader)) for g in groups]) for c, reader in (*main, *more)]
+    shown = [(c, marked(cells, c)) for c, cells in filled if c.key == name or any(cell.known for cell in cells)]
+    columns = tuple(c for c, _ in shown)
+    places = ranked(groups, [tuple(cells[i] for _, cells in shown) for i in range(len(groups))], columns[0])
+    first = sum(c in columns for c, _ in main)
+    words = _words(places, columns[0], name, held)
+    notes = _warnings(places), tuple(_lines(setting, places, held))
+    return Verdict(setting, name, held, columns, first, tuple(places), *words, *notes)
+
+
+def _values(group: Group, reader: Reader) -> dict[int, float]:
+    return {r.seed: reader(r) for r in group.readings if len(r.frame)}
+
+
+def _ranking(name: str, held: Budget) -> list[tuple[Column, Reader]]:
+    """Return the columns of the ranking: the measure at the budget and at the end, and what the whole run used."""
+    title = f"{spoken(name)} at equal {BUDGETS[held.kind]}"
+    found: list[tuple[Column, Reader]] = [
+        (Column(name, title, "score", lower_is_better(name)), lambda r: held.value(r, name)),
+        (Column("end", "at its own end", "score"), lambda r: reached(r, name)),
+    ]
+    kinds: dict[str, Kind] = {"round": "count", "steps": "count", "bytes": "bytes", "time": "seconds"}
+    for cost, kind in kinds.items():
+        found.append((Column(cost, BUDGETS[cost], kind), lambda r, n=cost: reached(r, n)))  # type: ignore[misc]
+    return found
+
+
+def _more(groups: Sequence[Group], name: str, held: Budget) -> list[tuple[Column, Reader]]:
+    """Return the other columns: the score's other scopes at the budget, time to the target, bytes per tier."""
+    shown = [r for g in groups for r in g.readings if len(r.frame)]
+    found: list[tuple[Column, Reader]] = []
+    for other in (f"{shown[0].score}_{scope}" for scope in ("global", "edge", "device", "device_worst")):
+        if other != name:
+            column = Column(other, spoken(other), "score", lower_is_better(other))
+            found.append((column, lambda r, n=other: held.value(r, n)))  # type: ignore[misc]
+    task = shown[0].experiment.get("task", {})
+    if task.get("target") is not None:
+        title = f"time to {spoken(task.get('score', 'acc_device'))} {task['target']:g}"
+        found.append((Column("time_to_target", title, "seconds", True), time_to_target))
+    for tier in sorted({c for r in shown for c in r.frame.columns if c.startswith("bytes_")}):
+        column = Column(tier, f"bytes {tier.removeprefix('bytes_')}", "bytes")
+        found.append((column, lambda r, n=tier: reached(r, n) if n in r.frame else 0.0))  # type: ignore[misc]
+    return found
 
 
 def time_to_target(reading: Reading) -> float:
     """Return the virtual seconds until a run's score first reached its task's target (NaN: not yet)."""
     task = reading.experiment.get("task", {})
     target, score = task.get("target"), task.get("score", "acc_device")
-    if target is None or score not in reading.frame:
+    if target is None or score not in reading.columns:
         return float("nan")
-    reached = reading.frame[score] <= target if lower_is_better(score) else reading.frame[score] >= target
-    return float(reading.frame["time"][reached].iloc[0]) if reached.any() else float("nan")
+    values = reading.columns[score]
+    there = np.flatnonzero(values <= target if lower_is_better(score) else values >= target)
+    return float(reading.columns["time"][there[0]]) if len(there) else float("nan")
 
 
-def _lines(comparison: Comparison, groups: list[Group]) -> list[str]:
+# -- in words ---------------------------------------------------------------------------------------------------
+
+
+def _words(places: Sequence[Place], column: Column, name: str, held: Budget) -> tuple[str, str]:
+    """Say what leads; and by how much, how sure that is, and what it costs."""
+    known = [p for p in places if p.rank is not None]
+    what = spoken(name)
+    if not known:
+        return f"No run has a figure for {what} yet.", ""
+    lead, value = known[0], known[0].cells[0].text(column)
+    if len(known) == 1:
+        return f"{lead.group.label} reaches {what} {value} after {held.text}.", _cost([lead], held)
+    level = [p.group.label for p in known if p.rank == 1]
+    if len(level) > 1:
+        return f"{_listed(level)} are level: {what} {value} after {held.text}.", _cost(known[:2], held)
+    head = f"{lead.group.label} leads with {what} {value} after {held.text}."
+    return head, f"{_margin(known[1])} {_others(known[1:])}{_cost(known[:2], held)}"
+
+
+def _margin(second: Place) -> str:
+    """Say how far the second is behind, and how sure that is."""
+    gap, label = second.gap, second.group.label
+    if gap is None:
+        return f"{label} comes next, but shares no seed with it: nothing can be told of the difference."
+    ahead = f"It is {gap.mean:.3f} ahead of {label}"
+    if gap.p is None or gap.low is None or gap.high is None:
+        seeds = "one seed" if gap.pairs == 1 else f"{gap.pairs} seeds"
+        need = f"{FEWEST_PAIRS} or more are needed"
+        return f"{ahead}; whether that is more than chance cannot be told with {seeds} ({need})."
+    sure = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}, {gap.pairs} paired seeds"
+    return f"{ahead} ({sure}){', which may be chance' if second.tied else ''}."
+
+
+def _signed(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−")
+
+
+def _others(places: Sequence[Place]) -> str:
+    """Say from whom else the leader can be told; the first place is the second's, of whom the margin speaks."""
+    tied = [p.group.label for p in places if p.tied]
+    apart = [p.group.label for p in places if p.p is not None and not p.tied]
+    if len(places) < 2 or not (tied or apart):
+        return ""
+    if not apart:
+        return f"These seeds cannot tell it from any of the {len(tied)} others. "
+    if not tied:
+        return f"It is ahead of all {len(apart)} others by more than chance. "
+    rest = [p.group.label for p in places[1:] if p.tied]
+    return f"It cannot be told from {_listed(rest)}{' either' if places[0].tied else ''}. " if rest else ""
+
+
+def _cost(places: Sequence[Place], held: Budget) -> str:
+    """Say what the leader had used within the budget, beside the next."""
+    said = []
+    for place in places:
+        parts = []
+        for kind, words in (("round", "{:,.0f} rounds"), ("steps", "{:,.0f} local steps"), ("bytes", "{}")):
+            used = Values(_values(place.group, lambda r, n=kind: held.value(r, n))).mean  # type: ignore[misc]
+            if kind != held.kind and used == used:
+                parts.append(words.format(human_bytes(used) if kind == "bytes" else used))
+        said.append(_listed(parts) if parts else "")
+    if not said[0]:
+        return ""
+    rest = f"; {places[1].group.label} {said[1]}" if len(said) > 1 and said[1] else ""
+    return f"By then it had used {said[0]}{rest}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> list[str]:
+    """Return what must be known to read the table."""
+    groups = [p.group for p in places]
     seeds = sorted({s for g in groups for s in g.seeds})
     some = ", ".join(map(str, seeds)) if len(seeds) <= 10 else f"{seeds[0]} … {seeds[-1]}"
     lines = [f"{len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'} ({some})."]
     if len({g.seeds for g in groups}) > 1:
-        lines[0] += " Not every method ran under all of them: " + "; ".join(
-            f"{g.label} under {len(g.seeds)}" for g in groups
-        ) + "."  # fmt: skip
+        counts = "; ".join(f"{g.label} under {len(g.seeds)}" for g in groups)
+        lines[0] += f" Not every method ran under all of them: {counts}."
+    lines.append(
+        f"Equal budget: {held.text}, the least that any run used before it ended; each run counts with its last "
+        "evaluation within it. Rounds, local steps, bytes and time are what the runs had used at their own end."
+    )
     if len(seeds) > 1:
         lines.append(
-            "Mean ± standard deviation over seeds at the end of the runs. Bold: best of its column. "
-            f"≈: cannot be told from the best (paired t-test over the seeds both ran, Holm-adjusted, "
-            f"{SIGNIFICANCE:.0%} level); °: fewer than two seeds in common, not tested."
+            "Mean ± standard deviation over seeds. Behind the leader: mean difference over the seeds that both ran, "
+            f"with a 95 % interval by Student's t where there are {FEWEST_PAIRS} or more. ≈: cannot be told from the "
+            f"leader (paired t-test, Holm-adjusted, {SIGNIFICANCE:.0%} level). °: too few seeds to tell."
         )
-    else:
-        lines.append("Figures at the end of the runs. Bold: best of its column; one seed allows no test.")
-    for setting in comparison.settings:
-        lines.append(
-            f"{setting.name}: {describe(setting.experiment)}." if setting.name else describe(setting.experiment) + "."
-        )
-    going = [r for r in comparison.readings if r.state != "finished"]
-    if going:
-        lines.append(
-            "Not finished, shown as far as they are: "
-            + "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
-            + "."
-        )
-    lines += [f"{r.title} ended early. {r.stalled}" for r in comparison.readings if r.stalled]
-    lines += [f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction]
-    return [*lines, *comparison.notes]
-
-
-# -- is a difference more than the seeds' chance? -------------------------------------------------------------
-
-
-def paired_p(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """Return the two-sided p-value of Student's paired t-test over the seeds that both have.
-
-    None where it cannot be said: fewer than two seeds in common.
-    """
-    seeds = [s for s in one if s in other and np.isfinite(one[s]) and np.isfinite(other[s])]
-    if len(seeds) < 2:
-        return None
-    a, b = np.array([one[s] for s in seeds]), np.array([other[s] for s in seeds])
-    differences = a - b
-    size = float(max(np.abs(a).max(), np.abs(b).max()))
-    if np.ptp(differences) <= 1e-12 * size:  # but for rounding all the same: the t statistic would be 0/0 or ±∞
-        return 1.0 if abs(differences[0]) <= 1e-12 * size else 0.0
-    return float(
-        2 * stats.t.sf(abs(differences.mean()) / (differences.std(ddof=1) / np.sqrt(len(seeds))), len(seeds) - 1)
+    lines.append(
+        f"{setting.name}: {describe(setting.experiment)}." if setting.name else f"{describe(setting.experiment)}."
     )
+    return [*lines, *(f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction)]
 
 
-def holm(values: Sequence[float | None]) -> list[float | None]:
-    """Adjust p-values of one family for their number (Holm's step-down method); None stays None."""
-    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
-    adjusted: list[float | None] = [None] * len(values)
-    largest = 0.0
-    for rank, (p, i) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p))
-        adjusted[i] = largest
-    return adjusted
+def _warnings(places: Sequence[Place]) -> tuple[str, ...]:
+    """Return what keeps the comparison from being whole: runs that go on, and such as ended early."""
+    going = [r for p in places for r in p.group.readings if r.state != "finished"]
+    told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
+    unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
+    return (*unfinished, *(line for place in places for line in place.ended))

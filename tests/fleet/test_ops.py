@@ -113,11 +113,12 @@ def test_the_live_page_shows_the_run_as_going_on(fleet: LocalFleet) -> None:
         with urllib.request.urlopen(f"{place.url}events", timeout=60) as stream:
             while not (line := stream.readline()).startswith(b"data: "):
                 pass
+        with urllib.request.urlopen(f"{place.url}section/overview", timeout=60) as answer:
+            overview = json.load(answer)
     finally:
         page.close()
-    news = json.loads(line[6:])
-    assert news["going"] is True
-    assert any(name.startswith("curves") for name in news)
+    assert overview["state"] == "live: 1 running"
+    assert any(name.startswith("curves") for name in json.loads(line[6:]))
 
 
 def test_who_comes_with_another_authoritys_certificate_is_seen(fleet: LocalFleet, tmp_path: Path) -> None:

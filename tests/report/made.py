@@ -35,6 +35,7 @@ class Made:
     name: str = "made up"
     stop: int | None = None
     flat: bool = False
+    stalled: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The resolved configuration."""
@@ -67,7 +68,7 @@ def write_run(directory: Path, made: Made | None = None, **changes: Any) -> Path
     time = 0.0
     for number in range(1, made.rounds + 1):
         time = play_round(recorder, made, number, time)
-    recorder.meta("status", {"state": made.state, "pid": 1})
+    recorder.meta("status", {"state": made.state, "pid": 1, **({"stalled": made.stalled} if made.stalled else {})})
     recorder.close()
     return directory
 

@@ -13,8 +13,8 @@ from espalier.report.page import write_report
 from tests.report.made import write_run
 
 PLOTS = (
-    "plot-curves", "plot-spread-device", "plot-spread-edge", "plot-spread", "plot-edges", "plot-tree", "plot-timeline",
-    "plot-labels", "plot-devices",
+    "plot-lead", "plot-curves", "plot-spread-device", "plot-spread-edge", "plot-spread", "plot-edges", "plot-tree",
+    "plot-timeline", "plot-labels", "plot-devices",
 )  # fmt: skip
 
 
@@ -100,9 +100,8 @@ def test_everything_is_drawn(wide: Any) -> None:
     choose(wide, "HierFAVG, seed 0")
     assert wide.title() == "made up · espalier"
     until(lambda: all(drawn(wide, name) for name in PLOTS), wide)
-    assert wide.locator("#verdict tbody tr").count() == 3
-    assert wide.locator("#verdict td b").count() >= 5
-    assert "Flat &lt;i&gt;" in wide.locator("#verdict tbody").inner_html()
+    assert wide.locator(".ranking tbody tr").count() == 3
+    assert "Flat &lt;i&gt;" in wide.locator(".ranking tbody").inner_html()
     # the first run has notes but no similarity; the second the other way round
     until(lambda: wide.locator("#notes .plot .scatterlayer path").count() > 0, wide)
     choose(wide, "CSAHFL, seed 0")
@@ -118,12 +117,94 @@ def test_the_switch_changes_the_axis(wide: Any) -> None:
     ):  # fmt: skip
         wide.click(f"#curves-axis >> text={switch}")
         until(lambda wanted=wanted: title(wide, "plot-curves") == wanted, wide)  # type: ignore[misc]
-        assert title(wide, "plot-curves", "y") == "accuracy (fraction)"
+        assert title(wide, "plot-curves", "y") == "accuracy per device"
     wide.select_option("#curves-measure", "loss_device")
-    until(lambda: title(wide, "plot-curves", "y") == "loss (mean per sample)", wide)
+    until(lambda: title(wide, "plot-curves", "y") == "loss per device", wide)
     wide.locator("#curves-axis input:checked").focus()
-    wide.keyboard.press("ArrowRight")  # the switch works without a mouse
+    wide.keyboard.press("ArrowLeft")  # the switch works without a mouse
     until(lambda: title(wide, "plot-curves") == "virtual time (min)", wide)
+
+
+def test_the_first_thing_said_is_which_method_leads(wide: Any) -> None:
+    headline = wide.locator(".headline")
+    assert headline.bounding_box()["y"] + wide.evaluate("scrollY") < 300
+    assert headline.text_content().startswith("CSAHFL leads with accuracy per device")
+    assert "cannot be told with 2 seeds" in wide.locator(".detail").text_content()
+    assert title(wide, "plot-curves") == "virtual time (min)"  # what curves open against
+    ranks = wide.locator(".ranking tbody tr").evaluate_all("rows => rows.map((r) => r.cells[1].textContent)")
+    assert [r.split(" ")[0] for r in ranks] == ["CSAHFL", "HierFAVG", "Flat"]
+    heads = wide.locator(".ranking thead").text_content()
+    assert all(word in heads for word in ("rounds", "bytes sent", "virtual time", "at equal virtual time"))
+    table = wide.locator(".ranking").bounding_box()
+    assert table["x"] + table["width"] <= 1280 - 32  # no column is cut off
+    wide.click("#verdict-budget >> text=bytes sent")
+    until(lambda: "MB sent" in headline.text_content(), wide)
+    wide.click("#verdict-budget >> text=virtual time")
+    until(lambda: "virtual time" in headline.text_content(), wide)
+    assert wide.locator(".modebar").count() == 0
+
+
+def test_methods_and_seeds_can_be_left_out(wide: Any) -> None:
+    wide.select_option("#curves-measure", "acc_device")
+
+    def lines() -> list[str]:
+        return list(wide.evaluate("byId('plot-curves').data.filter((t) => t.meta.seeds).map((t) => t.name)"))
+
+    until(lambda: lines() == ["CSAHFL", "HierFAVG", "Flat &lt;i&gt;"], wide)
+    wide.click("#methods >> text=HierFAVG")
+    until(lambda: lines() == ["CSAHFL", "Flat &lt;i&gt;"], wide)
+    assert wide.locator(".ranking tbody tr:visible").count() == 2
+    until(lambda: wide.evaluate("byId('plot-spread-device').data.length") == 2, wide)
+    wide.click("#seeds >> text=seed 1")
+    until(lambda: wide.evaluate("Object.keys(byId('plot-curves').data.at(-1).meta.seeds)") == ["0"], wide)
+    assert wide.evaluate("byId('plot-curves').data.length") == 2  # one seed has no band
+    wide.click("#methods >> text=HierFAVG")
+    wide.click("#seeds >> text=seed 1")
+    wide.click("#curves-layout >> text=side by side")
+    until(lambda: wide.locator("#plot-curves .subplot").count() == 3, wide)
+    wide.click("#curves-layout >> text=together")
+    until(lambda: wide.locator("#plot-curves .subplot").count() == 1, wide)
+
+
+def downloaded(page: Any, button: str) -> bytes:
+    with page.expect_download() as waiting:
+        page.click(button)
+    return Path(waiting.value.path()).read_bytes()
+
+
+def test_every_figure_and_table_can_be_taken_away(wide: Any) -> None:
+    """As vectors and numbers, made in the page: the network is off."""
+    bars = wide.locator(".plot:visible + .export")
+    assert bars.count() == wide.locator(".plot:visible").count() > 8
+    tool = "#plot-curves + .export >> text="
+    svg = downloaded(wide, f"{tool}SVG").decode()
+    assert svg.startswith("<svg") and "virtual time (min)" in svg and "<image" not in svg
+    pdf = downloaded(wide, f"{tool}PDF")
+    assert (pdf.startswith(b"%PDF-1.4") and b"(virtual time \\050min\\051) Tj" in pdf) or b"virtual time" in pdf
+    table = int(pdf[pdf.rindex(b"startxref") + 9 :].split()[0])
+    assert pdf[table : table + 4] == b"xref"
+    for number, line in enumerate(pdf[table:].splitlines()[3:], 1):  # every object is where the table says
+        if not line.endswith(b" n "):
+            break
+        assert pdf[int(line[:10]) :].startswith(b"%d 0 obj" % number)
+    rows = downloaded(wide, f"{tool}CSV").decode().splitlines()
+    assert rows[0] == "series,seed,x,y,value" and any(row.startswith("CSAHFL,1,") for row in rows)
+    assert downloaded(wide, "#plot-tree + .export >> text=PNG").startswith(b"\x89PNG")
+    assert b"Length" in downloaded(wide, "#plot-timeline + .export >> text=PDF")
+    assert downloaded(wide, "#verdict-export >> text=CSV").startswith(b"setting,rank,method")
+    assert downloaded(wide, "#verdict-export >> text=LaTeX").startswith(b"\\begin{tabular}")
+
+
+def test_paper_gets_light_figures_of_its_width(wide: Any) -> None:
+    wide.emulate_media(color_scheme="dark")
+    pdf = wide.pdf(prefer_css_page_size=True)
+    assert pdf.startswith(b"%PDF")
+    wide.evaluate("printed(true)")
+    until(lambda: wide.evaluate("byId('plot-curves').layout.width") == 680, wide)
+    assert wide.evaluate("byId('plot-curves').layout.template.layout.font.color") == "#1b1f24"
+    wide.evaluate("printed(false)")
+    wide.emulate_media(color_scheme="light")
+    until(lambda: wide.evaluate("byId('plot-curves')._fullLayout.width") > 1000, wide)
 
 
 def test_pointing_at_a_line_shows_every_seed(wide: Any) -> None:

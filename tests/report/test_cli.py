@@ -16,7 +16,7 @@ def test_report_as_a_page(runs: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("kind", "start"), [("md", "| | acc global"), ("latex", r"\begin{tabular}"), ("csv", "method,setting")]
+    ("kind", "start"), [("md", "CSAHFL leads with"), ("latex", r"\begin{tabular}"), ("csv", "setting,rank,method")]
 )
 def test_report_as_a_table(runs: Path, tmp_path: Path, kind: str, start: str) -> None:
     result = CliRunner().invoke(main, ["report", str(runs), "--format", kind])
@@ -25,6 +25,15 @@ def test_report_as_a_table(runs: Path, tmp_path: Path, kind: str, start: str) ->
     again = CliRunner().invoke(main, ["report", str(runs / "a"), str(runs / "b"), "--format", kind, "-o", str(out)])
     assert again.exit_code == 0 and again.output == "" and out.read_text().startswith(start)
     assert "Flat" not in out.read_text()
+
+
+def test_a_report_of_some_methods_and_seeds(runs: Path) -> None:
+    command = ["report", str(runs), "--format", "csv", "--budget", "bytes", "--measure", "acc_global"]
+    result = CliRunner().invoke(main, [*command, "-m", "HierFAVG", "-s", "1"])
+    rows = [line.split(",") for line in result.output.splitlines()[1:]]
+    assert {row[2] for row in rows} == {"HierFAVG"} and rows[0][3:5] == ["acc_global", "bytes"] and rows[0][10] == "1"
+    wrong = CliRunner().invoke(main, [*command, "-m", "HierFavg"])
+    assert wrong.exit_code == 2 and "--method HierFavg: no run has it; there are CSAHFL, Flat <i>" in wrong.output
 
 
 def test_mistakes_end_with_one_line(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def every(runs: Path) -> dict[str, Figure]:
     return found
 
 
-#: what axes show that has a unit; the others are names and plain numbers
-QUANTITIES = ("virtual time", "bytes", "accuracy", "loss", "training data")
+#: what axes show that has a unit; the others are names, plain numbers and shares
+QUANTITIES = ("virtual time", "bytes", "training data")
 
 
 def test_every_axis_has_a_title_and_every_quantity_a_unit(every: dict[str, Figure]) -> None:
@@ -46,7 +46,7 @@ def test_every_axis_has_a_title_and_every_quantity_a_unit(every: dict[str, Figur
                 assert "tree" in name
                 continue
             title = axis["title"]["text"]
-            assert title, (name, side)
+            assert title or axis["type"] == "category", (name, side)  # names of methods explain themselves
             if title.startswith(QUANTITIES):
                 assert "(" in title and title.endswith(")"), (name, side, title)
             else:  # a stand-in for a unit tells nobody anything
@@ -59,7 +59,7 @@ def test_every_axis_has_a_title_and_every_quantity_a_unit(every: dict[str, Figur
 def test_figures_are_plain_json_and_plotly_takes_them(every: dict[str, Figure]) -> None:
     for name, figure in every.items():
         json.loads(dumps(figure))
-        if not name.startswith(("time/", "bytes/")):  # the same traces as by round
+        if not name.startswith(("steps/", "time/", "bytes/")):  # the same traces as by round
             assert to_plotly(figure).to_plotly_json()["data"], name
 
 
@@ -68,7 +68,7 @@ def test_sliders_of_figures_with_frames(every: dict[str, Figure]) -> None:
     assert len(shown.layout.sliders[0].steps) == len(shown.frames) == len(every["a/tree"]["frames"])
 
 
-def test_only_six_colours_are_used(every: dict[str, Figure]) -> None:
+def test_only_the_palette_s_colours_are_used(every: dict[str, Figure]) -> None:
     from espalier.report.palette import AWAY, LIGHT, MUTED, WAITING
 
     known = {*LIGHT, MUTED[0], WAITING[0], AWAY[0], "#ffffff"}
@@ -97,15 +97,19 @@ def test_thinning_keeps_the_ends() -> None:
 
 def test_wrong_names_are_refused(runs: Path) -> None:
     comparison = compare(read_all([runs]))
-    with pytest.raises(ConfigError, match=r"x = 'rounds'.*round, time, bytes.*Did you mean 'round'"):
+    with pytest.raises(ConfigError, match=r"x = 'rounds'.*time, round, steps, bytes.*Did you mean 'round'"):
         curves(comparison, "rounds")
     with pytest.raises(ConfigError, match=r"measure = 'acc_edges'.*Did you mean 'acc_edge'"):
         curves(comparison, "round", "acc_edges")
 
 
-def test_curves_show_every_seed_on_hover(runs: Path) -> None:
+def test_curves_carry_every_seed(runs: Path) -> None:
     figure = curves(compare(read_all([runs])), "round", "acc_device")
     lines = [t for t in figure["data"] if t.get("showlegend") is not False]
     assert [t["name"] for t in lines] == ["HierFAVG", "CSAHFL", "Flat &lt;i&gt;"]
-    assert all("seed 0: " in t["text"][3] and "seed 1: " in t["text"][3] for t in lines)
     assert len(figure["data"]) == 9 and len(lines[0]["x"]) == 11
+    for line in lines:
+        seeds = line["meta"]["seeds"]
+        assert list(seeds) == ["0", "1"]
+        assert np.allclose(np.mean([seeds["0"], seeds["1"]], axis=0), line["y"], atol=2e-5)
+    assert len({(t["line"]["color"], t["marker"]["symbol"]) for t in lines}) == 3

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from espalier.report.groups import compare, describe, flat
-from espalier.report.verdict import verdict
+from espalier.report.verdict import verdicts
 from tests.report.conftest import reading_of
 
 
@@ -21,9 +21,21 @@ def test_different_settings_are_not_compared(tmp_path: Path) -> None:
     better = reading_of(tmp_path / "c", label="B", skill=0.5)
     found = compare([one, other, better])
     assert [g.label for g in found.groups] == ["A · devices 20", "A · devices 30", "B · devices 20"]
-    cells = {g.label: c for g, c in verdict(found).rows}
-    # A and B meet in the first setting; the second has one method, and one is not the best of anything
-    assert [cells[k][0].best for k in ("A · devices 20", "A · devices 30", "B · devices 20")] == [True, False, False]
+    # A and B meet in the first setting; the second has one method
+    ranks = [[(p.rank, p.group.label) for p in v.places] for v in verdicts(found)]
+    assert ranks == [[(1, "A · devices 20"), (2, "B · devices 20")], [(1, "A · devices 30")]]
+
+
+def test_what_the_user_chose_makes_methods_of_its_own(tmp_path: Path) -> None:
+    """Runs of one method under other options, or trained in another way, are ranked side by side."""
+    one, other, third = (reading_of(tmp_path / x) for x in "abc")
+    other.experiment["training"] = {**other.experiment["training"], "lr": 0.5}
+    third.experiment["methods"] = [{**third.experiment["methods"][0], "kappa2": 1}]
+    found = compare([one, other, third])
+    assert len(found.settings) == 1
+    assert [g.label for g in found.groups] == [
+        "HierFAVG (kappa2 3, lr 0.05)", "HierFAVG (kappa2 3, lr 0.5)", "HierFAVG (kappa2 1, lr 0.05)",
+    ]  # fmt: skip
 
 
 def test_settings_are_named_by_their_experiments_where_these_differ(tmp_path: Path) -> None:

@@ -37,10 +37,16 @@ def test_the_file_has_everything_inside(runs: Path, tmp_path: Path) -> None:
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!#|data:)", markup)
     assert "default-src 'none'" in markup
     overview = part(html, "overview")
-    assert overview["title"] == "made up" and "HierFAVG" in overview["verdict"]
+    assert overview["title"] == "made up"
     assert [d["title"] for d in overview["details"]] == ["HierFAVG, seed 0", "CSAHFL, seed 0", "Flat <i>, seed 0"]
     for one in overview["details"]:
         assert {"tree", "spread", "edges", "labels"} <= set(part(html, f"detail/{one['key']}")["figures"])
+    assert set(overview["verdicts"]) == {
+        f"acc_{m}/{b}" for m in ("device", "global", "edge", "device_worst") for b in ("time", "bytes", "round")
+    }
+    (block,) = overview["verdicts"]["acc_device/time"]["blocks"]
+    assert block["headline"].startswith("CSAHFL leads with accuracy per device") and "HierFAVG" in block["table"]
+    assert block["order"] == [1, 0, 2] and "cannot be told with 2 seeds" in block["detail"]
     assert len(part(html, "curves")["figures"]) == 3 * 9
     assert out.stat().st_size < 3_000_000
 
@@ -57,7 +63,8 @@ def test_names_from_users_are_text(tmp_path: Path) -> None:
     assert "alert(1)" not in re.sub(r'<script type="text/plain".*?</script>', "", html, flags=re.S).replace(
         "&lt;script&gt;alert(1)&lt;/script&gt;", ""
     )
-    assert nasty not in part(html, "overview")["verdict"]
+    (block,) = part(html, "overview")["verdicts"]["acc_device/time"]["blocks"]
+    assert nasty not in block["table"] and nasty in block["headline"]  # which the page shows as text
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

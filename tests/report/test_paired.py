@@ -6,28 +6,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.report.verdict import holm, paired_p
+from espalier.report.paired import Difference, difference, holm
 
 
-def test_p_value_by_hand() -> None:
-    # differences .05, .02, .05: mean .04, deviations .01, −.02, .01, s = √(.0006/2) = .017320…
-    # t = .04 / (s/√3) = .04/.01 = 4 with 2 degrees of freedom, where p = 1 − t/√(t² + 2) = 1 − 4/√18
+def test_difference_by_hand() -> None:
+    # differences .05, .02, .05: mean .04, deviations .01, −.02, .01, s = √(.0006/2) = .017320…, s/√3 = .01
+    # t = .04/.01 = 4 with 2 degrees of freedom, where p = 1 − t/√(t² + 2) = 1 − 4/√18;
+    # that p is .05 at t = .95·√(2/(1 − .95²)) = 4.30265, so the interval is .04 ± .0430265
     one, other = {0: 0.90, 1: 0.80, 2: 0.85}, {0: 0.85, 1: 0.78, 2: 0.80}
-    assert paired_p(one, other) == pytest.approx(1 - 4 / math.sqrt(18))
-    assert paired_p(other, one) == pytest.approx(1 - 4 / math.sqrt(18))
+    found, back = difference(one, other), difference(other, one)
+    assert found is not None and back is not None
+    assert found.mean == pytest.approx(0.04) and found.pairs == 3
+    assert found.p == back.p == pytest.approx(1 - 4 / math.sqrt(18))
+    assert (found.low, found.high) == (pytest.approx(-0.00302653), pytest.approx(0.08302653))
+    assert (back.low, back.high) == (pytest.approx(-0.08302653), pytest.approx(0.00302653))
 
 
 def test_only_seeds_that_both_ran_count() -> None:
     one, other = {0: 0.90, 1: 0.80, 2: 0.85, 7: 0.1}, {0: 0.85, 1: 0.78, 2: 0.80, 9: 0.9, 8: float("nan")}
-    assert paired_p(one, other) == pytest.approx(1 - 4 / math.sqrt(18))
-    assert paired_p({0: 1.0}, {0: 0.5}) is None
-    assert paired_p({0: 1.0, 1: 2.0}, {2: 0.5, 3: 0.1}) is None
+    found = difference(one, other)
+    assert found is not None and found.pairs == 3 and found.p == pytest.approx(1 - 4 / math.sqrt(18))
+    assert difference({0: 1.0, 1: 2.0}, {2: 0.5, 3: 0.1}) is None
+
+
+def test_two_seeds_tell_nothing() -> None:
+    """With one degree of freedom .156 of spread hides anything: no interval, no p-value, however far apart."""
+    assert difference({0: 1.0}, {0: 0.5}) == Difference(0.5, 1)
+    assert difference({0: 0.9, 1: 0.8}, {0: 0.2, 1: 0.1}) == Difference(pytest.approx(0.7), 2)
 
 
 def test_equal_differences_need_no_statistic() -> None:
-    assert paired_p({0: 0.5, 1: 0.7}, {0: 0.5, 1: 0.7}) == 1.0
+    same = difference({0: 0.5, 1: 0.7, 2: 0.1}, {0: 0.5, 1: 0.7, 2: 0.1})
+    assert same == Difference(0.0, 3, 0.0, 0.0, 1.0)
     # .3 − .2 and .2 − .1 differ in the last bit only
-    assert paired_p({0: 0.3, 1: 0.2}, {0: 0.2, 1: 0.1}) == 0.0
+    apart = difference({0: 0.3, 1: 0.2, 2: 0.4}, {0: 0.2, 1: 0.1, 2: 0.3})
+    assert apart is not None and apart.p == 0.0 and apart.low == apart.high == pytest.approx(0.1)
 
 
 def test_holm_by_hand() -> None:

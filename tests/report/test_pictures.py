@@ -16,8 +16,8 @@ def test_every_figure_becomes_a_png(tmp_path: Path, chromium: Any) -> None:
     write_run(tmp_path / "runs" / "a", clusters=2, rounds=4)
     found = write_pictures(read_all([tmp_path / "runs"]), tmp_path / "png")
     assert {p.name for p in found} == {
-        "score-by-round.png", "score-by-time.png", "score-by-bytes.png", "spread-device.png", "spread-edge.png",
-        "tree-hierfavg.png", "timeline-hierfavg.png", "devices-hierfavg.png",
+        "verdict.png", "score-by-round.png", "score-by-time.png", "score-by-bytes.png", 
+        "spread-device.png", "spread-edge.png", "tree-hierfavg.png", "timeline-hierfavg.png", "devices-hierfavg.png",
     }  # fmt: skip
     for path in found:
         data = path.read_bytes()

@@ -15,9 +15,8 @@ import pytest
 
 from espalier.core.errors import RunError
 from espalier.record.database import Recorder
-from espalier.report.endpoint import Endpoint, is_loopback, listen
-from espalier.report.live_parts import BUSY_SHARE, LiveParts
-from espalier.report.live_process import LivePageProcess
+from espalier.report.endpoint import Endpoint, LivePageProcess, is_loopback, listen
+from espalier.report.live_parts import BUSY_SHARE, MOST_WAIT_SECONDS, LiveParts
 from espalier.report.server import LivePage
 from tests.report.made import Made, play_round, write_run
 
@@ -55,9 +54,8 @@ def test_page_news_and_parts(page: Endpoint) -> None:
     status, text = ask(page.url)
     assert status == 200 and b'"live": true' in text and b"data-part" not in text.split(b"<script>")[0]
     news = first_news(page.url)
-    names = [n for n in news if n not in ("going", "waiting")]
+    names = list(news)
     assert sorted(n.split("/")[0] for n in names) == ["curves", "detail", "overview", "spread"]
-    assert news["going"] is False and news["waiting"] == ""
     for name in names:
         status, text = ask(page.url, f"section/{name}")
         assert status == 200 and json.loads(text)
@@ -116,24 +114,26 @@ def test_a_taken_port_is_said_and_the_usual_one_is_not_insisted_on() -> None:
 def test_the_board_follows_what_is_written(tmp_path: Path) -> None:
     board = LiveParts([tmp_path])
     empty = board.news()
-    assert empty["waiting"] and board.part("curves") is None
+    assert board.part("curves") is None
     overview = json.loads(board.part("overview") or b"")
-    assert "No run has been evaluated yet" in overview["verdict"] and overview["details"] == []
+    assert overview["state"] == "waiting for the first evaluation of a run" and overview["details"] == []
     made = Made(rounds=2, state="running", stop=10)
     write_run(tmp_path / "a", made)
     one = board.news()
-    assert one["waiting"] == "" and one["overview"] != empty["overview"]
+    assert one["overview"] != empty["overview"]
     assert board.news() == one
     recorder = Recorder(tmp_path / "a" / "run.sqlite")
     play_round(recorder, made, 3, 500.0)
     two = board.news()
-    assert all(two[n] != one[n] for n in one if n not in ("going", "waiting"))
+    assert all(two[n] != one[n] for n in one)
     name = next(n for n in two if n.startswith("detail/"))
     assert json.loads(board.part("curves") or b"")["figures"]["round/acc_device"]["data"][0]["x"][-1] == 3
     assert json.loads(board.part(name) or b"")["figures"]["tree"]
     recorder.meta("status", {"state": "finished"})
     recorder.close()
-    assert board.news()["going"] is False
+    board.news()
+    overview = json.loads(board.part("overview") or b"")
+    assert overview["state"] == "no run is going on: 1 finished" and 'data-state="finished"' in overview["runs"]
 
 
 def test_watching_takes_a_share_of_the_time_only(tmp_path: Path) -> None:
@@ -141,13 +141,15 @@ def test_watching_takes_a_share_of_the_time_only(tmp_path: Path) -> None:
     write_run(tmp_path / "a", made)
     board = LiveParts([tmp_path])
     one = board.news()
-    board.part("curves")
-    board._parts["curves"].cost = 3600.0 * BUSY_SHARE  # as if making it had taken long: it stays for an hour
+    for name in ("spread", "curves"):
+        board.part(name)
+        board._parts[name].cost = 3600.0 * BUSY_SHARE  # as if making it had taken long: it stays for an hour
+    board._parts["curves"].since -= MOST_WAIT_SECONDS  # … but of what is seen first nobody waits that long
     recorder = Recorder(tmp_path / "a" / "run.sqlite")
     play_round(recorder, made, 3, 500.0)
     recorder.close()
     two = board.news()
-    assert two["curves"] == one["curves"] and two["spread"] != one["spread"]
+    assert two["spread"] == one["spread"] and two["curves"] != one["curves"]
 
 
 def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -156,15 +158,15 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
     (tmp_path / "b" / "run.sqlite").write_bytes(b"no database at all" * 100)
     board = LiveParts([tmp_path])
     board.news()
-    text = json.loads(board.part("overview") or b"")["verdict"]
-    assert "HierFAVG" in text and "/b is not shown: " in text
+    (block,) = json.loads(board.part("overview") or b"")["verdicts"]["acc_device/time"]["blocks"]
+    assert "HierFAVG" in block["table"] and "/b is not shown: " in block["table"]
 
 
 def test_beside_a_command(tmp_path: Path) -> None:
     with LivePageProcess(tmp_path / "later", port=0) as page:
-        assert first_news(page.url)["waiting"]
+        assert list(first_news(page.url)) == ["overview"]
         write_run(tmp_path / "later" / "a", rounds=1)
-        assert first_news(page.url)["waiting"] == ""
+        assert "curves" in first_news(page.url)
     start = time.monotonic()
     while time.monotonic() - start < 10:
         try:

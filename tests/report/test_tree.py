@@ -109,7 +109,7 @@ def test_frames_tell_what_happened(tmp_path: Path) -> None:
     assert list(found["looks"]) == ["label", "cluster", "home"]
     # clusters x and y at 7 s: devices 1 and 2; the others are in none
     colours = found["looks"]["cluster"]["markers"][3]["symbol"]
-    assert colours == ["circle-open", "circle", "circle", "circle-open"]
+    assert colours == ["circle-open", "circle", "square", "circle-open"]
     lines = found["frames"][0]["data"][0]
     assert len(lines["x"]) == 3 * 6
     with pytest.raises(ConfigError, match=r"by = 'clusters'.*Did you mean 'cluster'"):

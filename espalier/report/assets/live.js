@@ -19,11 +19,10 @@ const Live = (() => {
     return answer.json();
   }
 
-  function connection(text, lost) {
+  function lost() {
     const line = byId("connection");
-    line.hidden = false;
-    line.textContent = text;
-    line.classList.toggle("lost", Boolean(lost));
+    line.textContent = "the watcher cannot be reached: this is the last that it showed";
+    line.classList.add("lost");
   }
 
   async function catchUp() {
@@ -37,6 +36,7 @@ const Live = (() => {
           parts[name] = news[name];
           const part = await source.get(name);
           if (part) await show(part);
+          loadPlotly().then(() => (name === "overview" ? showVerdict() : null)).catch(trouble);
           again = true;
         }
         const key = byId("run").value, name = `detail/${key}`;
@@ -58,18 +58,17 @@ const Live = (() => {
       get: (name) => fetchJson(`section/${name}`),
       window: (key, start, stop) => fetchJson(`section/timeline/${key}`, { start, stop }),
     };
-    connection("connecting …");
     const stream = new EventSource(address("events"));
     stream.addEventListener("news", (event) => {
       news = JSON.parse(event.data);
       document.body.dataset.news = String(Number(document.body.dataset.news || 0) + 1);
-      connection(news.waiting ? news.waiting : news.going ? "live: updates as the runs go on" : "no run is going on");
       catchUp().catch(trouble);
     });
-    stream.onerror = () => connection("the watcher cannot be reached: this is the last that it showed", true);
+    stream.onerror = lost;
   }
 
   return { begin };
 })();
 
-loadPlotly().then(about.live ? Live.begin : begin).catch(trouble);
+if (about.live) Live.begin();
+else begin().catch(trouble);

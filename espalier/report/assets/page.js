@@ -1,11 +1,9 @@
 "use strict";
 // Parts of the page come from the file itself or, live, from the server; either way they are drawn by the same code.
 const about = JSON.parse(document.getElementById("about").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const narrow = matchMedia("(max-width: 640px)");
 const byId = (id) => document.getElementById(id);
-const shown = new Map(); // figures on the page by element: drawn again when the colours change
-const page = { overview: null, curves: null, detail: null, key: null, look: null, frames: {} };
+const page = { overview: null, curves: null, spread: null, detail: null, key: null, look: null, frames: {}, hidden: new Set(), left: new Set() };
+let plotly = null; // while it is being unpacked, and after
 
 function trouble(error) {
   const box = byId("trouble");
@@ -28,77 +26,18 @@ let source = {
 };
 
 // Plotly comes packed as well: it is two thirds of the file otherwise.
-async function loadPlotly() {
+function loadPlotly() {
+  plotly = plotly || unpackPlotly();
+  return plotly;
+}
+
+async function unpackPlotly() {
   if (typeof DecompressionStream === "undefined") {
     throw new Error("this browser is older than 2023 and cannot unpack the figures; please open it in a newer one");
   }
   const script = document.createElement("script");
   script.textContent = await unpacked(byId("plotly")).text();
   document.head.append(script);
-}
-
-// ---- colours --------------------------------------------------------------------------------------------------
-
-const swaps = new RegExp(Object.keys(about.dark).map((k) => k.replace(/[()]/g, "\\$&")).join("|"), "g");
-
-function coloured(value) {
-  return dark.matches ? JSON.parse(JSON.stringify(value).replace(swaps, (c) => about.dark[c])) : value;
-}
-
-function template() {
-  const css = getComputedStyle(document.documentElement);
-  const ink = css.getPropertyValue("--ink").trim(), line = css.getPropertyValue("--line").trim();
-  const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line };
-  return {
-    layout: {
-      font: { color: ink, size: narrow.matches ? 11 : 12.5, family: getComputedStyle(document.body).fontFamily },
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", xaxis: axis, yaxis: axis,
-      hoverlabel: { bgcolor: css.getPropertyValue("--soft").trim(), bordercolor: line, font: { color: ink } },
-    },
-  };
-}
-
-// On a phone legends take several lines and a scale beside a figure takes half of it: make room, put scales on top.
-function slim(data, layout, width) {
-  if (layout.yaxis.scaleanchor) layout.height = Math.min(layout.height, width + 60);
-  const named = data.filter((t) => t.name && t.showlegend !== false && t.type !== "heatmap").length;
-  if (named > 1) layout.height += 20 * Math.ceil(named / 2);
-  layout.legend = { ...layout.legend, font: { size: 10 } };
-  return data.map((trace) => {
-    if (!trace.colorbar) return trace;
-    layout.height += 50;
-    const title = { text: trace.colorbar.title.text.replace("<br>", " "), side: "top" };
-    const bar = { title, orientation: "h", thickness: 10, y: 1, yanchor: "bottom", x: 0.5, len: 0.9, tickfont: { size: 9 } };
-    return { ...trace, colorbar: bar };
-  });
-}
-
-async function draw(id, figure, revision) {
-  const box = typeof id === "string" ? byId(id) : id;
-  box.hidden = !figure;
-  if (!figure) {
-    shown.delete(box);
-    Plotly.purge(box);
-    return;
-  }
-  shown.set(box, [figure, revision]);
-  const { data, layout } = coloured({ data: figure.data, layout: figure.layout });
-  const full = { ...layout, template: template(), uirevision: revision || "same", autosize: true };
-  const traces = narrow.matches ? slim(data, full, box.clientWidth || 320) : data;
-  await Plotly.react(box, traces, full, { responsive: true, displaylogo: false, displayModeBar: narrow.matches ? false : "hover" });
-  if (!box.dataset.drawn) box.dataset.drawn = "yes";
-}
-
-function recolour() {
-  for (const [box, [figure, revision]] of shown) draw(box, figure, revision).catch(trouble);
-  swatches();
-}
-
-function swatches() {
-  for (const box of document.querySelectorAll(".swatch")) {
-    const tone = about.colours[Number(box.dataset.colour) % about.colours.length];
-    box.style.background = dark.matches ? about.dark[tone] : tone;
-  }
 }
 
 // ---- controls -------------------------------------------------------------------------------------------------
@@ -122,39 +61,149 @@ function radios(box, name, items, change) {
   });
 }
 
+// Chips that leave things out of the page: one for each, pressed while it is shown.
+function chips(box, items, left, change) {
+  box.hidden = items.length < 2;
+  box.replaceChildren(...items.map((item) => {
+    const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
+    if (item.colour !== undefined) {
+      const mark = Object.assign(document.createElement("i"), { className: "swatch" });
+      mark.dataset.colour = item.colour;
+      chip.append(mark);
+    }
+    chip.append(item.title);
+    chip.setAttribute("aria-pressed", String(!left.has(item.key)));
+    chip.addEventListener("click", () => {
+      if (left.has(item.key)) left.delete(item.key);
+      else if (left.size < items.length - 1) left.add(item.key);
+      chip.setAttribute("aria-pressed", String(!left.has(item.key)));
+      change();
+    });
+    return chip;
+  }));
+}
+
 // ---- parts ----------------------------------------------------------------------------------------------------
 
-function showOverview(part) {
+async function showOverview(part) {
   page.overview = part;
   byId("title").textContent = part.title;
   document.title = `${part.title} · espalier`;
-  byId("verdict-body").innerHTML = part.verdict;
+  byId("about-line").textContent = part.about;
+  const line = byId("connection");
+  line.textContent = about.live ? part.state : "";
+  line.classList.remove("lost");
   byId("runs-body").innerHTML = part.runs;
   byId("settings-body").innerHTML = part.settings;
   byId("runs").hidden = !about.live;
   byId("published").hidden = !part.published;
   byId("published-body").innerHTML = part.published || "";
-  const before = byId("run").value;
-  const chosen = options(byId("run"), part.details, before);
+  options(byId("run"), part.details, byId("run").value);
   byId("one").hidden = part.details.length === 0;
-  swatches();
-  return chosen;
+  const again = () => Promise.all([showVerdict(), showCurves(), showSpread()]).catch(trouble);
+  chips(byId("methods"), part.methods.map((m) => ({ key: m.number, title: m.title, colour: m.number })), page.hidden, again);
+  chips(byId("seeds"), part.seeds.map((s) => ({ key: s, title: `seed ${s}` })), page.left, () => showCurves().catch(trouble));
+  options(byId("verdict-measure"), part.measures, null);
+  byId("verdict-measure").onchange = again;
+  radios(byId("verdict-budget"), "budget", part.budgets, again);
+  byId("verdict-controls").hidden = part.measures.length === 0;
+  await showVerdict();
 }
+
+const chosen = (box) => (document.querySelector(`#${box} input:checked`) || {}).value;
+const verdictShown = () => page.overview.verdicts[`${byId("verdict-measure").value}/${chosen("verdict-budget")}`];
+
+async function showVerdict() {
+  const found = verdictShown(), body = byId("verdict-body");
+  byId("verdict-export").hidden = !found;
+  if (!found) {
+    if (body.querySelector(".controls")) body.before(byId("verdict-controls"));
+    body.replaceChildren(Object.assign(document.createElement("p"), { className: "loading", textContent: "No run has been evaluated yet." }));
+    return;
+  }
+  const same = body.querySelectorAll(".block").length === found.blocks.length;
+  if (!same) {
+    body.replaceChildren(...found.blocks.map(blankBlock));
+    body.querySelector(".detail").after(byId("verdict-controls")); // the sentence comes first
+  }
+  for (const [i, block] of found.blocks.entries()) {
+    const box = body.children[i], open = [...box.querySelectorAll("details")].map((d) => d.open);
+    box.querySelector("h3").textContent = block.name;
+    box.querySelector("h3").hidden = !block.name;
+    box.querySelector(".headline").textContent = block.headline.replace(/ ± /g, "\u00a0±\u00a0");
+    box.querySelector(".detail").textContent = block.detail;
+    box.querySelector(".table").innerHTML = block.table;
+    box.querySelectorAll("details").forEach((d, n) => { d.open = Boolean(open[n]); });
+    for (const row of box.querySelectorAll("tr[data-group]")) row.hidden = page.hidden.has(Number(row.dataset.group));
+  }
+  swatches();
+  if (!plotly) return;
+  await plotly;
+  for (const [i, block] of found.blocks.entries()) await draw(body.children[i].querySelector(".plot"), withoutHidden(block.figure), "lead");
+}
+
+function blankBlock(_, number) {
+  const box = Object.assign(document.createElement("div"), { className: "block" });
+  box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="plot"></div><div class="table"></div>';
+  box.querySelector(".plot").id = number ? `plot-lead-${number + 1}` : "plot-lead";
+  return box;
+}
+
+// The place of a method in the verdict that is shown: figures have the methods in this order.
+function rankOf(group) {
+  const found = page.overview && verdictShown();
+  const orders = found ? found.blocks.flatMap((b) => b.order) : [];
+  return orders.includes(group) ? orders.indexOf(group) : orders.length;
+}
+
+// A figure with one row per method, without the methods that are left out.
+function withoutHidden(figure) {
+  if (!figure || !page.hidden.size) return figure;
+  const rows = new Set(figure.data.filter((t) => t.meta && page.hidden.has(t.meta.group)).flatMap((t) => t.y));
+  const y = { ...figure.layout.yaxis };
+  if (y.categoryarray) y.categoryarray = y.categoryarray.filter((name) => !rows.has(name));
+  return { data: figure.data.filter((t) => !rows.has(t.y[0])), layout: { ...figure.layout, yaxis: y } };
+}
+
+byId("verdict-export").addEventListener("click", (event) => {
+  const kind = event.target.dataset.table, found = verdictShown();
+  if (kind === "csv") save(fileName("verdict.csv"), found.csv, "text/csv");
+  if (kind === "latex") save(fileName("verdict.tex"), found.latex, "application/x-tex");
+});
 
 async function showCurves(part) {
   if (part) page.curves = part;
-  if (!page.curves) return;
+  if (!page.curves || !page.overview) return;
   const again = () => showCurves().catch(trouble);
   radios(byId("curves-axis"), "axis", page.curves.axes, again);
   const measure = options(byId("curves-measure"), page.curves.measures, null);
   byId("curves-measure").onchange = again;
-  const axis = document.querySelector("#curves-axis input:checked").value;
-  await draw("plot-curves", page.curves.figures[`${axis}/${measure}`], `${axis}/${measure}`);
+  const axis = chosen("curves-axis"), figure = page.curves.figures[`${axis}/${measure}`];
+  if (!figure) return;
+  const methods = new Set(page.overview.methods.map((m) => m.number).filter((n) => !page.hidden.has(n)));
+  const seeds = new Set(page.overview.seeds.filter((s) => !page.left.has(s)));
+  const rank = (traces) => rankOf(traces[0].meta.group);
+  const found = chosenCurves(figure, methods, seeds).sort((a, b) => rank(a) - rank(b)), crowded = found.length > 4;
+  const layouts = [{ key: "together", title: "together" }, { key: "apart", title: "side by side" }];
+  radios(byId("curves-layout"), "layout", crowded ? layouts.reverse() : layouts, again);
+  byId("curves-layout").hidden = found.length < 2;
+  const apart = found.length > 1 && chosen("curves-layout") === "apart";
+  await loadPlotly();
+  const width = byId("plot-curves").clientWidth || 800;
+  await draw("plot-curves", apart ? multiples(figure, found, width) : together(figure, found), `${axis}/${measure}/${apart}`);
+  byId("curves-note").textContent = `Line: mean over ${seeds.size > 1 ? `${seeds.size} seeds` : "the seed"}. `
+    + (seeds.size > 1 && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
+    + (apart ? "Grey: the other methods. " : "") + "A line ends where the first of its seeds ends.";
 }
 
 async function showSpread(part) {
-  await draw("plot-spread-device", part.figures.device);
-  await draw("plot-spread-edge", part.figures.edge);
+  if (part) page.spread = part;
+  if (!page.spread) return;
+  await loadPlotly();
+  for (const scope of ["device", "edge"]) {
+    const figure = withoutHidden(page.spread.figures[scope]); // boxes are drawn from the bottom up
+    await draw(`plot-spread-${scope}`, figure && { ...figure, data: figure.data.slice().sort((a, b) => rankOf(b.meta.group) - rankOf(a.meta.group)) });
+  }
 }
 
 function frameOf(figure, number, look) {
@@ -230,6 +279,7 @@ async function showDetail(part, key) {
   page.detail = part;
   page.key = key;
   if (!part) return;
+  await loadPlotly();
   await draw("plot-spread", part.figures.spread);
   await draw("plot-edges", part.figures.edges);
   await showTree(part.figures.tree);
@@ -242,13 +292,18 @@ async function showDetail(part, key) {
   byId("notes").hidden = part.notes.length === 0;
   const body = byId("notes-body");
   while (body.children.length > part.notes.length) {
-    shown.delete(body.lastChild);
-    Plotly.purge(body.lastChild);
+    const plot = body.lastChild.firstChild;
+    shown.delete(plot);
+    Plotly.purge(plot);
     body.lastChild.remove();
   }
   for (const [number, note] of part.notes.entries()) {
-    if (!body.children[number]) body.append(Object.assign(document.createElement("div"), { className: "plot" }));
-    await draw(body.children[number], note.figure, `${key}/${note.title}`);
+    if (!body.children[number]) {
+      const box = document.createElement("div");
+      box.append(Object.assign(document.createElement("div"), { className: "plot", id: `plot-note-${number + 1}` }));
+      body.append(box);
+    }
+    await draw(body.children[number].firstChild, note.figure, `${key}/${note.title}`);
   }
 }
 
@@ -258,12 +313,12 @@ async function chooseRun() {
 }
 
 byId("run").addEventListener("change", () => chooseRun().catch(trouble));
-dark.addEventListener("change", recolour);
-narrow.addEventListener("change", recolour);
 byId("version").textContent = about.version;
 
 async function begin() {
-  showOverview(await source.get("overview"));
+  await showOverview(await source.get("overview")); // words first, figures when what draws them is unpacked
+  await loadPlotly();
+  await showVerdict();
   await showCurves(await source.get("curves"));
   await showSpread(await source.get("spread"));
   await chooseRun();
