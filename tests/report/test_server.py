@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from espalier.cli.report import LivePageProcess
 from espalier.core.errors import RunError
 from espalier.record.database import Recorder
-from espalier.report.endpoint import Endpoint, LivePageProcess, is_loopback, listen
+from espalier.report.endpoint import Endpoint, is_loopback, listen
 from espalier.report.live_parts import BUSY_SHARE, MOST_WAIT_SECONDS, LiveParts
 from espalier.report.server import LivePage
 from tests.report.made import Made, play_round, write_run
