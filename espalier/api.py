@@ -67,6 +67,9 @@ def compare(
 ) -> list[Run]:
     """Run several methods under the same worlds; return the runs, methods outermost.
 
+    Unless the experiment says when to stop, the first method closes 20 rounds and the others end when it did, in
+    virtual time and seed by seed (``stop.budget = "time"``); ``stop = {"rounds": 20}`` gives every method 20 rounds.
+
     Raises:
         ConfigError: A method, a seed or the experiment cannot be run; nothing was.
         ComparisonError: Some runs failed. The message says which and why; the others are in its ``runs``.
@@ -77,12 +80,17 @@ def compare(
     numbers = _seeds(seeds)
     if options.get("dataset") is None:
         registry.require(base.task.dataset, None if options.get("data_dir") is None else Path(options["data_dir"]))
-    runs, failed = [], []
+    runs: list[Run] = []
+    failed: list[str] = []
+    leaders: dict[int, float] = {}
     for entry in entries:
         for seed in numbers:
             where = None if directory is None else Path(directory) / slug(entry.label) / f"seed-{seed}"
             try:
-                runs.append(simulate(entry, base, seed=seed, directory=where, **options))
+                one = base.ending_with(leaders.get(seed))
+                runs.append(simulate(entry, one, seed=seed, directory=where, **options))
+                if (seconds := runs[-1].seconds) is not None:
+                    leaders.setdefault(seed, seconds)
             except EspalierError as error:
                 if not runs and len(entries) * len(numbers) == 1:
                     raise

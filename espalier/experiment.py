@@ -9,7 +9,7 @@ methods = ["hierfavg", { name = "fedprox", mu = 0.1, label = "FedProx 0.1" }]
 [fleet]     devices, edges, tiers, fraction
 [training]  batch_size, updates, lr …
 [world]     compute, links, mobility, churn, drift …
-[stop]      rounds, seconds
+[stop]      rounds, seconds, budget
 [evaluate]  every, seconds, target
 [record]    spans, checkpoint_rounds, checkpoint_seconds
 """
@@ -34,7 +34,7 @@ from espalier.data.partitions import partition_spec
 from espalier.experiments import bundled
 from espalier.settings import FleetSpec, RecordSpec, TaskSpec, Training
 from espalier.training.models import build as build_model
-from espalier.world.world import World
+from espalier.world.world import World, everyday
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Experiment:
     partition: dict[str, Any] = field(default_factory=lambda: {"kind": "iid"})
     fleet: FleetSpec = field(default_factory=FleetSpec)
     training: Training = field(default_factory=Training)
-    world: World = field(default_factory=World)
+    world: World = field(default_factory=everyday)
     stop: RunLimits = field(default_factory=RunLimits)
     evaluate: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     record: RecordSpec = field(default_factory=RecordSpec)
@@ -147,6 +147,16 @@ class Experiment:
     def only(self, method: object, seed: int) -> Experiment:
         """Return the experiment of one method (an entry, a name, a table or a method object) and one seed."""
         return replace(self, methods=(MethodEntry.build(method),), seeds=(seed,))
+
+    def ending_with(self, leader_seconds: float | None) -> Experiment:
+        """Return the experiment with the virtual time that the comparison's first method took as its end.
+
+        None, or no time (an ideal world): the same experiment.
+        """
+        if self.stop.budget != "time" or not leader_seconds:
+            return self
+        limits = [s for s in (self.stop.seconds, leader_seconds) if s is not None]
+        return replace(self, stop=RunLimits(seconds=min(limits)))
 
     def to_plain(self) -> dict[str, Any]:
         """Return the experiment as a plain table; :meth:`build` makes an equal one of it."""

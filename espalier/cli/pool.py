@@ -24,7 +24,7 @@ from typing import Any
 from espalier.core.errors import EspalierError
 from espalier.data import registry
 from espalier.experiment import Experiment
-from espalier.record.run import slug
+from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend
@@ -32,7 +32,10 @@ from espalier.simulator.task import Backend
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run to do: a plain experiment of one method and one seed, and its directory."""
+    """One run to do: a plain experiment of one method and one seed, and its directory.
+
+    ``leader`` is the directory of the run whose virtual time this one has, if they are to have equal time.
+    """
 
     experiment: dict[str, Any]
     directory: Path
@@ -41,6 +44,7 @@ class RunRequest:
     title: str
     backend: Backend | None = None
     device: str = "cpu"
+    leader: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,18 @@ def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, worke
     for entry in experiment.methods:
         for seed in experiment.seeds:
             plain = experiment.only(entry, seed).to_plain()
-            where = out / slug(entry.label) / f"seed-{seed}"
-            found.append(RunRequest(plain, where, data_dir, workers, f"{entry.label} · seed {seed}"))
+            where, first = (out / slug(e.label) / f"seed-{seed}" for e in (entry, experiment.methods[0]))
+            leader = first if experiment.stop.budget == "time" and first != where else None
+            title = f"{entry.label} · seed {seed}"
+            found.append(RunRequest(plain, where, data_dir, workers, title, leader=leader))
     return found
 
 
 def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> str:
     """Do one run, or go on with it, telling how far it is; return how it ended."""
     experiment = Experiment.build(request.experiment)
+    if request.leader is not None and (request.leader / "run.sqlite").is_file():
+        experiment = experiment.ending_with(Run(request.leader).seconds)
     runner = Runner(
         experiment, request.directory, data_dir=request.data_dir, workers=request.workers,
         backend=request.backend, device=request.device,
@@ -175,42 +183,53 @@ def run_all(todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], N
     """
     for name, data_dir in {(r.experiment["task"]["dataset"], r.data_dir) for r in todo}:
         registry.require(name, data_dir)
-    if jobs <= 1 or len(todo) == 1:
-        return _one_by_one(todo, tell)
-    return _Side(todo, jobs, tell).by_side()
+    ends: dict[int, RunStatus] = {}
+    for led in (False, True):  # those whose time others are to have come first
+        part = [(n, request) for n, request in enumerate(todo) if (request.leader is not None) is led]
+        if any(end.state == "stopped" for end in ends.values()):
+            ends |= {n: RunStatus(n, 0.0, "not begun", "stopped") for n, _ in part}
+        elif jobs <= 1 or len(part) == 1:
+            ends |= _one_by_one(part, tell)
+        else:
+            ends |= _Side(part, jobs, tell).by_side()
+    return [ends[n] for n in range(len(todo))]
 
 
-def _one_by_one(todo: Sequence[RunRequest], tell: Callable[[RunStatus], None]) -> list[RunStatus]:
-    ends: list[RunStatus] = []
+#: runs by their number in the whole list
+Numbered = Sequence[tuple[int, RunRequest]]
+
+
+def _one_by_one(todo: Numbered, tell: Callable[[RunStatus], None]) -> dict[int, RunStatus]:
+    ends: dict[int, RunStatus] = {}
     stop = Stop()
 
     def at_once() -> None:
         raise KeyboardInterrupt
 
     with listening(lambda: setattr(stop, "asked", True), at_once):
-        for number, request in enumerate(todo):
+        for number, request in todo:
             if stop.asked:
-                ends.append(RunStatus(number, 0.0, "not begun", "stopped"))
+                ends[number] = RunStatus(number, 0.0, "not begun", "stopped")
                 continue
-            ends.append(attempt(number, request, tell, stop))
-            if ends[-1].state not in DONE:
-                tell(ends[-1])
+            ends[number] = attempt(number, request, tell, stop)
+            if ends[number].state not in DONE:
+                tell(ends[number])
     return ends
 
 
 class _Side:
     """Runs side by side, each in a process of its own."""
 
-    def __init__(self, todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], None]) -> None:
-        self.todo, self.jobs, self.tell = todo, jobs, tell
+    def __init__(self, todo: Numbered, jobs: int, tell: Callable[[RunStatus], None]) -> None:
+        self.jobs, self.tell = jobs, tell
         self.context = multiprocessing.get_context("spawn")
         self.channel: Any = self.context.Queue()
-        self.waiting = list(enumerate(todo))
+        self.waiting = list(todo)
         self.running: dict[int, Any] = {}
         self.ends: dict[int, RunStatus] = {}
         self.stopping = False
 
-    def by_side(self) -> list[RunStatus]:
+    def by_side(self) -> dict[int, RunStatus]:
         """Do all runs; return how each ended."""
         with listening(self._stop, lambda: self._signal(signal.SIGKILL)):
             while self.running or (self.waiting and not self.stopping):
@@ -222,7 +241,7 @@ class _Side:
                     self._bury()
         for number, _ in self.waiting:
             self.ends[number] = RunStatus(number, 0.0, "not begun", "stopped")
-        return [self.ends[i] for i in range(len(self.todo))]
+        return self.ends
 
     def _start(self, number: int, request: RunRequest) -> None:
         process = self.context.Process(target=_work, args=(number, request, self.channel), daemon=False)

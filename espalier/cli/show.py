@@ -36,6 +36,8 @@ def table(runs: Sequence[Run]) -> Table:
     columns = [
         *_scores(found, main),
         ("virtual time", lambda row: human_seconds(row.mean("time"))),
+        ("rounds", lambda row: f"{row.mean('round'):g}"),
+        ("local steps", lambda row: f"{row.mean('steps'):,.0f}" if "steps" in row.values else "–"),
         *([] if target is None else [(f"time to {target:g}", _time_to_target)]),
         *_traffic(found),
     ]

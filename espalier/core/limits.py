@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from espalier.core.spec import Spec
+
+DEFAULT_ROUNDS = 20
 
 
 @dataclass(frozen=True)
 class RunLimits(Spec, family="stop"):
     """When a run ends: after so many rounds or so many virtual seconds, whatever comes first.
 
-    Neither given: after 20 rounds.
+    A round is more work in one method than in another. With ``budget = "time"`` the methods of a comparison have equal
+    virtual time: the first of them closes ``rounds``, the others end when it did, seed by seed. With
+    ``budget = "rounds"`` each closes ``rounds``. Neither ``rounds`` nor ``seconds`` given: 20 rounds, and equal time.
     """
 
     rounds: int | None = None
     seconds: float | None = None
+    budget: Literal["time", "rounds"] | None = None
 
     def check(self) -> None:
         """Refuse a run without an end."""
         if self.rounds is None and self.seconds is None:
-            object.__setattr__(self, "rounds", 20)
+            object.__setattr__(self, "rounds", DEFAULT_ROUNDS)
+            object.__setattr__(self, "budget", self.budget or "time")
+        object.__setattr__(self, "budget", self.budget or "rounds")
+        self.require(self.budget == "rounds" or self.rounds is not None, "budget", "'rounds' where no rounds are given")
         self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
         self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
 

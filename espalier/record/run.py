@@ -79,6 +79,14 @@ class Run:
         """Rounds evaluated so far."""
         return int(self.query("SELECT coalesce(max(round), 0) FROM metrics")[0][0])
 
+    @property
+    def seconds(self) -> float | None:
+        """Virtual seconds until the run reached its limits; None if it has not, or could not."""
+        status = self.status
+        if status.get("state") != "finished" or "stalled" in status:
+            return None
+        return float(self.query("SELECT coalesce(max(time), 0) FROM metrics")[0][0])
+
     def frame(self) -> pd.DataFrame:
         """Return one row per evaluation: time, round, every metric, and bytes per tier so far."""
         assert self._connection is not None

@@ -11,7 +11,6 @@ from espalier.world.drift import ORDINARY, BoundDrift, Concept, Drift
 from espalier.world.faults import Faults
 from espalier.world.links import Links
 from espalier.world.mobility import Mobility
-from espalier.world.presets import demo
 from espalier.world.protocols import (
     BoundCapability,
     BoundChurn,
@@ -28,7 +27,7 @@ from espalier.world.protocols import (
     Transitions,
     Uplink,
 )
-from espalier.world.world import BoundWorld, World, register_preset
+from espalier.world.world import BoundWorld, World, demo, everyday, register_preset
 
 __all__ = [
     "ORDINARY",
@@ -58,5 +57,6 @@ __all__ = [
     "Uplink",
     "World",
     "demo",
+    "everyday",
     "register_preset",
 ]

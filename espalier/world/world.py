@@ -14,11 +14,11 @@ from espalier.core.spec import Spec
 from espalier.world.attackers import Attackers, BoundAttackers
 from espalier.world.capability import Capability, Everyone
 from espalier.world.churn import Churn, NoChurn
-from espalier.world.compute import Compute, Constant
+from espalier.world.compute import Compute, Constant, Noise, TruncatedNormal
 from espalier.world.drift import BoundDrift, Drift, NoDrift
 from espalier.world.faults import Faults, NoFaults
-from espalier.world.links import Links, Uniform
-from espalier.world.mobility import Mobility, Static
+from espalier.world.links import Links, PerTier, TierLink, Uniform
+from espalier.world.mobility import Markov, Mobility, Static
 from espalier.world.protocols import (
     BoundCapability,
     BoundChurn,
@@ -34,7 +34,9 @@ _P = ParamSpec("_P")
 
 @dataclass(frozen=True)
 class World(Spec, family="world"):
-    """The parts of a world. The default is ideal: no delay, nobody moves, leaves or drifts.
+    """The parts of a world. Each part that is not given is ideal: no delay, nobody moves, leaves or drifts.
+
+    An experiment without a world has the preset ``everyday``; ``world = "ideal"`` (or an empty table) costs no time.
 
     ``notice`` is the time in seconds after which the others notice that a host is silently gone.
 
@@ -148,3 +150,36 @@ def preset(value: object) -> World:
             )
     checked = {key: coerce(v, hints[key], f"world.preset.{key}") for key, v in options.items()}
     return PRESETS[name](**checked)
+
+
+@register_preset("everyday")
+def everyday() -> World:
+    """What an experiment has that names no world: phones of mixed speed behind edges that share a link to the cloud.
+
+    A mini-batch takes a device 20 to 400 ms, whatever the model. Devices have 4 to 40 Mbit/s down and half of that up,
+    and reach each other directly; an edge has 100 Mbit/s to the cloud, shared by its devices where they pass it.
+    """
+    return World(
+        compute=TruncatedNormal(mean=0.1, std=0.08, low=0.02, high=0.4),
+        links=PerTier(
+            TierLink((0.5e6, 5e6), latency=(0.01, 0.05), up=0.5),
+            TierLink(12.5e6, latency=0.04),
+            TierLink((1e6, 10e6), latency=0.005),
+            shared_backhaul=True,
+        ),
+    )
+
+
+@register_preset("demo")
+def demo() -> World:
+    """The demonstration: some slow devices, links of mixed quality, one device in five on the move."""
+    delay = TruncatedNormal(mean=0.1, std=0.08, low=0.02, high=0.4)
+    return World(
+        compute=Noise(delay, 0.2),
+        links=PerTier(
+            TierLink((0.5e6, 5e6), latency=(0.01, 0.05), up=0.5),
+            TierLink(50e6, latency=0.04),
+            TierLink((1e6, 10e6), latency=0.005),
+        ),
+        mobility=Markov(stay=0.8),
+    )

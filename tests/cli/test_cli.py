@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from espalier.api import simulate
 from espalier.cli.main import main
 from espalier.core.errors import ConfigError, RunError
 from espalier.data.dataset import Dataset
+from espalier.record.run import find_runs
 
 SMALL = """
 name = "small"
@@ -193,3 +195,17 @@ def test_a_dataset_in_the_place_of_its_name_is_refused_without_its_numbers() -> 
     with pytest.raises(ConfigError) as told:
         simulate("fedavg", {"task": {"dataset": data}})
     assert "Dataset('arrays', 4 + 2 samples, classification)" in str(told.value) and len(str(told.value)) < 200
+
+
+def test_methods_have_equal_time_also_when_they_go_on(small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL.replace("rounds = 3", 'rounds = 3\nbudget = "time"'), encoding="utf-8")
+    more = ("-m", "fedavg", "-m", "csahfl", "--quiet")
+    for jobs in ("1", "2"):
+        out = tmp_path / jobs
+        done = call("run", str(small), "-o", str(out), "--jobs", jobs, *more)
+        assert done.exit_code == 0, done.output
+        times = {(r.label, r.seed): r.seconds for r in find_runs(out)}
+        assert times["FedAvg", 0] == times["CSAHFL", 0] and times["FedAvg", 1] == times["CSAHFL", 1]
+    shutil.rmtree(tmp_path / "2" / "csahfl")
+    assert call("resume", str(tmp_path / "2")).exit_code == 0
+    assert dump(tmp_path / "1") == dump(tmp_path / "2")

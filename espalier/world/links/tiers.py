@@ -42,11 +42,16 @@ class TierLink(Spec, family="links.tier"):
 
 @dataclass(frozen=True)
 class PerTier(Links, kind="per_tier"):
-    """Ranges of bandwidth and latency for each tier; without ``dev_dev`` devices cannot talk directly."""
+    """Ranges of bandwidth and latency for each tier; without ``dev_dev`` devices cannot talk directly.
+
+    With ``shared_backhaul`` each device whose messages pass an edge has an even part of the edge's link to the cloud: a
+    method whose devices talk to the cloud themselves pays for it, one that merges at the edges does not.
+    """
 
     dev_edge: TierLink = field(default_factory=TierLink)
     edge_cloud: TierLink = field(default_factory=TierLink)
     dev_dev: TierLink | None = None
+    shared_backhaul: bool = False
 
     def bind(self, shape: Shape) -> BoundLinks:
         """Return the links of one fleet."""
@@ -93,6 +98,13 @@ class BoundTiers(Routed):
         self._spec = spec
 
     @cached_property
+    def _members(self) -> NDArray[np.int64]:
+        """How many devices start at each edge, [E]."""
+        home = self.shape.home
+        edges = np.arange(self.shape.n_devices) % self.shape.n_edges if home is None else home
+        return np.bincount(edges, minlength=self.shape.n_edges)
+
+    @cached_property
     def _access(self) -> _Drawn:
         return _Drawn(self._spec.dev_edge, self.shape.seed, Tier.DEV_EDGE, self.shape.n_devices)
 
@@ -119,6 +131,17 @@ class BoundTiers(Routed):
             row, drawn = row - self.shape.n_devices, self._backhaul
         transfer = nbytes * drawn.per_byte[row]
         return float(drawn.latency[row] + (transfer / drawn.up if src < dst else transfer))
+
+    def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
+        """Return the seconds of a message over its whole path; through a shared backhaul at a part of its rate."""
+        seconds = super().time(src, dst, nbytes, now, via)
+        if not self._spec.shared_backhaul or self.shape.is_device(src) == self.shape.is_device(dst):
+            return seconds
+        for tier, a, b in self._way(src, dst, via):
+            if tier is Tier.EDGE_CLOUD:
+                alone = self.hop(tier, a, b, nbytes, now) - self.hop(tier, a, b, 0, now)
+                seconds += alone * (max(1, self._members[min(a, b) - self.shape.n_devices]) - 1)
+        return seconds
 
     def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
         """Return the seconds between each pair of the devices, [n, n]."""

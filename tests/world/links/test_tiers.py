@@ -163,3 +163,14 @@ def test_what_all_links_promise(links: BoundLinks, src: int, dst: int, small: in
         # A neighbour is always reached, though maybe faster over another; who is reached at once is one.
         near = dst in links.neighbours(src)
         assert (near or len(hops) != 1) and (hops or not near)
+
+
+def test_devices_share_the_link_that_they_pass_to_the_cloud() -> None:
+    bound = PerTier(TierLink(100.0, 1.0), TierLink(1000.0, 2.0), shared_backhaul=True).bind(
+        Shape(4, 2, 1, home=np.array([0, 0, 0, 1]))
+    )
+    # 1 + 200/100 to the edge, then 2 + 200/1000 at a third of the rate: three devices start at edge 4.
+    assert bound.time(0, 6, 200, 0.0) == pytest.approx(3 + 2 + 3 * 0.2)
+    assert bound.time(6, 0, 200, 0.0) == pytest.approx(3 + 2 + 3 * 0.2)
+    assert bound.time(3, 6, 200, 0.0) == pytest.approx(3 + 2 + 0.2)
+    assert bound.time(4, 6, 200, 0.0) == pytest.approx(2.2)  # the edge itself has all of it
