@@ -54,7 +54,9 @@ def simulate(
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     runner.run(progress)
-    return Run(where) if where is not None else Run(connection=runner.recorder.connection)
+    if where is not None:
+        return Run(where)
+    return Run(connection=runner.recorder.connection, models=runner.kept)
 
 
 def compare(

@@ -133,10 +133,14 @@ class Experiment:
 
     def module(self, dataset: Dataset) -> nn.Module:
         """Build the model for a dataset."""
+        return self.module_for(dataset.input_shape, dataset.n_classes, dataset.vocabulary)
+
+    def module_for(self, input_shape: tuple[int, ...], n_classes: int, vocabulary: int | None = None) -> nn.Module:
+        """Build the model for inputs of a shape (``vocabulary``: token ids) and so many outputs."""
         options = dict(self.task.model_options)
-        if dataset.vocabulary is not None:
-            options.setdefault("vocabulary", dataset.vocabulary)
-        return build_model(self.task.model, input_shape=dataset.input_shape, n_classes=dataset.n_classes, **options)
+        if vocabulary is not None:
+            options.setdefault("vocabulary", vocabulary)
+        return build_model(self.task.model, input_shape=input_shape, n_classes=n_classes, **options)
 
     def split(self, dataset: Dataset, seed: int) -> Partition:
         """Deal the dataset to devices and edges."""

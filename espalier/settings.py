@@ -11,10 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from espalier.core.messages import LocalWork
 from espalier.core.spec import Spec
+from espalier.training.models import name_of
 from espalier.training.work import Optimizer, Pool, TrainerJob
 
 
@@ -22,6 +23,8 @@ from espalier.training.work import Optimizer, Pool, TrainerJob
 class TaskSpec(Spec, family="task"):
     """What is learnt: a dataset and a model by name, with their options.
 
+    From Python the model may also be an object: an `nn.Module`, a class, or a function that returns a module. Runs
+    start from weights drawn by the seed, or (``start = "given"``, as an `nn.Module` does) from those that it has.
     ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
     """
 
@@ -32,6 +35,14 @@ class TaskSpec(Spec, family="task"):
     loss: str | None = None
     target: float | None = None
     score: str = "acc_device"
+    start: Literal["drawn", "given"] = "drawn"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.model, nn.Module) and self.start == "drawn":
+            object.__setattr__(self, "start", "given")
+        if not isinstance(self.model, str):
+            object.__setattr__(self, "model", name_of(self.model))
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -119,9 +130,15 @@ class Training(Spec, family="training"):
 
 @dataclass(frozen=True)
 class RecordSpec(Spec, family="record"):
-    """What is written: spans of every node's work, and a checkpoint every so many rounds or seconds."""
+    """What is written: spans of every node's work, final models, and a checkpoint every so many rounds or seconds.
+
+    ``models`` says whose: the root's for all, each cluster's, each edge's, each device's where it has one of its own
+    (as long as those take no more than ``devices_bytes`` in all).
+    """
 
     spans: bool = True
+    models: tuple[Literal["global", "clusters", "edges", "devices"], ...] = ("global", "clusters", "edges", "devices")
+    devices_bytes: float = 1e9
     checkpoint_rounds: int | None = None
     checkpoint_seconds: float | None = 60.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ COMMANDS = {
     "certs": ("node:certs", "Make certificates for the nodes of a fleet."),
     "data": ("lists:data", "List and fetch datasets."),
     "describe": ("lists:describe", "Describe a method: what it does, its options, where it departs from its paper."),
+    "export": ("export:export", "Write a model of the run at DIRECTORY for use elsewhere."),
     "fleet": ("node:fleet", "Start a whole fleet on this machine, for trying out."),
     "list": ("lists:experiments", "List the bundled experiments."),
     "methods": ("lists:methods", "List the methods."),
@@ -52,7 +54,9 @@ class Commands(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in sorted(COMMANDS.items())])
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command."""
+        """Run the command; models and methods of the user's are found in the current directory."""
+        if os.getcwd() not in sys.path and "" not in sys.path:
+            sys.path.append(os.getcwd())
         try:
             return super().main(*args, **kwargs)
         except EspalierError as error:

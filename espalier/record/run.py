@@ -5,28 +5,35 @@ from __future__ import annotations
 import importlib
 import json
 import sqlite3
-import tomllib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
 from torch import nn
 
 from espalier.core.errors import RunError
 from espalier.core.params import ParamSpec
 from espalier.record.database import FORMAT, connect
 from espalier.record.measures import lower_is_better
+from espalier.record.models import KeptModels, SavedModels
 
 
 class Run:
     """One method × one world × one task × one seed."""
 
-    def __init__(self, directory: Path | str | None = None, *, connection: sqlite3.Connection | None = None):
-        """Open a run directory (or the database of a run in memory)."""
+    def __init__(
+        self,
+        directory: Path | str | None = None,
+        *,
+        connection: sqlite3.Connection | None = None,
+        models: KeptModels | None = None,
+    ):
+        """Open a run directory (or the database and the models of a run in memory)."""
+        self._models = models
         self.directory = None if directory is None else Path(directory)
         self._connection = connection
         if self._connection is None:
@@ -138,23 +145,59 @@ class Run:
         rows = self.query(f"SELECT min(time) FROM metrics WHERE name = ? AND value {reached} ?", score, target)
         return None if rows[0][0] is None else float(rows[0][0])
 
-    def model(self, name: str = "global") -> nn.Module:
-        """Return a final model as a module."""
+    def model(self, name: str | None = None, *, edge: int | None = None, device: int | None = None) -> nn.Module:
+        """Return a final model: the global one, the one that an edge or a device uses, or one by its name.
+
+        Raises:
+            RunError: The run has no such model, or has not ended.
+        """
         from espalier.experiment import Experiment  # half a second that readers of figures need not wait
 
-        if self.directory is None:
-            raise RunError("A run in memory has no saved models: give simulate() a directory.")
-        path = self.directory / "models" / f"{name}.safetensors"
-        if not path.is_file():
-            known = ", ".join(p.stem for p in sorted(path.parent.glob("*.safetensors"))) or "none yet"
-            raise RunError(f"The run has no model {name!r}; known: {known}.")
-        table = tomllib.loads((self.directory / "run.toml").read_text(encoding="utf-8"))
-        table.pop("about", None)
-        experiment = Experiment.build(table)
-        module = experiment.module(experiment.dataset())
+        if sum(given is not None for given in (name, edge, device)) > 1:
+            raise RunError("Ask for one model: by name, by edge or by device.")
+        table = {k: v for k, v in self.experiment.items() if k not in ("methods", "seeds")}
+        experiment, task = Experiment.build(table), self.meta("task")
+        if task is None:  # a run on a real fleet
+            module = experiment.module(experiment.dataset())
+        else:
+            module = experiment.module_for(tuple(task["input_shape"]), task["n_classes"], task["vocabulary"])
         spec = ParamSpec.of(module)
-        spec.load(module, spec.flatten(load_file(path)))
-        return module
+        spec.load(module, self._kept.find(name or self._used(edge, device), spec))
+        return module.eval()
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the final models that the run has kept."""
+        return list(self._kept.known)
+
+    @property
+    def _kept(self) -> KeptModels | SavedModels:
+        if self._models is not None:
+            return self._models
+        return KeptModels({}) if self.directory is None else SavedModels(self.directory / "models")
+
+    def _used(self, edge: int | None, device: int | None) -> str:
+        """Return the name of the model that an edge or a device uses."""
+        users = self.meta("models") or {"edges": {}, "names": [], "devices": []}
+        if edge is not None:
+            return str(users["edges"].get(str(edge), f"edge-{edge}"))
+        if device is None:
+            return "global"
+        if 0 <= device < len(users["devices"]):
+            return users["names"][users["devices"][device]] or f"device-{device}"
+        return f"device-{device}"
+
+    def predict(self, x: Any, *, edge: int | None = None, device: int | None = None) -> NDArray[Any]:
+        """Return what a final model answers to inputs as the dataset's: classes, or the values of a regression."""
+        module = self.model(edge=edge, device=device)
+        dtype = next((p.dtype for p in module.parameters()), torch.float32)
+        inputs = torch.as_tensor(x)
+        with torch.no_grad():
+            outputs: torch.Tensor = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
+        kind = (self.meta("task") or {"kind": "classification"})["kind"]
+        answer = outputs if kind == "regression" else outputs.argmax(1)
+        found: NDArray[Any] = answer.numpy()
+        return found
 
     def plot_accuracy(self, x: str = "round", measure: str | None = None) -> Any:
         """Draw a score against ``round``, ``time`` (virtual) or ``bytes``; by default the main score per device."""

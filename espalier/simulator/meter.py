@@ -138,6 +138,13 @@ class Meter:
             used[members] = int(devices[place, group])
         return {"ari": adjusted_rand(truth, used)}
 
+    def in_use(self) -> tuple[dict[int, Ref], list[Ref]]:
+        """Return the model in use at each edge that has one for all, and each device's (of several, the first)."""
+        initial = self._ledger.initial()
+        places, models = self._candidates(initial)[0]
+        devices = [models[place, group] for place, group in zip(*(p.tolist() for p in places), strict=True)]
+        return self._edge_models(initial), devices
+
     # -- which models are in use -----------------------------------------------------------------------------
 
     def _candidates(self, initial: Ref) -> list[DeviceModels]:

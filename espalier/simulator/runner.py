@@ -17,18 +17,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save as to_bytes
 from threadpoolctl import threadpool_limits
+from torch import Tensor
 
 from espalier.core.errors import EspalierError, RunError
 from espalier.core.messages import ALL
 from espalier.core.method import Setting
+from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.privacy.accountant import require_library
 from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
+from espalier.record.models import KeptModels
 from espalier.simulator import checkpoint
 from espalier.simulator.directory import (
     DirectoryLock,
@@ -39,6 +41,7 @@ from espalier.simulator.directory import (
     versions,
     without_none,
 )
+from espalier.simulator.meter import MOST_DESCRIBED_DEVICES
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend, Task
 
@@ -78,6 +81,8 @@ class Runner:
         self.directory = directory
         self.tell = tell
         self.entry, self.seed = experiment.methods[0], experiment.seeds[0]
+        #: the final models, once the run has ended
+        self.kept = KeptModels({})
         #: set it to make :meth:`run` save and raise :class:`Stopped` after the event in hand
         self.stop = False
         self._checkpoints = 0
@@ -242,17 +247,24 @@ class Runner:
             "seed": self.seed,
             "model_bytes": self.task.spec.model_bytes,
             "parameters": self.task.spec.n_params,
+            "task": {
+                "kind": self.task.dataset.kind,
+                "input_shape": list(self.task.dataset.input_shape),
+                "n_classes": self.task.dataset.n_classes,
+                "vocabulary": self.task.dataset.vocabulary,
+            },
             "status": {"state": "running", "pid": os.getpid()},
         }
 
     def _finish(self) -> None:
+        self.kept = self._keep()
+        self.recorder.meta("models", self.kept.users())
         if self.directory is not None:
             folder = self.directory / "models"
             try:
                 folder.mkdir(exist_ok=True)
-                for name, vector in self.final_models().items():
-                    views = {k: v.clone() for k, v in self.task.spec.views(vector).items()}
-                    checkpoint.atomic_write(folder / f"{name}.safetensors", to_bytes(views))
+                for name, content in self.kept.files(self.task.spec):
+                    checkpoint.atomic_write(folder / name, content)
             except OSError as error:
                 raise RunError(
                     f"The models cannot be written to {folder}: {error.strerror or error}. Make room and resume."
@@ -287,17 +299,42 @@ class Runner:
             why = {} if state == "stopped" else {"why": f"{type(error).__name__}: {error}"}
             self.recorder.meta("status", {"state": state, **why})
 
-    def final_models(self) -> dict[str, Any]:
+    def final_models(self) -> dict[str, Tensor]:
         """Return the models in use at the end: the root's by group, and the edges' where they serve."""
+        return {name: self.simulation.ledger.vector(ref) for name, (ref, _) in self._served().items()}
+
+    def _keep(self) -> KeptModels:
+        """Return the final models that are to be kept, and who uses which."""
+        wanted, sim = set(self.experiment.record.models), self.simulation
+        served = {name: ref for name, (ref, whose) in self._served().items() if whose in wanted}
+        names = {ref: name for name, ref in reversed(served.items())}
+        named = {name: sim.ledger.vector(ref) for name, ref in served.items()}
+        edges, devices = sim.meter.in_use()
+        own: dict[int, Tensor] = {}
+        if sim.plan.serves == "device" and "devices" in wanted:
+            room = self.experiment.record.devices_bytes
+            if len(devices) * self.task.spec.model_bytes <= room:
+                own = {d: sim.ledger.vector(ref) for d, ref in enumerate(devices)}
+            else:
+                self.tell(f"The devices' models are not kept: they take more than record.devices_bytes ({room:g}).")
+        users = [] if len(devices) > MOST_DESCRIBED_DEVICES else devices
+        return KeptModels(
+            named, own, {e: names[r] for e, r in edges.items() if r in names},
+            [f"device-{d}" if d in own else names.get(ref, "") for d, ref in enumerate(users)],
+        )  # fmt: skip
+
+    def _served(self) -> dict[str, tuple[Ref, str]]:
+        """Return the root's models by group, and the edges' where they serve: by name, and whose they are."""
         sim = self.simulation
-        found: dict[str, Any] = {}
+        found: dict[str, tuple[Ref, str]] = {}
         for address, models in sim.served.items():
             root = address == sim.fleet.tree.root
             if not root and (sim.plan.serves != "edge" or sim.fleet.is_device(address)):
                 continue
             for group, ref in models.items():
                 name = "global" if root else f"edge-{address - sim.fleet.n_devices}"
-                found[name if group == ALL else f"{name}-{group}"] = sim.ledger.vector(ref)
+                whose = "edges" if not root else "global" if group == ALL else "clusters"
+                found[name if group == ALL else f"{name}-{group}"] = ref, whose
         return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -58,13 +58,14 @@ class Task:
         training: Training | None = None,
         *,
         loss: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+        start: Literal["drawn", "given"] = "drawn",
         metric: Callable[[Tensor, Tensor], Tensor] | None = None,
         metric_names: Sequence[str] = (),
         workers: int = 1,
         backend: Backend | None = None,
         device: str = "cpu",
     ) -> None:
-        self.dataset = dataset
+        self.dataset, self.start = dataset, start
         self.training = training or Training()
         self.dtype = getattr(torch, self.training.precision)
         self.module = module.to(self.dtype)
@@ -96,13 +97,15 @@ class Task:
         if dataset.kind == "classification":
             check_classes(dataset.y_train, dataset.y_test)
         return Task(
-            dataset, module, experiment.training, loss=experiment.task.loss,
+            dataset, module, experiment.training, loss=experiment.task.loss, start=experiment.task.start,
             metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),
             workers=workers, backend=backend, device=device,
         )  # fmt: skip
 
     def initial(self, seed: int, index: int) -> Tensor:
         """Return the ``index``-th initial model of a run."""
+        if self.start == "given":
+            return self.spec.flatten(self.module.state_dict()).to(self.dtype)
         return self.trainer.initial(torch_seed(seed, "initial", index)).to(self.dtype)
 
     def computer(self, seed: int, views: Views) -> Compute:

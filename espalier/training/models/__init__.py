@@ -4,6 +4,6 @@
 ``build("package.module:Factory", …)`` calls the user's own.
 """
 
-from espalier.training.models.registry import build, names
+from espalier.training.models.registry import build, name_of, names
 
-__all__ = ["build", "names"]
+__all__ = ["build", "name_of", "names"]

@@ -1,0 +1,70 @@
+"""``espalier export``: a run's model as a file that other programs read."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch import nn
+
+from espalier.core.errors import ConfigError, RunError
+from espalier.record.run import Run
+
+FORMATS = ("state_dict", "torchscript", "onnx")
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="state_dict", show_default=True)
+@click.option("--model", "name", help="A model by name [default: global].")
+@click.option("--edge", type=int, help="The model that this edge uses.")
+@click.option("--device", type=int, help="The model that this device uses.")
+def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | None, device: int | None) -> None:
+    """Write a model of the run at DIRECTORY for use elsewhere.
+
+    A state dict is a safetensors file; TorchScript and ONNX take batches of any size.
+    """
+    run = Run(directory)
+    module = run.model(name, edge=edge, device=device)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _write(module, _example(run), kind, out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
+    click.echo(str(out))
+
+
+def _example(run: Run) -> torch.Tensor:
+    """Return two inputs of the shape that the model was trained on."""
+    task = run.meta("task")
+    if task is None:
+        raise RunError(f"{run.directory} does not say which inputs its model takes.")
+    shape = (2, *task["input_shape"])
+    return torch.zeros(shape, dtype=torch.float32 if task["vocabulary"] is None else torch.int64)
+
+
+def _write(module: nn.Module, example: torch.Tensor, kind: str, out: Path) -> None:
+    if kind == "state_dict":
+        from safetensors.torch import save_model
+
+        save_model(module, str(out))
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporters, about their own future
+        if kind == "torchscript":
+            traced: Any = torch.jit.trace(module, example)  # type: ignore[no-untyped-call]
+            traced.save(str(out))
+            return
+        try:
+            torch.onnx.export(
+                module, (example,), str(out), input_names=["input"], output_names=["output"], dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("batch")},), verbose=False, external_data=False,
+            )  # fmt: skip
+        except ImportError as error:
+            raise ConfigError(
+                f"ONNX needs {error.name}, which is not installed: pip install 'espalier[onnx]'."
+            ) from error
