@@ -24,20 +24,22 @@ from espalier.fleet.coordinator.manifest import Script
 from espalier.fleet.local import LocalFleet
 from espalier.record.run import Run
 
-BATCH, MODEL = 0.01, 0.005
+BATCH, HOP = 0.0005, 0.005
+#: real seconds per second of the scripted fleets: a message must be handled before it is due
+SLOWDOWN = 50.0
 #: EASF's devices wait so long for each other: sixteen processes share two cores
 PATIENCE = 3.0
+SCRIPT = Script(BATCH, HOP, SLOWDOWN)
 METHODS: dict[str, tuple[Any, Any, Script]] = {
     # name: the method with equal speeds, the method as it is, the script
-    "hierfavg": ("hierfavg", "hierfavg", Script(BATCH, MODEL)),
-    "phefl": ("phefl", "phefl", Script(BATCH, MODEL)),
-    # its rounds close at the median device's time, which no real machine meets to the millisecond
-    "csahfl": ("csahfl", "csahfl", Script(BATCH, MODEL, slack=10.0)),
+    "hierfavg": ("hierfavg", "hierfavg", SCRIPT),
+    "phefl": ("phefl", "phefl", SCRIPT),
+    "csahfl": ("csahfl", "csahfl", SCRIPT),
     # with one update per report the tree does not matter, if everybody is in it once
     "easf": (
-        {"name": "easf", "frequency": "fixed", "abandon": "none", "patience": PATIENCE},
+        {"name": "easf", "frequency": "fixed", "abandon": "none", "patience": 6 * HOP},
         {"name": "easf", "patience": PATIENCE},
-        Script(BATCH, MODEL),
+        SCRIPT,
     ),
 }
 
@@ -46,7 +48,7 @@ def table_of(rounds: int) -> dict[str, Any]:
     return {
         "fleet": {"devices": 12, "edges": 3}, "training": {"updates": 1, "lr": 0.1}, "stop": {"rounds": rounds},
         "partition": {"kind": "iid", "val_fraction": 0.2},
-        "world": {"compute": {"kind": "constant", "seconds": BATCH}, "links": {"kind": "uniform", "latency": MODEL}},
+        "world": {"compute": {"kind": "constant", "seconds": BATCH}, "links": {"kind": "uniform", "latency": HOP}},
     }  # fmt: skip
 
 

@@ -33,9 +33,10 @@ def table(runs: Sequence[Run]) -> Table:
     experiment = runs[0].experiment
     seeds = sorted({s for r in found for s in r.seeds})
     out = Table(title=f"{experiment['name']}: {main} at the end, mean ± std over {len(seeds)} seed(s)")
+    deployed = bool(runs[0].meta("deployed"))
     columns = [
         *_scores(found, main),
-        ("virtual time", lambda row: human_seconds(row.mean("time"))),
+        ("time" if deployed else "virtual time", lambda row: human_seconds(row.mean("time"))),
         ("rounds", lambda row: f"{row.mean('round'):g}"),
         ("local steps", lambda row: f"{row.mean('steps'):,.0f}" if "steps" in row.values else "–"),
         *([] if target is None else [(f"time to {target:g}", _time_to_target)]),
@@ -46,7 +47,7 @@ def table(runs: Sequence[Run]) -> Table:
         out.add_column(heading, justify="right")
     for row in found:
         out.add_row(row.label, *(cell(row) for _, cell in columns))
-    out.caption = _world_line(experiment)
+    out.caption = None if deployed else _world_line(experiment)
     return out
 
 

@@ -21,10 +21,19 @@ BASE: dict[str, Any] = {
     "stop": {"rounds": 3},
     # every edge needs a set of its own for PHE-FL
     "partition": {"kind": "iid", "val_fraction": 0.2},
-    "world": {"compute": {"kind": "constant", "seconds": 0.005}, "links": {"kind": "uniform", "latency": 0.005}},
+    "world": {"compute": {"kind": "constant", "seconds": 0.0005}, "links": {"kind": "uniform", "latency": 0.005}},
 }
-#: the world's times; CSAHFL's rounds close at the median device's time, which no real machine meets to the millisecond
-SCRIPT = Script(0.005, 0.005, slack=10.0)
+#: real seconds for one of the fleet's: this machine has a quarter of a second to handle a message before it is late
+SLOWDOWN = 50.0
+
+
+def scripted(method: Any, folder: Path, base: dict[str, Any] = BASE) -> Run:
+    """Run an experiment on a fleet of processes at the world's times; slower, if this machine cannot keep them."""
+    for slower in (1.0, 3.0, 9.0):
+        run = real(method, folder / f"{slower:g}", base, script=Script(0.0005, 0.005, SLOWDOWN * slower))
+        if not run.events("behind"):
+            break
+    return run
 
 
 def real(method: Any, folder: Path, base: dict[str, Any] = BASE, **options: Any) -> Run:
@@ -32,18 +41,18 @@ def real(method: Any, folder: Path, base: dict[str, Any] = BASE, **options: Any)
     made = Experiment.build({**base, "methods": [method], "seeds": [0]})
     with LocalFleet(made, folder / "real", **options) as fleet:
         fleet.start()
-        fleet.wait(90)
+        fleet.wait(180)
         assert {p.exitcode for p in fleet.processes.values()} == {0}
     return Run(folder / "real" / "cloud")
 
 
-def agree(folder: Path, simulated: Run) -> bool:
+def agree(run: Run, simulated: Run) -> bool:
     """Whether the final models are the same: the cloud's, and those that edges serve.
 
     Merging in another order changes the last digit of a float32, and that may tip a ReLU: one hidden unit then differs
     by 1e-5. An update too many or too few changes every weight, by 1e-3 and more.
     """
-    real = {p.name: p for p in (folder / "real").glob("*/models/*.safetensors")}
+    real = {p.name: p for p in run.directory.parent.glob("*/models/*.safetensors")}
     virtual = list((simulated.directory / "models").glob("*.safetensors"))
     assert virtual
     for path in virtual:
@@ -56,9 +65,9 @@ def agree(folder: Path, simulated: Run) -> bool:
 
 @pytest.mark.parametrize("method", ["hierfavg", "fedavg", "phefl", "csahfl"])
 def test_a_real_fleet_trains_the_simulated_models(tmp_path: Path, method: str) -> None:
-    run = real(method, tmp_path, script=SCRIPT)
+    run = scripted(method, tmp_path)
     simulated = espalier.simulate(method, BASE, directory=tmp_path / "simulated")
-    assert agree(tmp_path, simulated)
+    assert agree(run, simulated)
     assert run.status == {"state": "finished"}
     frame, virtual = run.frame(), simulated.frame()
     assert list(frame["round"]) == [0, 1, 2, 3] if method != "phefl" else list(frame["round"])[-1] == 3
@@ -79,12 +88,12 @@ def test_a_real_fleet_trains_the_simulated_models(tmp_path: Path, method: str) -
 def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_path: Path) -> None:
     # With one update per report everywhere, the root's model is the average over all devices whatever tree they have
     # made, if everybody is in it once. How many updates AAF recommends depends on measured times: no two fleets agree.
-    method = {"name": "easf", "frequency": "fixed", "abandon": "none", "patience": 1.5}
+    method = {"name": "easf", "frequency": "fixed", "abandon": "none"}
     # Their protocol waits for messages by the clock, and everybody talks to everybody: a few devices must do here.
     base = {**BASE, "fleet": {"devices": 6, "edges": 2}}
-    run = real(method, tmp_path, base, script=Script(0.005, 0.005))
+    run = scripted(method, tmp_path, base)
     simulated = espalier.simulate(method, base, directory=tmp_path / "simulated")
-    assert agree(tmp_path, simulated)
+    assert agree(run, simulated)
     # equal links: one cluster, whose head is the root
     top = [(e["node"], e["members"]) for e in run.events("leads") if not e["level"]]
     assert top == [(e["node"], e["members"]) for e in simulated.events("leads") if not e["level"]]
@@ -93,7 +102,7 @@ def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_p
 def test_lone_devices_train_in_step_as_simulated(tmp_path: Path) -> None:
     """Nobody sends a model: their accuracies show what devices know at the end."""
     base = {**BASE, "fleet": {"devices": 6, "edges": 2}, "training": {**BASE["training"], "momentum": 0.9}}
-    run = real("standalone", tmp_path, base, script=SCRIPT)
+    run = scripted("standalone", tmp_path, base)
     simulated = espalier.simulate("standalone", base, directory=tmp_path / "simulated")
     assert run.status == {"state": "finished"}
     # scores of a round come after it was counted; at the end everybody is waited for

@@ -12,7 +12,7 @@ import torch
 import espalier
 from espalier.record.run import Run
 from tests.fleet import counting
-from tests.fleet.test_agreement import BASE, SCRIPT, agree, real
+from tests.fleet.test_agreement import BASE, agree, scripted
 
 SECURE: dict[str, Any] = {"name": "hierfavg", "edge": {"merge": {"kind": "secure"}}}
 
@@ -24,12 +24,12 @@ def notes(folder: Path) -> list[tuple[int, int, str | None]]:
 
 def test_a_real_fleet_trains_the_simulated_model(tmp_path: Path) -> None:
     base = {**BASE, "fleet": {"devices": 6, "edges": 2}}
-    run = real(SECURE, tmp_path, base, script=SCRIPT)
+    run = scripted(SECURE, tmp_path, base)
     simulated = espalier.simulate(SECURE, base, directory=tmp_path / "simulated")
-    assert agree(tmp_path, simulated)
+    assert agree(run, simulated)
     assert [e["reports"] for e in run.events("secure")] == [e["reports"] for e in simulated.events("secure")]
     # the average without masks differs by the rounding to fixed point only
-    assert agree(tmp_path, espalier.simulate("hierfavg", base, directory=tmp_path / "plain"))
+    assert agree(run, espalier.simulate("hierfavg", base, directory=tmp_path / "plain"))
     # numbers of 8 bytes go up, of 4 bytes come down
     sent = "SELECT bytes FROM traffic WHERE kind = 'model' AND tier = 'dev-edge' AND direction = ? ORDER BY rowid DESC"
     up, down = (run.query(f"{sent} LIMIT 1", direction)[0][0] for direction in ("up", "down"))

@@ -15,6 +15,7 @@ from espalier.fleet.authority.rules import (
     AWAKE,
     BEQUEST,
     CONTROLS,
+    IN_USE,
     ORDER,
     REPORT,
     SCOPES,
@@ -22,6 +23,7 @@ from espalier.fleet.authority.rules import (
     SERVES,
     SUM,
     SURVEY,
+    USES,
     WORD,
     Rule,
     Scope,
@@ -110,7 +112,7 @@ class Authority:
             case Word(kind="awake"):
                 return AWAKE
             case Word(kind=kind):
-                return SERVES if kind == SERVED else WORD
+                return {SERVED: SERVES, IN_USE: USES}.get(kind, WORD)
 
     def _sent_by(self, rule: Rule, message: Message, what: str) -> None:
         sender, to, fleet = message.sender, message.to, self._here.fleet
@@ -127,6 +129,8 @@ class Authority:
                 allowed = sender == fleet.cloud and fleet.is_device(to)
             case Sender.DEVICE:
                 allowed = fleet.is_device(host_of(sender))
+            case Sender.SERVER:
+                allowed = fleet.is_device(to) and sender in (fleet.cloud, fleet.parent(to))
             case Sender.ROOT:
                 if fleet.me != fleet.cloud or not fleet.may_aggregate(host_of(sender)):
                     allowed = False

@@ -54,6 +54,8 @@ from espalier.privacy.budget import is_private
 
 #: the word with which a root that lives on a device hands its models to the coordinator
 SERVED = "@served"
+#: the word with which a device is handed, at the end, the model that it would use
+IN_USE = "@in_use"
 #: the two control letters of secure aggregation: of an aggregator, and of one of its children
 SUM, SUMMAND = "sum", "summand"
 
@@ -67,6 +69,7 @@ class Sender(Enum):
     ROOT = "the root that the coordinator knows"
     DEVICE = "a device"
     MEMBER = "any member"
+    SERVER = "the coordinator, or the parent of the device that it is to"
     LISTED = "whom the node lists for this word (`hears`): devices, or the coordinator"
 
 
@@ -137,6 +140,13 @@ SERVES = Rule(
     f"word `{SERVED}`", "the coordinator", Sender.ROOT,
     {"sent": TIME, "data": table(1, one_of("models"), table(256, text(64), MODEL))}, scope=Scope.ELECTING,
 )  # fmt: skip
+USES = Rule(
+    f"word `{IN_USE}`",
+    "a device",
+    Sender.SERVER,
+    {"sent": TIME, "data": table(1, one_of("model"), maybe(MODEL))},
+    after=True,
+)
 WORD = Rule("any other word", "a node", Sender.LISTED, {"kind": NAME, "sent": TIME, "data": NAMED})
 
 _COORDINATOR, _MEMBER = "the coordinator", "a member"
@@ -168,9 +178,10 @@ CONTROLS = {rule.kind: rule for rule in (
     Rule("root", _MEMBER, Sender.COORDINATOR, {"root": NODE}),
     Rule("overdue", _MEMBER, Sender.PARENT, {"node": MINE, "round": whole(COUNT)}),
     Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
-    Rule("start", _MEMBER, Sender.COORDINATOR),
+    Rule("start", _MEMBER, Sender.COORDINATOR, {"at": TIME}),
     Rule("round", _MEMBER, Sender.COORDINATOR, {"round": whole(COUNT)}),
     Rule("account", _MEMBER, Sender.COORDINATOR, after=True),
+    Rule("evaluate", _MEMBER, Sender.COORDINATOR, after=True),
     Rule("finish", _MEMBER, Sender.COORDINATOR, after=True),
     Rule(SUM, _MEMBER, Sender.PARENT, {
         "step": one_of("begin", "keys", "boxes", "void", "there"), "sum": whole(LONG_COUNT), "child": MINE,
@@ -183,7 +194,7 @@ CONTROLS = {rule.kind: rule for rule in (
         optional=frozenset({"shares", "masks", "boxes", "lost", "there"}), scope=Scope.SECURE),
 )}  # fmt: skip
 
-RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, WORD, *CONTROLS.values())
+RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values())
 
 
 def as_markdown() -> str:

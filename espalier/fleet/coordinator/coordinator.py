@@ -7,6 +7,7 @@ after it are dropped at a restart, because what made them comes again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,22 @@ from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.runtime import RunRounds
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.enrolment import Registry
+from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
 from espalier.fleet.coordinator.topology import Arranger
 from espalier.fleet.membership import Member
-from espalier.fleet.node.engine import Engine, save_models
+from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.privacy.budget import is_private, spending
 from espalier.record.database import Recorder
 from espalier.record.measures import spread
+from espalier.simulator.meter import Divergence
 
 #: seconds that the cloud waits at the end for what others still have to tell
 ACCOUNT_SECONDS = 30.0
+#: so many times as many updates in vain as in a simulation end a run whose training has diverged
+PATIENCE_TIMES = 4
+#: how long a scripted fleet has to be told that it begins, as messages take
+START_HOPS = 4
 
 
 class Coordinator:
@@ -53,6 +60,17 @@ class Coordinator:
         self.started: bool = plain.get("started", False)
         self.ending: bool = plain.get("ending", False)
         self.finished: bool = plain.get("finished", False)
+        #: why the run ended before it had reached its limits ("": it has not)
+        self.stalled: str = plain.get("stalled", "")
+        self._divergence = Divergence()
+        if "divergence" in plain:
+            self._divergence.restore(plain["divergence"])
+        #: since the last evaluation: trainings by device, and updates that aggregators could not use, by their host
+        self._trained: Counter[int] = Counter(plain.get("trained", {}))
+        self._unusable: Counter[int] = Counter(plain.get("unusable", {}))
+        self._trainings: int = plain.get("trainings", 0)
+        #: when the last of the run's rounds was over; giving account does not count
+        self._ended_at: float = plain.get("ended_at", 0.0)
         self.rounds = RunRounds(engine.plan, engine.directory, experiment.stop, experiment.evaluate, self)
         self.rounds.restore(plain.get("round", 0), plain.get("closed", {}), self._devices())
         #: the incarnations in which devices have closed rounds
@@ -70,6 +88,8 @@ class Coordinator:
         #: at the end: who has not given account yet, and until when they are waited for
         self._accounts: set[int] = set()
         self._account_by = 0.0
+        #: whether devices have been handed the models that they would use
+        self._handed = False
         #: whether the bytes must be counted anew before the last evaluation
         self.wants_count = False
         scores = [w.action for w in engine.jobs.waiting.values() if isinstance(w.action, ScoreModels)]
@@ -107,7 +127,7 @@ class Coordinator:
                 self._incarnations[member.address] = member.incarnation
                 self.rounds.forget(member.address)
             if self.started and engine.plan.starts == "device":
-                engine.say(member.address, "start")
+                engine.say(member.address, "start", at=engine.now())
                 self._pace(member.address)
         if not self.started and self.present() >= self._start_with:
             self._start()
@@ -128,8 +148,11 @@ class Coordinator:
         if engine.plan.starts == "root":
             engine.begin(engine.me, Started())
         else:
+            # on a scripted fleet they all begin at one time: when everybody has been told
+            script = engine.manifest.script
+            at = engine.now() + (0.0 if script is None else START_HOPS * script.hop)
             for device in devices:
-                engine.say(device, "start")
+                engine.say(device, "start", at=at)
 
     def arrange(self, node: Address, arrange: Arrange) -> None:
         """The root wants the tree or the groups changed."""
@@ -161,8 +184,29 @@ class Coordinator:
         """Nothing on a fleet is redrawn with a round."""
 
     def evaluate(self) -> None:
-        """Evaluate the models in use."""
-        self.measure()
+        """Evaluate the models in use; a run of which no update can be used any more ends."""
+        self._trainings += self._trained.total()
+        for number in range(sum(min(count, self._below(host)) for host, count in self._unusable.items())):
+            self._divergence.rejected(number)
+        # what members tell is a second old: it takes more in vain than in a simulation
+        why = self._divergence.noticed(self._trainings, PATIENCE_TIMES * self.present(), self.round)
+        self._trained.clear()
+        self._unusable.clear()
+        if why and not self.ending:
+            self.stalled = f"{why} Try a lower training.lr (it is {self.engine.manifest.experiment.training.lr:g})."
+            self.recorder.event(self.engine.now(), "stalled", None, {"why": self.stalled})
+            self.end()
+        else:
+            self.measure()
+
+    def _below(self, host: int) -> int:
+        """Return the trainings of the devices that report to a host: it cannot have got more updates."""
+        directory = self.engine.directory
+        if host == self.engine.me:
+            return self._trained.total()
+        devices = {m.address for m in directory.members.values() if m.via == host}
+        devices |= {node for node, parent in directory.placed.items() if host_of(parent) == host}
+        return sum(self._trained[d] for d in devices)
 
     def proceed(self, device: Address) -> None:
         """Tell a lone device which round the run is in: it may have waited for it."""
@@ -176,6 +220,7 @@ class Coordinator:
         """The run is over: nothing more happens to nodes; when everybody has given account, evaluate once more."""
         if not self.ending:
             self.ending = self.engine.frozen = True
+            self._ended_at = self.engine.now()
             self._accounts = set(self.tree.hosts())
             self._account_by = self.engine.now() + ACCOUNT_SECONDS
             self.wants_count = True
@@ -185,13 +230,30 @@ class Coordinator:
 
     def _accounted(self) -> None:
         waits = self.wants_count or bool(self._accounts & set(self.engine.directory.members))
-        if self.ending and not self._closing and (not waits or self.engine.now() >= self._account_by):
+        if not self.ending or self._closing or (waits and self.engine.now() < self._account_by):
+            return
+        if self._handed or source_of(self.engine) == "own":
             self._closing = True
             self.measure(last=True)
+        else:
+            self._hand_models_in_use()
+
+    def _hand_models_in_use(self) -> None:
+        """Bytes are counted: let every device evaluate the model that it would use now."""
+        engine, self._handed = self.engine, True
+        self._accounts = set(self._devices())
+        self._account_by = engine.now() + ACCOUNT_SECONDS
+        everywhere = source_of(engine) != "edge"
+        hand_models_in_use(engine, self._devices() if everywhere else engine.directory.children(engine.me))
+        for host in self.tree.hosts():
+            engine.say(host, "evaluate")
+        self._accounted()
 
     def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
         """Take the bytes that this host has sent so far, and look at the clock: has the run's time run out?"""
-        self.traffic, self.wants_count = traffic, False
+        if not self.ending or self.wants_count:
+            self.traffic = traffic
+        self.wants_count = False
         self._accounted()
         now = self.engine.now()
         if self.started and self.rounds.out_of_time(now):
@@ -215,11 +277,13 @@ class Coordinator:
             return  # of two trees that meet, each has a root for a moment
         self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
 
-    def worked(self, work: PendingJob, seconds: float) -> None:
+    def worked(self, work: PendingJob, seconds: float, stop: float) -> None:
         """No device lives here."""
 
     def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Write something into the record."""
+        if kind == "rejected":
+            self._unusable[self.engine.me] += 1
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
@@ -244,7 +308,9 @@ class Coordinator:
     def _noted(self, origin: int, data: dict[str, Any]) -> None:
         for time, kind, node, what in data["events"]:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
+            self._unusable[origin] += kind == "rejected"
         for node, kind, start, stop in data["spans"]:
+            self._trained[origin] += kind == "train"
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
             if self.engine.manifest.experiment.record.spans:
                 self.recorder.span(int(node), str(kind), float(start), float(stop))
@@ -264,7 +330,8 @@ class Coordinator:
         root = engine.served.get(engine.directory.tree.root, {})
         model = root.get(ALL) if root else engine.store.initial()
         models = (model,) if model is not None and engine.plan.clock == "root" else ()
-        engine.jobs.assign(engine.me, ScoreModels(models, {"round": self.round, "time": engine.now(), "last": last}))
+        time = self._ended_at if last else engine.now()
+        engine.jobs.assign(engine.me, ScoreModels(models, {"round": self.round, "time": time, "last": last}))
 
     def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:
         """Write an evaluation down."""
@@ -325,7 +392,7 @@ class Coordinator:
             engine.say(host, "finish")
         self.finished = True
         self.recorder.commit()
-        self.recorder.meta("status", {"state": "finished"})
+        self.recorder.meta("status", {"state": "finished", **({"stalled": self.stalled} if self.stalled else {})})
 
     def close_record(self) -> None:
         """Close the run's database."""
@@ -343,6 +410,8 @@ class Coordinator:
             "coordinator",
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
+                "ended_at": self._ended_at, "stalled": self.stalled, "divergence": self._divergence.save(),
+                "trained": dict(self._trained), "unusable": dict(self._unusable), "trainings": self._trainings,
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
                 "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
                 "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,

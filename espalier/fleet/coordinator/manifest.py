@@ -61,15 +61,19 @@ class Card:
 class Script:
     """Times that a fleet pretends to, so that it can be compared with its simulation.
 
+    What happens to a node happens at its scripted time: a message arrives when its way is over, a training is done when
+    its batches are, a deadline strikes when it says, and a node that is given something late is told the scripted time.
+    So the time that this machine needs for handling does not count, as long as it is shorter than a message's way.
+
     Attributes:
-        batch: Seconds of a mini-batch on every device: it takes at least so long, and reports just that.
-        model: Seconds of a model between a node and its parent.
-        slack: Seconds by which deadlines strike later than they say: what this machine needs besides.
+        batch: Seconds of a mini-batch on every device.
+        hop: Seconds of any message over one link: between devices, a device and its edge, an edge and the cloud.
+        slowdown: Real seconds per second of the fleet's time.
     """
 
     batch: float
-    model: float
-    slack: float = 0.0
+    hop: float
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,8 @@ class Manifest:
 
     def plan(self) -> Plan:
         """Return the policies of every node."""
-        return plan_of(self.experiment, self.card.n_classes, self.compress)
+        seconds = MESSAGE_SECONDS if self.script is None else 0.0
+        return plan_of(self.experiment, self.card.n_classes, self.compress, seconds)
 
     def to_bytes(self) -> bytes:
         """Write it down."""
@@ -177,9 +182,11 @@ def rounds_reports(experiment: Experiment, n_classes: int) -> bool:
     return isinstance(_whole_plan(experiment, n_classes).local, Quantised)
 
 
-def plan_of(experiment: Experiment, n_classes: int, compress: Compress = "none") -> Plan:
+def plan_of(
+    experiment: Experiment, n_classes: int, compress: Compress = "none", message_seconds: float = MESSAGE_SECONDS
+) -> Plan:
     """Return the policies of an experiment's (only) method; 8-bit reports are left to whoever sends them."""
-    plan = _whole_plan(experiment, n_classes)
+    plan = _whole_plan(experiment, n_classes, message_seconds)
     _can_be_hidden(plan, compress)
     if plan.serve.model == "mixture":
         raise ConfigError("serve.model = 'mixture': a fleet's devices hold one model each. Choose another model.")
@@ -219,10 +226,10 @@ def _can_be_hidden(plan: Plan, compress: Compress) -> None:
         )
 
 
-def _whole_plan(experiment: Experiment, n_classes: int) -> Plan:
+def _whole_plan(experiment: Experiment, n_classes: int, message_seconds: float = MESSAGE_SECONDS) -> Plan:
     fleet, mobility = experiment.fleet, experiment.world.mobility
     setting = Setting(
         fleet.devices, fleet.edges, n_classes, experiment.training.updates, fleet.fraction,
-        mobility.staying, MESSAGE_SECONDS,
+        mobility.staying, message_seconds,
     )  # fmt: skip
     return experiment.methods[0].plan(setting)

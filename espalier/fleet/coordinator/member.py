@@ -10,9 +10,10 @@ from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
-from espalier.fleet.authority.rules import SERVED
+from espalier.fleet.authority.rules import IN_USE, SERVED
+from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
 from espalier.fleet.membership import Member
-from espalier.fleet.node.engine import Engine, save_models
+from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import PendingJob, ScoreModels
 
 #: seconds between two batches of notes to the cloud
@@ -49,7 +50,8 @@ class Participant:
         self._closed: dict[Address, int] = pace["closed"]
         self._waiting: set[Address] = pace["waiting"]
         self._at = 0.0
-        self._asked = False
+        #: the cloud waits for the last notes; for those with the score of the model in use, and that has come
+        self._asked, self._evaluating, self._handed = False, False, False
         #: whether the bytes must be counted anew before account can be given
         self.wants_count = False
 
@@ -75,12 +77,12 @@ class Participant:
             self._waiting.add(device)
         return ahead
 
-    def _start(self) -> None:
-        """Let the device of this host begin; a lone one that trains, or waits to, has begun already."""
+    def _start(self, at: float) -> None:
+        """Let the device of this host begin (all at one time, if the fleet is scripted), unless a lone one has."""
         engine = self.engine
         at_work = any(isinstance(w.action, Train) for w in engine.jobs.waiting.values())
         if engine.plan.clock != "device" or not (at_work or self._waiting):
-            engine.begin(engine.me, Started())
+            engine.happen(engine.me, at, Started())
 
     def _reached(self, round: int) -> None:
         """The run has closed so many rounds: lone devices that have waited for it go on."""
@@ -128,17 +130,19 @@ class Participant:
         """Note something for the cloud's record."""
         self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
 
-    def worked(self, work: PendingJob, seconds: float) -> None:
+    def worked(self, work: PendingJob, seconds: float, stop: float) -> None:
         """Note a span of work."""
         kind = "measure" if isinstance(work.action, Measure) else "train"
-        stop = self.engine.now()
         self._spans.append((host_of(work.node), kind, max(0.0, stop - seconds), stop))
 
     def changed(self, joined: Sequence[Member], gone: Sequence[int]) -> None:
         """Greetings travel up by themselves."""
 
     def handed(self, word: Word) -> None:
-        """Nobody serves through this host."""
+        """At the end, score the model that the device of this host would use."""
+        if word.kind == IN_USE and source_of(self.engine) != "own":
+            model, self._handed = word.data["model"], True
+            self._score(word.to, self.engine.store.initial() if model is None else model)
 
     def arrange(self, node: Address, arrange: Arrange) -> None:
         """A node of this host chose its own place: it is there at once, and the cloud tells everybody concerned."""
@@ -186,17 +190,28 @@ class Participant:
             case "expel":
                 self.expelled.add(int(data["host"]))
             case "start":
-                self._start()
+                self._start(float(data["at"]))
             case "round":
                 self._reached(int(data["round"]))
-            case "account":
-                # the run is over: nothing more happens here, and the cloud wants to know all that is known
-                engine.frozen = self._asked = self.wants_count = True
-            case "finish":
-                engine.frozen = self.finished = True
-                self._keep_models()
+            case "account" | "evaluate" | "finish":
+                self._ends(kind)
             case _:
                 raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
+
+    def _ends(self, phase: str) -> None:
+        """The run is over: nothing more happens to nodes, and the cloud wants to know all that is known."""
+        engine, directory = self.engine, self.engine.directory
+        engine.frozen = True
+        if phase == "account":
+            self._asked = self.wants_count = True
+        elif phase == "evaluate":
+            self._asked = self._evaluating = directory.is_device(engine.me)
+            if source_of(engine) == "edge":
+                for node in [n for n in engine.nodes if not directory.is_device(n)]:
+                    hand_models_in_use(engine, directory.children(node), node)
+        else:
+            self.finished = True
+            self._keep_models()
 
     def _placed(self, data: dict[str, Any]) -> None:
         """The cloud put a node of this host under another parent (or back under its link's)."""
@@ -255,6 +270,7 @@ class Participant:
             self._asked
             and not self.wants_count
             and not scoring
+            and self._handed >= self._evaluating
             and len(self._events) <= 200
             and len(self._spans) <= 1000
         )
@@ -272,7 +288,9 @@ class Participant:
 
     def counted(self, traffic: dict[tuple[str, str, str], int]) -> None:
         """Take the bytes that this host has sent so far."""
-        self.traffic, self.wants_count = traffic, False
+        if not self.engine.frozen or self.wants_count:
+            self.traffic = traffic
+        self.wants_count = False
 
     def _worth(self, traffic: dict[tuple[str, str, str], int]) -> bool:
         """Whether bytes alone are worth a letter: each letter makes bytes of its own."""

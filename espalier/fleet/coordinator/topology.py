@@ -154,7 +154,9 @@ class Arranger:
             samples = directory.samples(node)
             told.append((host_of(parent), engine.say(
                 host_of(parent), "adopt", child=node, parent=parent, samples=samples, name=member.name)))  # fmt: skip
-        if old is not None and host_of(old) not in (engine.me, host):
+        # a host that adopts a child for another of its nodes lets go of it by that alone
+        heir = None if parent is None else host_of(parent)
+        if old is not None and host_of(old) not in (engine.me, host, heir):
             told.append((host_of(old), engine.say(host_of(old), "release", child=node)))
         for dest, number in told:
             engine.settle(dest, number)

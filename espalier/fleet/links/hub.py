@@ -176,7 +176,7 @@ class Hub:
 
         def note() -> None:
             mine, script = engine.directory.members[self.me], engine.manifest.script
-            seconds = model_seconds if script is None else script.model
+            seconds = model_seconds if script is None else script.hop
             engine.directory.members[self.me] = replace(mine, via=parent.address, model_seconds=seconds)
 
         await self.call(note)

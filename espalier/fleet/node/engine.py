@@ -9,17 +9,13 @@ process dies before it, nothing was acknowledged and everything comes again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-from safetensors.torch import save as to_bytes
 
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ProtocolError, TrainingError
 from espalier.core.messages import (
-    ALL,
     Action,
     Alarm,
     Arrange,
@@ -59,11 +55,10 @@ from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
 from espalier.fleet.node.stragglers import OVERDUE, Stragglers
-from espalier.fleet.node.timers import SETTLE_SECONDS
+from espalier.fleet.node.timers import SETTLE_SECONDS, Timer
 from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.aggregator import SILENT, Sums
 from espalier.fleet.secure.child import Masking
-from espalier.simulator.checkpoint import atomic_write
 
 
 class Engine(HostState):
@@ -85,6 +80,8 @@ class Engine(HostState):
             self, self.outbox, self.authority, self.sums, self.masking, self.stragglers.reported, self.drain
         )
         self.store.sums = self.sums.total
+        #: on a scripted fleet: the newest that has happened (its time, and whether it was a deadline)
+        self._newest = (0.0, False)
 
     # -- items ---------------------------------------------------------------------------------------------
 
@@ -126,18 +123,37 @@ class Engine(HostState):
             case Restarted(dest=dest, series=series, above=above):
                 self.outbox.renumber(dest, series, above=above)
             case Due(timer=number):
-                timer = self.timers.running.pop(number, None)
-                wake = None if timer is None else timer.event.wake
-                if isinstance(wake, Alarm) and wake.key.startswith(SILENT):
-                    self.sums.due(wake)
-                elif timer is not None and wake == OVERDUE:
-                    self.stragglers.due(timer.node)
-                elif timer is not None:
-                    self.queue.append((timer.node, timer.event))
+                self._due(number)
             case JobDone(work=number, result=result, seconds=seconds):
                 self.jobs.done(number, result, seconds)
             case Call(what=what):
                 what()
+
+    def _due(self, number: int) -> None:
+        """A timer has run out: let everything happen that is due by now, in order."""
+        timer = self.timers.running.get(number)
+        if timer is None:
+            return
+        until = max(self.now(), timer.due)
+        while (due := self.timers.pop(until)) is not None:
+            if self.manifest.script is not None:
+                self._keep_script(due)
+            wake = due.wake
+            if isinstance(wake, Alarm) and wake.key.startswith(SILENT):
+                self.sums.due(wake)
+            elif wake == OVERDUE:
+                self.stragglers.due(due.node)
+            else:
+                self.queue.append((due.node, due.event))
+            self.drain()
+        self._moment = None
+
+    def _keep_script(self, due: Timer) -> None:
+        """Let it be the time of what is due; note if something that should have come after it has happened already."""
+        self._moment = due.due
+        if due.order[:2] < self._newest:
+            self.conduct.record(due.node, "behind", {"seconds": self._clock() - due.due})
+        self._newest = max(self._newest, due.order[:2])
 
     def drain(self) -> None:
         """Let nodes take what waits for them, and what comes of it."""
@@ -208,10 +224,9 @@ class Engine(HostState):
         """Give a node its deadline: what is due at once waits until an arrangement has been confirmed."""
         waits = seconds <= 0 and self.timers.settling
         if seconds <= 0 and not waits:
-            self.queue.append((node, deadline))
+            self.happen(node, self.now(), deadline)
             return
-        late = 0.0 if self.manifest.script is None else self.manifest.script.slack
-        self.timers.set(node, SETTLE_SECONDS if waits else seconds + late, deadline, waits=waits)
+        self.timers.set(node, SETTLE_SECONDS if waits else seconds, deadline, waits=waits)
 
     def send(self, message: Message) -> None:
         """Send a message to a node, of this host or another."""
@@ -220,7 +235,7 @@ class Engine(HostState):
             if self.directory.is_device(message.to):
                 self.directory.at_work.add(message.to)
         if host_of(message.to) == self.me:
-            self.begin(message.to, Arrived(message))
+            self.arrive(message)
         elif isinstance(message, Report) and message.models and self.sums.concerns(message.to):
             self.masking.send(message)
         else:
@@ -273,11 +288,3 @@ class Engine(HostState):
         for kept in (self, self.outbox, self.jobs, self.sums, self.masking):
             kept.save()
         self.journal.put("authority", self.authority.to_plain())
-
-
-def save_models(engine: Engine, models: Mapping[str, Ref], folder: Path, name: str) -> None:
-    """Write models as safetensors, one file per group."""
-    folder.mkdir(exist_ok=True)
-    for group, ref in models.items():
-        views = {k: v.clone() for k, v in engine.store.spec.views(engine.store.vector(ref)).items()}
-        atomic_write(folder / f"{name if group == ALL else f'{name}-{group}'}.safetensors", to_bytes(views))

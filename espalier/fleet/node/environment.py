@@ -21,6 +21,7 @@ from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
 from espalier.core.seeds import stream
 from espalier.core.store import ModelStore, Ref
 from espalier.core.tree import NOBODY, Tree
+from espalier.fleet.coordinator.manifest import Script
 from espalier.fleet.membership import Member
 from espalier.fleet.node.trainer import system_rng
 
@@ -49,6 +50,7 @@ class Directory:
         judge: Judge,
         training: TrainingFacts,
         pretrained: Callable[[Address, int], float] | None = None,
+        script: Script | None = None,
     ) -> None:
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
         self.cloud, self.flat, self.plants = cloud, flat, plants
@@ -66,7 +68,7 @@ class Directory:
         self.places = MeasuredPlaces(self)
         self.training = training
         self.speeds = MeasuredSpeeds(self, lambda samples: training.batches(samples, 1))
-        self.links = MeasuredLinks(self)
+        self.links = MeasuredLinks(self) if script is None else ScriptedLinks(self, script.hop)
         self.trials = OwnTrials(me, pretrained)
 
     # -- changes -------------------------------------------------------------------------------------------
@@ -214,6 +216,13 @@ class Directory:
         """Return mean losses of models on a node's own set."""
         return self._judge(refs, where, node, "loss")
 
+    def hops(self, src: Address, dst: Address) -> int:
+        """Return the links between two hosts as a simulation counts them: devices reach each other directly."""
+        low, high = sorted((host_of(src), host_of(dst)))
+        if low == high:
+            return 0
+        return 2 if self.is_device(low) and high == self.cloud and self.n_edges else 1
+
     def known(self, host: int) -> Member | None:
         """Return a host that is below, or that the cloud told of (None: nobody has heard of it)."""
         return self.members.get(host) or self.others.get(host)
@@ -305,7 +314,7 @@ class MeasuredLinks:
     """How long a model is on its way, as measured: implements :class:`espalier.core.environment.LinkTimes`."""
 
     uplink: Literal["private"] = "private"
-    broadcast: Literal["free"] = "free"
+    broadcast: Literal["free", "paid"] = "free"
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -347,6 +356,28 @@ class MeasuredLinks:
     def link_report(self, device: Address, epoch: int) -> NDArray[np.float64]:
         """Return the seconds of a model from a device to every device, [N]."""
         return np.array([self.delay(device, d, 0.0) for d in range(self._directory.n_devices)])
+
+
+class ScriptedLinks(MeasuredLinks):
+    """Links of a scripted fleet: every one is as long as every other."""
+
+    broadcast: Literal["free", "paid"] = "paid"
+
+    def __init__(self, directory: Directory, hop_seconds: float) -> None:
+        super().__init__(directory)
+        self._hop_seconds = hop_seconds
+
+    def model_time(self, src: Address, dst: Address, now: float) -> float:
+        """Return the seconds of a model between two hosts."""
+        return self._hop_seconds * self._directory.hops(src, dst)
+
+    def delays(self, devices: Sequence[Address], nbytes: int | None = None) -> NDArray[np.float64]:
+        """Return the seconds of a message of any size between all pairs of devices, [n, n]."""
+        return super().delays(devices)
+
+    def hop_count(self, src: Address, dst: Address) -> float:
+        """Return the hops between two devices."""
+        return 1.0 if src != dst else 0.0
 
 
 class OwnTrials:

@@ -154,8 +154,8 @@ class HostConduct(Conduct, Protocol):
         """Hosts below came or went."""
         ...
 
-    def worked(self, work: PendingJob, seconds: float) -> None:
-        """The worker is done with something (for the time accounts)."""
+    def worked(self, work: PendingJob, seconds: float, stop: float) -> None:
+        """A device was at work for some seconds until ``stop`` (for the time accounts)."""
         ...
 
     def scored(self, work: PendingJob, figures: list[dict[str, float]]) -> None:

@@ -138,6 +138,7 @@ class Host(Hub):
         if epoch is None:
             epoch = time.time()
             await self.driver.at_once(lambda: self.journal.put("epoch", epoch))
+        self.clock.slow(1.0 if manifest.script is None else manifest.script.slowdown)
         self.clock.begin(epoch)
         known = await self.driver.at_once(lambda: self.journal.get("registry"))
         self.registry = Registry(fleet.devices, manifest.cloud, known)
@@ -149,6 +150,7 @@ class Host(Hub):
         """Make the engine for a manifest."""
         self.manifest, self.model_bytes = manifest, manifest.card.spec.model_bytes
         self.admission.limits = manifest.limits
+        self.clock.slow(1.0 if manifest.script is None else manifest.script.slowdown)
         self.own["address"] = self.routes.me = address
         self.own["stamp"] += 1
 
@@ -156,10 +158,9 @@ class Host(Hub):
             trainer = self.settings.trainer(manifest, address)
             self.own["samples"] = trainer.samples
             me = self.myself()
-            if trainer.samples and manifest.script is None:
-                me = replace(me, seconds_per_batch=trainer.probe())
-            elif manifest.script is not None:
-                me = replace(me, seconds_per_batch=manifest.script.batch)
+            if trainer.samples:
+                seconds, script = trainer.probe(), manifest.script
+                me = replace(me, seconds_per_batch=seconds if script is None else script.batch)
             engine = Engine(me, manifest, self.journal, trainer, self.clock.now)
             if self.registry is not None:
                 assert self.settings.directory is not None

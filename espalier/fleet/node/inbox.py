@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from espalier.core.errors import EspalierError, ProtocolError, TrainingError
-from espalier.core.messages import Arrived, Message, Order, Report, Word
+from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority, Outdated
-from espalier.fleet.authority.rules import SERVED, SUM, SUMMAND
+from espalier.fleet.authority.rules import IN_USE, SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
@@ -107,7 +107,7 @@ class Inbox:
         keep = partial(self._kept_masked, node=said.to) if masked else self._kept
         refs = [keep(part, arrival.origin) for part in arrival.parts]
         message = self._clocked(wire.enclosed(said, refs, self._restored))
-        if isinstance(message, Word) and message.kind == SERVED:
+        if isinstance(message, Word) and message.kind in (SERVED, IN_USE):
             state.conduct.handed(message)
             return
         if isinstance(message, Report):
@@ -117,7 +117,7 @@ class Inbox:
         elif isinstance(message, Order) and state.directory.is_device(message.to):
             self._outbox.obeys(message)
             state.conduct.ordered(message)
-        state.begin(message.to, Arrived(message))
+        state.arrive(message)
 
     def _clocked(self, message: Message) -> Message:
         """Return a message that was not sent after it arrived: clocks of two hosts agree only so far."""

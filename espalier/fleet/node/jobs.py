@@ -10,6 +10,7 @@ from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in
 from espalier.core.device import Device
 from espalier.core.messages import Measure, Measured, Train, Trained
+from espalier.core.statistics import statistic
 from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
@@ -80,11 +81,6 @@ class JobQueue:
         rng = system_rng() if noisy else self._state.directory.rng("statistic", action.what, work.node, work.number)
         return lambda: trainer.measure(action.what, vectors, action.args, rng)
 
-    def pause(self, result: Any, seconds: float) -> float:
-        """Return how long to wait so that work which took so many seconds takes as long as the fleet's script says."""
-        script, batches = self._state.manifest.script, getattr(result, "batches", 0)
-        return 0.0 if script is None or not batches else max(0.0, script.batch * batches - seconds)
-
     # -- done ----------------------------------------------------------------------------------------------
 
     def done(self, number: int, result: Any, seconds: float) -> None:
@@ -98,19 +94,29 @@ class JobQueue:
         if isinstance(work.action, ScoreModels):
             state.conduct.scored(work, result)
             return
-        if state.manifest.script is not None and isinstance(result, TrainingResult):
-            seconds = state.manifest.script.batch * result.batches
-        state.conduct.worked(work, seconds)
+        script, stop = state.manifest.script, state.now()
+        if script is not None:
+            seconds = script.batch * self._batches(work, result)
+            stop = work.at + seconds
+        state.conduct.worked(work, seconds, stop)
         token = work.action.token
         if not isinstance(result, TrainingResult):
-            state.begin(work.node, Measured(token, result, seconds))
+            state.happen(work.node, stop, Measured(token, result, seconds))
             return
         mine = replace(state.directory.members[state.me], samples=state.trainer.samples)
         if result.batches:
             mine = replace(mine, seconds_per_batch=seconds / result.batches)
         state.tell(state.directory.joined(mine))
         ref = state.store.learnt(result.vector, result.loss, result.memory)
-        state.begin(work.node, Trained(token, ref, seconds, work.action.updates))
+        state.happen(work.node, stop, Trained(token, ref, seconds, work.action.updates))
+
+    def _batches(self, work: PendingJob, result: Any) -> float:
+        """Return the mini-batches that work takes on a scripted fleet."""
+        if isinstance(result, TrainingResult):
+            return result.batches
+        state, action = self._state, work.action
+        own = state.manifest.experiment.training.batches(state.trainer.samples, 1)
+        return statistic(action.what).batches(own, len(action.models))
 
     def _failed(self, work: PendingJob, error: Exception) -> None:
         """Nobody need wait for a training that failed; the device takes part again from the next round on."""

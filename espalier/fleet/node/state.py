@@ -13,7 +13,7 @@ from typing import Any
 from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
 from espalier.core.codec import refs_in
-from espalier.core.messages import ChildJoined, ChildLeft, Event, Lost
+from espalier.core.messages import Arrived, ChildJoined, ChildLeft, Event, Lost, Message
 from espalier.core.method import Node
 from espalier.core.policies import Rules
 from espalier.core.runtime import Ports, Runtime
@@ -49,7 +49,9 @@ class HostState:
         ports: Ports,
     ) -> None:
         """Go on from a journal; ``ports`` does what nodes ask for."""
-        self.manifest, self.journal, self.trainer, self.now = manifest, journal, trainer, now
+        self.manifest, self.journal, self.trainer, self._clock = manifest, journal, trainer, now
+        #: on a scripted fleet, the time of what is happening
+        self._moment: float | None = None
         self.plan = manifest.plan()
         self.store = EagerStore(
             manifest.card.spec, lambda index: trainer.initial(manifest.seed, index), journal, self._rejected
@@ -60,7 +62,7 @@ class HostState:
             me.address, fleet.devices, fleet.edges, manifest.seed, cloud=manifest.cloud,
             flat=structure.flat, plants=structure.plants(), store=self.store, judge=self.trials.judge,
             training=manifest.experiment.training,
-            pretrained=self.trials.pretrained,
+            pretrained=self.trials.pretrained, script=manifest.script,
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, ports, PRIVATE)
         self.conduct: HostConduct
@@ -68,7 +70,7 @@ class HostState:
         self.frozen = False
         self.queue: deque[tuple[Address, Event]] = deque()
         plain = journal.get("engine") or {}
-        self.timers = Timers(now, plain)
+        self.timers = Timers(self.now, plain)
         #: nodes that wait for a secure sum: the event that brings it, and those that came meanwhile
         self.held_back: dict[Address, list[Event]] = plain.get("held", {})
         self.runtime.served = plain.get("served", {})
@@ -85,6 +87,10 @@ class HostState:
         #: what nodes have taken since their states were written, and when
         self.taken: dict[Address, list[tuple[Event, float]]] = {}
         self.directory.joined(me)
+
+    def now(self) -> float:
+        """Return fleet time; on a scripted fleet that of what is happening, however late it is."""
+        return self._clock() if self._moment is None else self._moment
 
     @property
     def me(self) -> int:
@@ -110,6 +116,19 @@ class HostState:
     def begin(self, node: Address, event: Event) -> None:
         """Give a node an event."""
         self.queue.append((node, event))
+
+    def arrive(self, message: Message) -> None:
+        """Give a node a message: at once, or on a scripted fleet when its way is over."""
+        hop = 0.0 if self.manifest.script is None else self.manifest.script.hop
+        way = hop * self.directory.hops(message.sender, message.to)
+        self.happen(message.to, message.sent + way, Arrived(message))
+
+    def happen(self, node: Address, at: float, event: Event) -> None:
+        """Give a node an event: at once, or on a scripted fleet at its time."""
+        if self.manifest.script is None:
+            self.begin(node, event)
+        else:
+            self.timers.at(node, at, event)
 
     def tell(self, told: Told) -> None:
         """Let nodes of this host know what has changed around them."""
@@ -175,7 +194,7 @@ class HostState:
         """Add the models that nodes hold, serve or wait for."""
         for node in self.nodes.values():
             refs_in(node.state, found)
-        refs_in([self.served, self.final, self.held_back], found)
+        refs_in([self.served, self.final, self.held_back, [t.event for t in self.timers.running.values()]], found)
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
@@ -184,7 +203,7 @@ class HostState:
             journal.put(f"node {address}", self.nodes[address].state)
         self.touched.clear()
         self.taken.clear()
-        journal.put("now", self.now())
+        journal.put("now", self._clock())
         journal.put("directory", self.directory.save())
         plain: dict[str, Any] = {
             "held": self.held_back, "served": self.served, "final": self.final,

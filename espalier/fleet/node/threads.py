@@ -109,11 +109,8 @@ class Worker:
                 self._log("work failed", level="error", node=work.node, why=f"{type(error).__name__}: {error}")
                 result = error
             seconds = time.monotonic() - begun
-            pause = jobs.pause(result, seconds)
-            if pause > 0:
-                await asyncio.sleep(pause)
             self.seconds += seconds
-            self._driver.put(JobDone(work.id, result, seconds + pause))
+            self._driver.put(JobDone(work.id, result, seconds))
 
     def close(self) -> None:
         """Let go of the thread; what it computes is of no use any more."""

@@ -1,4 +1,7 @@
-"""Timers of a host's nodes, kept on disk; what is due at once may wait until an arrangement has been confirmed."""
+"""What is going to happen to a host's nodes, kept on disk: deadlines, and on a scripted fleet all that takes time.
+
+What is due at once may wait until an arrangement has been confirmed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from espalier.core.address import Address
-from espalier.core.messages import Deadline
+from espalier.core.messages import Arrived, Deadline, Event
 
 #: seconds after which a round opens although not everybody has confirmed the new arrangement
 SETTLE_SECONDS = 10.0
@@ -15,17 +18,29 @@ SETTLE_SECONDS = 10.0
 
 @dataclass(slots=True)
 class Timer:
-    """A deadline of a node; ``waits`` for an arrangement to be confirmed, but not longer than ``due``."""
+    """An event of a node; ``waits`` for an arrangement to be confirmed, but not longer than ``due``."""
 
     id: int
     node: Address
-    event: Deadline
+    event: Event
     due: float
     waits: bool = False
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return it as plain data; ``Timer(*plain)`` is equal to it."""
         return (self.id, self.node, self.event, self.due, self.waits)
+
+    @property
+    def wake(self) -> object:
+        """What a deadline is for; None if this is none."""
+        return self.event.wake if isinstance(self.event, Deadline) else None
+
+    @property
+    def order(self) -> tuple[float, bool, int, int]:
+        """Its place among others, as in a simulation: messages go before deadlines, those of low numbers first."""
+        event = self.event
+        sender = event.message.sender if isinstance(event, Arrived) else self.node
+        return (round(self.due, 9), isinstance(event, Deadline), sender, self.id)
 
 
 class Timers:
@@ -45,20 +60,29 @@ class Timers:
         running = [t.to_plain() for t in self.running.values()]
         return {"timers": running, "count": self._count, "settling": self._settling}
 
-    def set(self, node: Address, seconds: float, deadline: Deadline, *, waits: bool = False) -> None:
+    def set(self, node: Address, seconds: float, event: Event, *, waits: bool = False) -> None:
         """Set a timer; one that ``waits`` runs out earlier, when an arrangement has been confirmed."""
+        self.at(node, self._now() + seconds, event, waits=waits)
+
+    def at(self, node: Address, due: float, event: Event, *, waits: bool = False) -> None:
+        """Let something happen to a node at a time."""
         self._count += 1
-        timer = Timer(self._count, node, deadline, self._now() + seconds, waits)
+        timer = Timer(self._count, node, event, due, waits)
         self.running[timer.id] = timer
         self._new.append(timer)
 
+    def pop(self, until: float) -> Timer | None:
+        """Take out what is due first, if it is due by then."""
+        due = [t for t in self.running.values() if t.due <= until]
+        return self.running.pop(min(due, key=lambda t: t.order).id) if due else None
+
     def has(self, node: Address, wake: object) -> bool:
         """Tell whether a node will be woken by something."""
-        return any(t.node == node and t.event.wake == wake for t in self.running.values())
+        return any(t.node == node and t.wake == wake for t in self.running.values())
 
     def cancel(self, wake: object) -> None:
         """Stop the timers that would wake somebody by something."""
-        for old in [t.id for t in self.running.values() if t.event.wake == wake]:
+        for old in [t.id for t in self.running.values() if t.wake == wake]:
             del self.running[old]
 
     def new(self) -> list[Timer]:
@@ -77,7 +101,7 @@ class Timers:
         """Let rounds open only when a letter of an arrangement was acknowledged."""
         self._settling.add((dest, number))
 
-    def settled(self, dest: int, number: int) -> list[tuple[Address, Deadline]]:
+    def settled(self, dest: int, number: int) -> list[tuple[Address, Event]]:
         """A host has confirmed its part of an arrangement; return what is due now, if it was the last one."""
         self._settling = {(d, n) for d, n in self._settling if d != dest or n > number}
         due = [] if self._settling else [t for t in self.running.values() if t.waits]
