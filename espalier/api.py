@@ -81,7 +81,8 @@ def compare(
     entries = [MethodEntry.build(m) for m in several]
     numbers = _seeds(seeds)
     if options.get("dataset") is None:
-        registry.require(base.task.dataset, None if options.get("data_dir") is None else Path(options["data_dir"]))
+        place = None if options.get("data_dir") is None else Path(options["data_dir"])
+        registry.require(base.task.dataset, place, base.task.dataset_options.get("kind"))
     runs: list[Run] = []
     failed: list[str] = []
     leaders: dict[int, float] = {}

@@ -6,6 +6,7 @@ They say what is wanted and do nothing themselves; whoever runs an experiment ma
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from espalier.core.errors import ConfigError
 from espalier.core.messages import LocalWork
 from espalier.core.spec import Spec
 from espalier.training.models import name_of
@@ -23,6 +25,7 @@ from espalier.training.work import Optimizer, Pool, TrainerJob
 class TaskSpec(Spec, family="task"):
     """What is learnt: a dataset and a model by name, with their options.
 
+    A dataset of your own is a table: ``{ kind = "csv", path = "mine.csv", label = "ill", owner = "clinic" }``.
     From Python the model may also be an object: an `nn.Module`, a class, or a function that returns a module. Runs
     start from weights drawn by the seed, or (``start = "given"``, as an `nn.Module` does) from those that it has.
     ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
@@ -40,6 +43,12 @@ class TaskSpec(Spec, family="task"):
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module) and self.start == "drawn":
             object.__setattr__(self, "start", "given")
+        if isinstance(self.dataset, Mapping):  # { kind = "csv", path = "mine.csv", label = "ill" }
+            options = {**self.dataset_options, **self.dataset}
+            if "path" not in options:
+                raise ConfigError(f"task.dataset = {dict(self.dataset)!r}: a table has a kind and a path.")
+            object.__setattr__(self, "dataset", str(options.pop("path")))
+            object.__setattr__(self, "dataset_options", options)
         if not isinstance(self.model, str):
             object.__setattr__(self, "model", name_of(self.model))
         super().__post_init__()

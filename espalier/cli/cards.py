@@ -76,7 +76,7 @@ def from_source() -> dict[str, MethodCard]:
     """Read the cards out of the bundled methods' source."""
     files = [ROOT / "core" / "method.py", *sorted((ROOT / "methods").rglob("*.py"))]
     texts = (path.read_text(encoding="utf-8") for path in files)
-    trees = [ast.parse(text) for text in texts if "Method" in text and "title" in text]
+    trees = [ast.parse(text) for text in texts if "title: ClassVar" in text]
     classes = {node.name: (node, tree) for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)}
     found = {}
     for node, tree in classes.values():

@@ -181,8 +181,9 @@ def run_all(todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], N
     Raises:
         DataError: A dataset is missing; nothing was run.
     """
-    for name, data_dir in {(r.experiment["task"]["dataset"], r.data_dir) for r in todo}:
-        registry.require(name, data_dir)
+    tasks = ((r.experiment["task"], r.data_dir) for r in todo)
+    for name, kind, data_dir in {(t["dataset"], t["dataset_options"].get("kind"), place) for t, place in tasks}:
+        registry.require(name, data_dir, kind)
     ends: dict[int, RunStatus] = {}
     for led in (False, True):  # those whose time others are to have come first
         part = [(n, request) for n, request in enumerate(todo) if (request.leader is not None) is led]

@@ -7,7 +7,7 @@ majority class of a street scene. For classification the cell is the class. An *
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import ArrayLike
 
 from espalier.core.errors import DataError
+from espalier.data import sources
 from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
 __all__ = ["VOID", "ArrayPool", "Dataset", "IntArray", "Kind", "pixel_majority"]
@@ -148,3 +150,72 @@ class Dataset:
             meta=meta,
         )  # fmt: skip
         return Dataset(name=name, **fields)
+
+    @staticmethod
+    def from_torch(train: Any, test: Any = None, *, name: str = "torch", **options: Any) -> Dataset:
+        """Make a dataset of PyTorch's (or torchvision's) map-style datasets of pairs (input, target).
+
+        Args:
+            train: The training samples.
+            test: The test samples; by default a fifth of each class of the training samples.
+            name: What to call it.
+            **options: As :meth:`from_arrays` takes them (``kind``, ``n_classes``, ``owner_train`` with a test part).
+        """
+        first = sources.torch_samples(train)
+        parts = first.parts() if test is None else (first, sources.torch_samples(test))
+        return Dataset.from_arrays(**{**sources.fields(*parts), **options}, name=name)
+
+    @staticmethod
+    def from_hf(
+        train: Any,
+        test: Any = None,
+        *,
+        x: str | Sequence[str],
+        label: str = "label",
+        owner: str | None = None,
+        name: str = "hf",
+        **options: Any,
+    ) -> Dataset:
+        """Make a dataset of Hugging Face's: ``x`` is the column of inputs, or several columns of numbers.
+
+        Without ``test``, a fifth of each class is the test part.
+        """
+        first = sources.hf_samples(train, x, label, owner)
+        parts = first.parts() if test is None else (first, sources.hf_samples(test, x, label, owner))
+        return Dataset.from_arrays(**sources.fields(*parts), name=name, **options)
+
+    @staticmethod
+    def from_pandas(
+        frame: pd.DataFrame,
+        *,
+        label: str,
+        owner: str | None = None,
+        columns: Sequence[str] | None = None,
+        test: str | None = None,
+        scale: bool = True,
+        name: str = "frame",
+        **options: Any,
+    ) -> Dataset:
+        """Make a dataset of a frame: a row per sample.
+
+        Args:
+            frame: The rows.
+            label: The column that is to be learnt.
+            owner: The column that says whose a row is.
+            columns: The features; by default all others. Text becomes columns of 0 and 1.
+            test: A column that is true for test rows; by default a fifth of each class.
+            scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
+            name: What to call it.
+            **options: As :meth:`from_arrays` takes them.
+        """
+        if test is not None and test not in frame:
+            raise DataError(f"There is no column {test!r} that says which rows are for tests.")
+        rest = frame if test is None else frame.drop(columns=test)
+        samples = sources.frame_samples(rest, label, owner, columns)
+        if test is None:
+            parts = samples.parts()
+        else:
+            chosen = frame[test].to_numpy().astype(bool)
+            parts = samples[~chosen], samples[chosen]
+        parts = sources.scaled(*parts) if scale else parts
+        return Dataset.from_arrays(**sources.fields(*parts), name=name, **options)

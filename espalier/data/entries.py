@@ -6,11 +6,11 @@ from espalier.data.loaders import (
     cifar,
     cityscapes,
     digits,
-    femnist,
     ham10000,
     har,
     idx,
     imagefolder,
+    leaf,
     magnet,
     newsgroups,
     svhn,
@@ -117,7 +117,7 @@ ENTRIES: tuple[DatasetEntry, ...] = (
         licence="BSD-2-Clause (LEAF), public domain (NIST)",
         citation="Caldas et al., LEAF, arXiv:1812.01097, 2018",
         folders=("femnist", "femnist/data", "FEMNIST"),
-        layouts=femnist.LAYOUTS,
+        layouts=leaf.LAYOUTS,
         by_hand=(
             "Clone github.com/TalwalkarLab/leaf, run `data/femnist/preprocess.sh -s niid --sf 1.0 -t sample` in it, "
             "and put the resulting train and test folders into a folder femnist of a data directory."

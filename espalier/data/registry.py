@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from espalier.core.errors import DataError, nearest
+from espalier.core.errors import ConfigError, DataError, nearest
 from espalier.data.dataset import Dataset, Kind
 from espalier.data.download import Progress, download
 from espalier.data.entries import ENTRIES
 from espalier.data.loaders.base import DatasetEntry, Layout, checked
 from espalier.data.loaders.files import reading
-from espalier.data.loaders.imagefolder import read_imagefolder
-from espalier.data.loaders.npz import read_npz
+
+#: what reads a user's own data, by kind; imported when it is used
+READERS = {
+    "csv": "tables:read_csv",
+    "fedscale": "tables:read_fedscale",
+    "images": "imagefolder:read_imagefolder",
+    "leaf": "leaf:read_leaf",
+    "npz": "npz:read_npz",
+}
+FOLDERS = ("images", "leaf")
+#: what ``kind`` may also say of an ``.npz`` file: its task
+TASKS = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -48,24 +59,25 @@ class Info:
     where: Path | None
 
 
-def require(name: str, data_dir: Path | None = None) -> None:
-    """Refuse a dataset whose files are nowhere, without reading any.
+def require(name: str, data_dir: Path | None = None, kind: str | None = None) -> None:
+    """Refuse a dataset whose files are nowhere, without reading any; ``kind`` is that of a user's own.
 
     Raises:
         DataError: There is no such dataset, or its files are missing.
     """
-    if _own_data(name) is None:
+    if _own_data(name, kind) is None:
         entry = find(name)
         if entry.make is None and locate(entry, data_dir) is None:
             raise missing(entry, data_dir)
 
 
 def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
-    """Read a dataset of the catalogue, a user's ``.npz`` file, or a user's folder of images.
+    """Read a dataset of the catalogue, or a user's own file or folder.
 
     Args:
-        name: A name of the catalogue (``digits``, ``fashion-mnist``), the path of an ``.npz`` file, or the
-            path of a folder with one folder of images per class.
+        name: A name of the catalogue (``digits``, ``fashion-mnist``), or the path of a user's own: an ``.npz`` file, a
+            ``.csv`` table, a folder with one folder of images per class, a folder of LEAF's json files. The option
+            ``kind`` (npz, csv, images, leaf, fedscale) says which, where the path does not.
         data_dir: Looked at first; then ``$ESPALIER_DATA``; then the user's cache.
         **options: What the dataset's loader takes (``size=64``, ``topics=10``).
 
@@ -73,10 +85,12 @@ def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
         DataError: An unknown name; files that are missing, truncated or of another format.
         ConfigError: An option that the loader does not take.
     """
-    own = _own_data(name)
+    own = _own_data(name, options.get("kind"))
+    if own is not None and options.get("kind") not in TASKS:
+        options.pop("kind", None)
     if own is not None:
         path, reader = own
-        taken = checked(reader, options, f"Dataset {name!r}", skip=("path", "folder"))
+        taken = checked(reader, options, f"Dataset {name!r}", skip=("path", "folder", "name"))
         with reading(path):
             return reader(path, **taken)
     entry = find(name)
@@ -149,23 +163,32 @@ def find(name: str) -> DatasetEntry:
             return entry
     names = [e.name for e in ENTRIES]
     raise DataError(
-        f"There is no dataset {name!r}; known are {', '.join(names)}, an existing .npz file, and an existing folder "
-        f"of images.{nearest(name.lower(), names)}"
+        f"There is no dataset {name!r}; known are {', '.join(names)}, a file (.npz, .csv), and a folder of "
+        f"images or of LEAF's files.{nearest(name.lower(), names)}"
     )
 
 
-def _own_data(name: str) -> tuple[Path, Callable[..., Dataset]] | None:
-    """A user's file or folder, if the name is the path of one: it ends in .npz or has a separator."""
+def _is_path(name: str) -> bool:
+    return Path(name).suffix in (".npz", ".csv") or Path(name).expanduser().name != name
+
+
+def _own_data(name: str, kind: str | None = None) -> tuple[Path, Callable[..., Dataset]] | None:
+    """A user's file or folder and what reads it, if the name is the path of one: it has a separator, or an ending."""
+    if not _is_path(name):
+        return None
     path = Path(name).expanduser()
-    if path.suffix == ".npz":
-        if not path.is_file():
-            raise DataError(f"There is no file {path}; give the path of an existing .npz file.")
-        return path, read_npz
-    if path.name != name:
-        if not path.is_dir():
-            raise DataError(f"There is no folder {path}; give a folder with one folder of images per class.")
-        return path, read_imagefolder
-    return None
+    if kind is None or kind in TASKS:
+        leaf = any((path / "train").glob("*.json*"))
+        kind = {".npz": "npz", ".csv": "csv"}.get(path.suffix, "leaf" if leaf else "images")
+    if kind not in READERS:
+        known = ", ".join(READERS)
+        raise ConfigError(f"task.dataset.kind = {kind!r}: unknown; known: {known}.{nearest(kind, READERS)}")
+    if not (path.is_dir() if kind in FOLDERS else path.is_file()):
+        what = "folder" if kind in FOLDERS else "file"
+        raise DataError(f"There is no {what} {path}; give the path of an existing {what} ({kind}).")
+    module, _, reader = READERS[kind].partition(":")
+    found: Callable[..., Dataset] = getattr(importlib.import_module(f"espalier.data.loaders.{module}"), reader)
+    return path, found
 
 
 def _plain(name: str) -> str:

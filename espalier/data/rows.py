@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.dataset import IntArray
+from espalier.data.arrays import IntArray
 
 FloatArray = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""FEMNIST as LEAF prepares it: json files of users, each a writer with images and classes."""
+"""LEAF's format: json files of users, each with samples and classes. FEMNIST, and any other of numbers."""
 
 from __future__ import annotations
 
@@ -19,31 +19,39 @@ SIDE = 28
 
 def read_femnist(folder: Path) -> Dataset:
     """Read ``train/*.json`` and ``test/*.json``: images ``[n, 1, 28, 28]`` in 0…1; writers are owners."""
-    parts = {part: _part(folder / part) for part in ("train", "test")}
+    return _read(folder, (1, SIDE, SIDE), "femnist", CLASSES)
+
+
+def read_leaf(folder: Path, *, shape: tuple[int, ...] = (-1,)) -> Dataset:
+    """Read ``train/*.json`` and ``test/*.json`` of a user's own; ``shape`` is that of one sample, users are owners."""
+    return _read(folder, shape, folder.name, None)
+
+
+def _read(folder: Path, shape: tuple[int, ...], name: str, classes: tuple[str, ...] | None) -> Dataset:
+    train, test = (_part(folder / part, shape) for part in ("train", "test"))
     return Dataset.from_arrays(
-        parts["train"][0],
-        parts["train"][1],
-        parts["test"][0],
-        parts["test"][1],
-        name="femnist",
-        n_classes=len(CLASSES),
-        owner_train=parts["train"][2],
-        owner_test=parts["test"][2],
-        meta={"classes": CLASSES},
+        *train[:2],
+        *test[:2],
+        name=name,
+        n_classes=None if classes is None else len(classes),
+        owner_train=train[2],
+        owner_test=test[2],
+        meta=None if classes is None else {"classes": classes},
     )
 
 
-def _part(folder: Path) -> tuple[NDArray[np.float32], IntArray, NDArray[np.str_]]:
+def _part(folder: Path, shape: tuple[int, ...]) -> tuple[NDArray[np.float32], IntArray, NDArray[np.str_]]:
     images, labels, writers = [], [], []
     for path in sorted(folder.glob("*.json*")):
         data = read_bytes(path)
         with reading(path):
             content = json.loads(data)
             for user, said in zip(content["users"], content["num_samples"], strict=True):
-                x = np.asarray(content["user_data"][user]["x"], np.float32).reshape(-1, 1, SIDE, SIDE)
+                x = np.asarray(content["user_data"][user]["x"], np.float32)
+                x = x.reshape(len(x), *shape)
                 y = np.asarray(content["user_data"][user]["y"], np.int64)
                 if not len(x) == len(y) == said:
-                    raise ValueError(f"user {user} has {len(x)} images, {len(y)} classes and num_samples {said}")
+                    raise ValueError(f"user {user} has {len(x)} samples, {len(y)} classes and num_samples {said}")
                 images.append(x)
                 labels.append(y)
                 writers.extend([str(user)] * len(y))

@@ -1,0 +1,136 @@
+"""Data of others' making: PyTorch, Hugging Face, pandas, CSV, LEAF, client mappings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset as HuggingFace
+from PIL import Image
+from torch.utils.data import TensorDataset
+
+from espalier import Dataset, simulate
+from espalier.core.errors import ConfigError, DataError
+from espalier.data.registry import load
+
+N = 40
+
+
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    ill = rng.integers(0, 2, N)
+    return pd.DataFrame(
+        {
+            "age": 50 + 10 * ill + rng.normal(size=N),
+            "sex": np.where(rng.random(N) < 0.5, "f", "m"),
+            "clinic": rng.choice(["a", "b", "c"], N),
+            "ill": np.where(ill, "yes", "no"),
+        }
+    )
+
+
+def test_a_frame_with_owners_and_text() -> None:
+    data = Dataset.from_pandas(frame(), label="ill", owner="clinic")
+    assert data.input_shape == (3,) and data.kind == "classification"  # age, sex_f, sex_m
+    assert data.meta["classes"] == ("no", "yes") and data.meta["owners"] == ("a", "b", "c")
+    assert len(data.x_test) == N // 5
+    assert data.x_train.mean(0).abs().max() < 1e-5 and torch.allclose(data.x_train.std(0, correction=0), torch.ones(3))
+    again = Dataset.from_pandas(frame(), label="ill", owner="clinic")
+    assert torch.equal(data.x_test, again.x_test)
+
+
+def test_test_rows_may_be_named() -> None:
+    rows = frame().assign(held=[i < 7 for i in range(N)])
+    data = Dataset.from_pandas(rows, label="ill", columns=["age"], test="held", scale=False)
+    assert data.x_test[:, 0].tolist() == pytest.approx(rows["age"][:7].tolist()) and len(data.x_train) == N - 7
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        ({}, {"label": "il"}, "There is no column 'il'; there are age, sex, clinic, ill. Did you mean 'ill'"),
+        ({"age": [None] * N}, {"label": "ill"}, "Column 'age' has empty cells"),
+        ({"name": [f"n{i}" for i in range(N)] + []}, {"label": "ill", "columns": ["name"]}, None),
+        ({}, {"label": "ill", "test": "held"}, "no column 'held'"),
+        ({}, {"label": "ill", "columns": []}, "features are needed"),
+    ],
+)
+def test_frames_that_cannot_be_used(change: dict[str, Any], options: dict[str, Any], says: str | None) -> None:
+    rows = frame().assign(**{k: pd.Series(v, dtype=float if k == "age" else object) for k, v in change.items()})
+    if says is None:  # 40 names are few enough for columns of their own
+        assert Dataset.from_pandas(rows, **options).input_shape == (N,)
+        return
+    with pytest.raises(DataError, match=says):
+        Dataset.from_pandas(rows, **options)
+
+
+def test_a_csv_from_an_experiment_file(tmp_path: Path) -> None:
+    frame().to_csv(tmp_path / "mine.csv", index=False)
+    task = {"dataset": {"kind": "csv", "path": str(tmp_path / "mine.csv"), "label": "ill", "owner": "clinic"}}
+    base = {"task": task, "partition": "owner", "fleet": {"devices": 3, "edges": 1}, "stop": {"rounds": 5}}
+    run = simulate("fedavg", {**base, "training": {"lr": 0.1}})
+    assert run.frame()["acc_global"].iloc[-1] > 0.9
+    with pytest.raises(ConfigError, match=r"kind = 'cvs': unknown; known: csv, fedscale.* Did you mean 'csv'"):
+        simulate("fedavg", {"task": {"dataset": {"kind": "cvs", "path": str(tmp_path / "mine.csv")}}})
+    with pytest.raises(ConfigError, match="a table has a kind and a path"):
+        simulate("fedavg", {"task": {"dataset": {"kind": "csv"}}})
+    with pytest.raises(DataError, match=r"There is no file .*gone.csv"):
+        load(str(tmp_path / "gone.csv"))
+
+
+def test_pytorch_datasets() -> None:
+    x, y = torch.rand(20, 1, 4, 4), torch.arange(20) % 2
+    whole = Dataset.from_torch(TensorDataset(x, y))
+    assert len(whole.x_train) == 16 and whole.input_shape == (1, 4, 4) and whole.n_classes == 2
+    parted = Dataset.from_torch(TensorDataset(x, y), TensorDataset(x[:4], y[:4]), owner_train=y, owner_test=y[:4])
+    assert torch.equal(parted.x_test, x[:4]) and parted.owner_train is not None
+    pictures = [(Image.fromarray(np.full((5, 5), i, np.uint8)), i % 2) for i in range(20)]  # as torchvision's give them
+    assert Dataset.from_torch(pictures).input_shape == (1, 5, 5)
+    with pytest.raises(DataError, match=r"Sample 0 is a int; a pair"):
+        Dataset.from_torch([1, 2])
+    with pytest.raises(DataError, match="different shapes"):
+        Dataset.from_torch([(np.zeros(2), 0), (np.zeros(3), 1)])
+
+
+def test_hugging_face_datasets() -> None:
+    rows = {
+        "a": [float(i) for i in range(20)],
+        "b": [1.0] * 20,
+        "label": [i % 2 for i in range(20)],
+        "who": ["p", "q"] * 10,
+    }
+    held = HuggingFace.from_dict(rows)
+    data = Dataset.from_hf(held, x=["a", "b"], owner="who")
+    assert data.input_shape == (2,) and data.meta["owners"] == ("p", "q") and len(data.x_test) == 4
+    pixels = HuggingFace.from_dict({"image": np.zeros((6, 4, 4), np.uint8).tolist(), "label": [0, 1] * 3})
+    assert Dataset.from_hf(pixels, pixels, x="image").x_test.shape[0] == 6
+    with pytest.raises(DataError, match="There is no column 'lable'"):
+        Dataset.from_hf(held, x="a", label="lable")
+
+
+def test_leaf_of_ones_own(tmp_path: Path) -> None:
+    for part, count in (("train", 3), ("test", 1)):
+        (tmp_path / "mine" / part).mkdir(parents=True)
+        users = {u: {"x": [[0.5] * 4] * count, "y": [i % 2 for i in range(count)]} for u in ("ann", "bob")}
+        content = {"users": list(users), "num_samples": [count] * 2, "user_data": users}
+        (tmp_path / "mine" / part / "all.json").write_text(json.dumps(content))
+    data = load(str(tmp_path / "mine"), shape=[1, 2, 2])
+    assert data.input_shape == (1, 2, 2) and data.meta["owners"] == ("ann", "bob") and len(data.x_train) == 6
+
+
+def test_a_client_mapping_of_images(tmp_path: Path) -> None:
+    for i in range(10):
+        Image.fromarray(np.full((6, 6, 3), 20 * i, np.uint8)).save(tmp_path / f"{i}.png")
+    lines = [f"c{i % 3},{i}.png,{'cat' if i % 2 else 'dog'},{i % 2}" for i in range(10)]
+    mapping = tmp_path / "train.csv"
+    mapping.write_text("\n".join(["client_id,sample_path,label_name,label_id", *lines]))
+    data = load(str(mapping), kind="fedscale", size=4)
+    assert data.input_shape == (3, 4, 4) and data.meta["owners"] == ("c0", "c1", "c2") and len(data.x_test) == 2
+    mapping.write_text("who,what\n1,2\n")
+    with pytest.raises(DataError, match="a client mapping has client_id"):
+        load(str(mapping), kind="fedscale")
