@@ -36,10 +36,15 @@ class RunLimits(Spec, family="stop"):
 
 @dataclass(frozen=True)
 class EvaluationSchedule(Spec, family="evaluate"):
-    """When models are evaluated: every so many rounds, or every so many virtual seconds."""
+    """When models are evaluated: every so many rounds, or every so many virtual seconds.
+
+    ``by_source`` also tells, at the end, how each device does with the global model, its edge's, its cluster's, and
+    with its own after local training (which takes a training per device).
+    """
 
     every: int = 1
     seconds: float | None = None
+    by_source: bool = False
 
     def check(self) -> None:
         """Refuse impossible values."""

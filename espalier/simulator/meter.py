@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.messages import ALL
+from espalier.core.messages import ALL, Train
 from espalier.core.runtime import RunRounds, Runtime
 from espalier.core.serving import Source
 from espalier.core.store import Ref
@@ -23,12 +23,17 @@ from espalier.simulator.clock import VirtualClock
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views
 from espalier.simulator.environment import Fleet
+from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import DeviceModels, DevicePlaces, Scores, alike
 from espalier.simulator.reduction import fit
 from espalier.simulator.serving import ServedScores
 from espalier.simulator.usage import Usage
 
+#: the number of a training that is not part of the run, which no training of the run has
+AFTERWARDS = 1 << 31
+#: a fleet of more devices is not trained once more at the end
+MOST_TRAINED_DEVICES = 1_000
 #: a partition of more devices is not described in the record
 MOST_DESCRIBED_DEVICES = 20_000
 
@@ -109,6 +114,46 @@ class Meter:
         self.last = row
         self.lost = not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
         self.evaluations += 1
+
+    def compare_sources(self, updates: int) -> None:
+        """Write how devices do, on their own distributions, with each source's model, and with their own.
+
+        Their own is the model that they use, trained once more on their data (in fleets of moderate size).
+        """
+        initial, main = self._ledger.initial(), self.scores.names[0]
+        found: dict[Source, DeviceModels] = {}
+        for source in self._sources():
+            places = self._places(source)
+            found[source] = places, self._device_models(places, initial)
+        if self._fleet.n_devices <= MOST_TRAINED_DEVICES:
+            found["own"] = self._trained(self._candidates(initial)[0], updates)
+        for source, (places, models) in found.items():
+            self.scores.prepare([(places, models)], {}, None)
+            values = self.scores.at_devices(places, models)[main]
+            self._recorder.metric(self._clock.now, self._rounds.done, f"{main}_device_{source}", float(values.mean()))
+        self._recorder.commit()
+
+    def _sources(self) -> list[Source]:
+        """Return whose models there are beside devices' own: the root's, edges', clusters' at the root."""
+        served = self._runtime.served
+        root = served.get(self._fleet.tree.root, {})
+        there: dict[Source, bool] = {
+            "global": ALL in root,
+            "edge": any(served.get(self._fleet.edge_host(edge)) for edge in range(self._fleet.n_edges)),
+            "cluster": any(group != ALL for group in root),
+        }
+        return [source for source, is_there in there.items() if is_there]
+
+    def _trained(self, used: DeviceModels, updates: int) -> DeviceModels:
+        """Return each device's model after local training from the one that it uses."""
+        places, models = used
+        each: dict[tuple[int, int], Ref] = {}
+        for (place, group), members in alike(*places):
+            for device in members.tolist():
+                work = Train(start=models[place, group], updates=updates, clock=self._rounds.done)
+                each[device, 0] = self._ledger.submit(Job(device, AFTERWARDS, work, self._conditions.look(device)))
+        count = self._fleet.n_devices
+        return (np.arange(count), np.zeros(count, dtype=np.int64)), each
 
     def account_for_time(self) -> None:
         """Write the seconds that each host has spent."""

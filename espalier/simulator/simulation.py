@@ -77,7 +77,8 @@ class Simulation:
             self.world, shape, self.presence, self.fleet.location, partition.concept.astype(np.int64), self.views
         )
         self.runtime = Runtime(plan, self.fleet, self, PRIVATE, lambda: np.zeros(shape.n_devices, dtype=np.int64))
-        self.rounds = RunRounds(plan, self.fleet, self.limits, schedule or EvaluationSchedule(), self)
+        self._schedule = schedule or EvaluationSchedule()
+        self.rounds = RunRounds(plan, self.fleet, self.limits, self._schedule, self)
         self._wire_computing(partition)
         self._wire_world(spans)
         self._divergence = Divergence()
@@ -267,6 +268,8 @@ class Simulation:
         if not self.finished:
             self.finished = True
             self.meter.account_for_time()
+            if self._schedule.by_source and not self.diverged:
+                self.meter.compare_sources(self.task.training.updates)
 
     def proceed(self, device: Address) -> None:
         """Let a lone device that waited train on."""

@@ -23,6 +23,13 @@ from espalier.study.base import Scale, Study, cell_directory, final_time, has_en
 
 #: of the data files
 FORMAT = 1
+#: whose model a device may be judged by, and how it is headed
+SOURCES = {
+    "global": "global model",
+    "edge": "its edge's (there its cluster's)",
+    "cluster": "its cluster's at the cloud",
+    "own": "its own after local training",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class Finished:
     Attributes:
         measures: The study's measures (NaN: the run has none).
         facts: What the run did: ``rounds``, ``seconds`` (virtual), ``trainings``, ``versions``, ``cpu_seconds``, how
-            often each kind of event was recorded (``deeds``), and how its clusters were last arranged (``clusters``).
+            often each kind of event was recorded (``deeds``), how its clusters were last arranged (``clusters``), and
+            devices' accuracy with each source's model (``by_source``).
     """
 
     measures: Mapping[str, float]
@@ -55,6 +63,7 @@ def finished(study: Study, run: Run) -> Finished:
         "cpu_seconds": run.meta("cpu_seconds"),
         "deeds": deeds,
         "clusters": clusters,
+        "by_source": {s: v for s in SOURCES if not math.isnan(v := last(run, f"acc_device_{s}"))},
         **({"ended": status["stalled"]} if status.get("stalled") else {}),
         **{name: read(run) for name, read in study.facts.items()},
     }

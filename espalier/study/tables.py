@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from espalier.study.results import Results
+from espalier.study.results import SOURCES, Results
 
 MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
@@ -67,12 +67,14 @@ def terminal(results: Results) -> Group:
                 cells.append(f"[bold]{text}[/bold]" if results.best(column, name) == row else text)
             table.add_row(*cells)
         out.append(table)
-    heads, *lines = deeds(results)
-    if lines:
-        table = Table(*heads, title="What the methods did")
+    for title, (heads, *lines) in (
+        ("What the methods did", deeds(results)),
+        ("Devices' accuracy at the end by whose model they use (%)", by_source(results)),
+    ):
+        table = Table(*heads, title=title)
         for line in lines:
             table.add_row(*map(escape, line))
-        out.append(table)
+        out += [table] if lines else []
     return Group(*out)
 
 
@@ -105,6 +107,10 @@ def body(results: Results, commands: Sequence[str]) -> list[str]:
     grid = deeds(results)
     if len(grid) > 1:
         lines += ["What the methods did:", "", *_upright(grid), ""]
+    grid = by_source(results)
+    if len(grid) > 1:
+        lines += ["Devices' accuracy at the end, on their own label mix, by whose model they use (%):", ""]
+        lines += [*_upright(grid), ""]
     return lines[:-1]
 
 
@@ -131,6 +137,17 @@ def _did(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         "; ".join(dict.fromkeys(filter(None, map(_clusters, facts)))) or "–",
         ", ".join(f"{kind} {_range([d.get(kind, 0) for d in deeds])}" for kind in kinds) or "–",
     ]
+
+
+def by_source(results: Results) -> list[list[str]]:
+    """Return heads, and a line for each row and column: devices' accuracy with each source's model, in percent."""
+    grid = [["", *SOURCES.values()]]
+    for (row, column), by_seed in results.cells.items():
+        runs = [run.facts["by_source"] for run in by_seed.values() if run.facts.get("by_source")]
+        known = [[100 * found[source] for found in runs if source in found] for source in SOURCES]
+        cells = [f"{sum(values) / len(values):.1f}" if values else "–" for values in known]
+        grid += [[f"{row}, {column}", *cells]] if runs else []
+    return grid
 
 
 def _range(values: Sequence[float], digits: int = 0) -> str:

@@ -107,3 +107,24 @@ def test_an_edges_own_sets_drift_with_its_devices(drift: dict[str, Any]) -> None
     rows = {look: np.concatenate([sim.views.tested(e, part.edge_tests.evaluation[e], look) for e in range(10)])}
     again = sim.meter.scores.on_rows([models[0]], rows, "test")[0]
     assert again.main == pytest.approx(sim.meter.last["acc_edge"], abs=0.02)
+
+
+def test_devices_are_judged_by_each_model_that_they_could_use() -> None:
+    tables = {"partition": {"kind": "classes", "k": 2}, "evaluate": {"by_source": True}}
+    made, plain = runner("hierfavg", **tables), runner("hierfavg", partition=tables["partition"])
+    made.run()
+    plain.run()
+    told = dict(made.recorder.connection.execute("SELECT name, value FROM metrics ORDER BY rowid").fetchall())
+    known = dict(plain.recorder.connection.execute("SELECT name, value FROM metrics ORDER BY rowid").fetchall())
+    assert told["acc_device_global"] == told["acc_device"]
+    # a device that knows two classes does best, on these, with what it has trained itself
+    assert told["acc_device_own"] > told["acc_device_edge"] > told["acc_device_global"]
+    assert {k: v for k, v in told.items() if k in known} == known, "looking changes nothing"
+    assert told.keys() - known.keys() == {"acc_device_global", "acc_device_edge", "acc_device_own"}
+
+
+def test_a_training_that_moves_nothing_leaves_a_device_with_the_model_that_it_uses() -> None:
+    made = runner("fedavg", evaluate={"by_source": True}, training={"lr": 1e-12})
+    made.run()
+    told = dict(made.recorder.connection.execute("SELECT name, value FROM metrics ORDER BY rowid").fetchall())
+    assert told["acc_device_own"] == pytest.approx(told["acc_device_global"])

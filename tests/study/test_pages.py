@@ -25,6 +25,7 @@ def kept(folder: Path) -> Archive:
     """Keep made-up figures: CSAHFL 90, 91, 92 and HierFedAVG 88 under three seeds; 30 core seconds each."""
     facts = {"cpu_seconds": 30.0, "rounds": 25, "seconds": 9000.0, "trainings": 1875}
     found = {"deeds": {"late": 75}, "clusters": {"clusters": 2, "sizes": [60, 40], "beta": 20.0}}
+    found["by_source"] = {"global": 0.9, "edge": 0.95, "own": 0.99}
     cells = {
         ("HierFedAVG", COLUMN): {s: Finished({"accuracy": 88.0, "late": 87.0}, facts) for s in range(3)},
         ("CSAHFL", COLUMN): {s: Finished({"accuracy": 90.0 + s, "late": 89.0}, facts | found) for s in range(3)},
@@ -94,6 +95,7 @@ def test_a_section_tells_figures_deeds_and_what_is_missing(tmp_path: Path) -> No
     assert "| CSAHFL | **91.00 ± 1.00** (92.14) |" in text
     # 75 of 1,875 trainings were late
     assert "| CSAHFL | 25 | 9,000 | 1,875 | 4.0 | 2 (60+40), cut at 20.0° | late 75 |" in text
+    assert f"| CSAHFL, {COLUMN} | 90.0 | 95.0 | – | 99.0 |" in text
     assert "120 of 126 runs are missing at `small`" in text and "120 runs, 60 core minutes" in text
     assert "Not run at `full`: `espalier reproduce csahfl/table1 --scale full`" in text
     assert list(page.pictures) == ["csahfl-table1-small.svg"]
