@@ -17,6 +17,7 @@ from espalier._version import __version__
 
 if TYPE_CHECKING:
     from espalier.api import compare, simulate
+    from espalier.callbacks import Callback, StopRun
     from espalier.core.address import Address
     from espalier.core.errors import ConfigError, EspalierError
     from espalier.core.memory import Product
@@ -48,6 +49,7 @@ _HOMES = {
     name: f"espalier.{module}"
     for module, names in {
         "api": "compare simulate",
+        "callbacks": "Callback StopRun",
         "core.address": "Address",
         "core.errors": "ConfigError EspalierError",
         "core.memory": "Product",
@@ -70,6 +72,7 @@ __all__ = [
     "Arrangement",
     "Arrival",
     "Assignment",
+    "Callback",
     "ConfigError",
     "Dataset",
     "EspalierError",
@@ -89,6 +92,7 @@ __all__ = [
     "Run",
     "Selection",
     "Setting",
+    "StopRun",
     "Structure",
     "Survey",
     "View",

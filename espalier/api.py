@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from espalier.callbacks import Bar, Callback, Followers, RunProgress
 from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
 from espalier.data import registry
@@ -32,7 +34,8 @@ def simulate(
     workers: int = 1,
     backend: Backend | None = None,
     device: str = "cpu",
-    progress: Callable[[Simulation], None] | None = None,
+    progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Run one method under one seed; return the run.
 
@@ -46,17 +49,42 @@ def simulate(
         workers: Threads that train.
         device: What trains: ``cpu``, or ``cuda`` where there is one.
         backend: Where jobs are computed instead, such as `espalier.scale.computer.Ray()`.
-        progress: Called after every event.
+        progress: Show a progress bar; by default on a terminal and in a notebook.
+        callbacks: Told about rounds and evaluations; may end the run (see `espalier.callbacks`).
     """
     base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
     one = base.only(method, seed)
     where = None if directory is None else Path(directory)
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
-    runner.run(progress)
-    if where is not None:
-        return Run(where)
-    return Run(connection=runner.recorder.connection, models=runner.kept)
+    with contextlib.ExitStack() as stack:
+        watched = list(callbacks)
+        if Bar.wanted() if progress is None else progress:
+            watched.append(stack.enter_context(Bar()))
+        follow = _following(runner, watched)
+        runner.run(follow if watched else None)
+        follow(runner.simulation)  # the last event ended the run
+    run = Run(where) if where is not None else Run(connection=runner.recorder.connection, models=runner.kept)
+    for callback in callbacks:
+        callback.on_end(run)
+    return run
+
+
+def _following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simulation], None]:
+    """Return what tells callbacks after every event, and ends the run where one asks for it."""
+    followers, entry, plain = Followers(callbacks), runner.entry, runner.experiment.to_plain()
+    seen = [-1, -1]
+
+    def after(sim: Simulation) -> None:
+        if seen == [sim.round, sim.meter.evaluations]:
+            return
+        seen[:] = sim.round, sim.meter.evaluations
+        at = RunProgress(entry.label, runner.seed, sim.round, sim.now, runner.experiment.stop, sim.meter.last, plain)
+        why = followers.tell(at, sim.meter.evaluations)
+        if why and not sim.finished:
+            sim.stall(why)
+
+    return after
 
 
 def compare(
