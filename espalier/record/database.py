@@ -88,6 +88,17 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def require_whole(connection: sqlite3.Connection) -> None:
+    """Look at every page of a database.
+
+    Raises:
+        sqlite3.DatabaseError: One is damaged; a query that does not touch it would not notice.
+    """
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise sqlite3.DatabaseError(str(found))
+
+
 class Recorder:
     """Buffers rows and writes them in transactions."""
 
@@ -106,7 +117,9 @@ class Recorder:
     def _begin(self, facts: Mapping[str, Any]) -> None:
         with self._trouble(), self.connection:
             found = self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if not found:
+            if found:
+                require_whole(self.connection)
+            else:
                 # One transaction: a process killed here leaves an empty database, not half a schema.
                 self.connection.execute("BEGIN")
                 for statement in _SCHEMA.split(";")[:-1]:

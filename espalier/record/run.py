@@ -17,7 +17,7 @@ from torch import nn
 
 from espalier.core.errors import RunError
 from espalier.core.params import ParamSpec
-from espalier.record.database import FORMAT, connect
+from espalier.record.database import FORMAT, connect, require_whole
 from espalier.record.measures import lower_is_better
 from espalier.record.models import KeptModels, SavedModels
 
@@ -43,9 +43,21 @@ class Run:
         found = self.meta("format")
         if found != FORMAT:
             raise RunError(f"{self.directory} has format {found!r}; this version reads format {FORMAT}.")
+        if self.directory is not None and self.status.get("state") != "running":
+            # whoever writes a run that goes on has looked before; who watches it opens it again and again
+            self._look_for_damage()
 
     def __repr__(self) -> str:
         return f"Run({self.label!r}, seed={self.seed}, rounds={self.rounds})"
+
+    def _look_for_damage(self) -> None:
+        assert self._connection is not None
+        try:
+            require_whole(self._connection)
+        except sqlite3.DatabaseError as error:
+            raise RunError(
+                f"{self.directory}: run.sqlite is damaged: {error}. Restore it from a copy, or run anew."
+            ) from error
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""

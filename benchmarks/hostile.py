@@ -1,0 +1,58 @@
+"""A hostile member of a fleet: so many letters, any of them, against cloud, edges and devices.
+
+``python benchmarks/hostile.py --letters 10000`` plays the state machine of `tests/fleet/hostile.py` until so many
+letters were said, and prints how many were refused or taken, by method. It fails with the shortest sequence of letters
+that breaks an invariant: no host ends, nobody else's place, model or data changes beyond the member's office, nobody
+else is blamed, and the run's result is that without the member up to its own answers to orders.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis.database import InMemoryExampleDatabase
+from hypothesis.stateful import run_state_machine_as_test
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.fleet.hostile import HostileMember
+
+#: letters and other steps of one run at most
+STEPS = 30
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--letters", type=int, default=10_000)
+    wanted = parser.parse_args().letters
+    said: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+
+    class Counted(HostileMember):
+        def teardown(self) -> None:
+            said[self.method] += self.letters
+            refused[self.method] += len(self.net.refused)
+            super().teardown()
+
+    begun = time.monotonic()
+    while said.total() < wanted:
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            Counted,
+            settings=settings(
+                max_examples=max(5, min(100, (wanted - said.total()) // 10)), stateful_step_count=STEPS, deadline=None,
+                suppress_health_check=list(HealthCheck), database=InMemoryExampleDatabase(),
+            ),
+        )  # fmt: skip
+        print(f"{said.total():,} letters, {time.monotonic() - begun:.0f} s", flush=True)
+    for method, count in said.most_common():
+        print(f"{method}: {count:,} letters, {refused[method]:,} refused")
+    print("no invariant was broken")
+
+
+if __name__ == "__main__":
+    main()
