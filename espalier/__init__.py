@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from espalier.core.view import Arrival, View
     from espalier.data.dataset import Dataset
     from espalier.experiment import Experiment
+    from espalier.record.comparison import Comparison
     from espalier.record.run import Run, find_runs
     from espalier.world.world import World, register_preset
 
@@ -61,6 +62,7 @@ _HOMES = {
         "core.view": "Arrival View",
         "data.dataset": "Dataset",
         "experiment": "Experiment",
+        "record.comparison": "Comparison",
         "record.run": "Run find_runs",
         "world.world": "World register_preset",
     }.items()
@@ -73,6 +75,7 @@ __all__ = [
     "Arrival",
     "Assignment",
     "Callback",
+    "Comparison",
     "ConfigError",
     "Dataset",
     "EspalierError",

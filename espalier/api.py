@@ -14,6 +14,7 @@ from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment, MethodEntry
+from espalier.record.comparison import Comparison
 from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -94,8 +95,8 @@ def compare(
     seeds: Sequence[int] = (0,),
     directory: Path | str | None = None,
     **options: Any,
-) -> list[Run]:
-    """Run several methods under the same worlds; return the runs, methods outermost.
+) -> Comparison:
+    """Run several methods under the same worlds; return the runs, methods outermost, with their verdict.
 
     Unless the experiment says when to stop, the first method closes 20 rounds and the others end when it did, in
     virtual time and seed by seed (``stop.budget = "time"``); ``stop = {"rounds": 20}`` gives every method 20 rounds.
@@ -132,7 +133,7 @@ def compare(
             + " ".join(failed),
             runs,
         )
-    return runs
+    return Comparison(runs)
 
 
 def _seeds(seeds: Sequence[int]) -> list[int]:

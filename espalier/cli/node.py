@@ -270,11 +270,8 @@ def up(
         from espalier.cli import show
         from espalier.record.run import find_runs
 
-        runs = find_runs(where / "cloud")
-        Console().print(show.table(runs))
-        for run in runs:
-            if why := run.status.get("stalled"):
-                click.echo(f"{run.label}: it ended early. {why}", err=True)
+        console = Console()
+        console.print(show.table(find_runs(where / "cloud"), console.width))
         click.echo(f"run: {where / 'cloud'}")
 
 

@@ -180,7 +180,8 @@ def _carry_out(
         if as_json:
             click.echo(json.dumps(show.plain(runs), indent=2))
         else:
-            Console(width=None if sys.stdout.isatty() else 160).print(show.table(runs))
+            console = Console(width=None if sys.stdout.isatty() else 160)
+            console.print(show.table(runs, console.width))
             click.echo(f"runs: {where}")
     if worst:
         sys.exit(worst)

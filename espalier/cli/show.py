@@ -1,116 +1,79 @@
-"""Tables for the terminal and for programs."""
+"""A comparison for the terminal and for programs: the report's verdict, in words and as a table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from espalier.record.measures import lower_is_better, main_score
+from espalier.record.measures import spoken
 from espalier.record.run import Run
-from espalier.record.table import Row, human_bytes, human_seconds, rows
+from espalier.report.formats import gap_text
+from espalier.report.groups import compare, describe
+from espalier.report.reading import Reading, readings_of
+from espalier.report.verdict import Verdict, time_to_target, verdicts
 
-#: scores of a comparison: (scope, heading)
-SCORES = (("global", "global"), ("edge", "edge"), ("device", "device"), ("device_worst", "worst tenth"))
-
-#: a heading, and what stands below it for a method
-Column = tuple[str, Callable[[Row], Text | str]]
-
-
-def _settings(runs: Sequence[Run]) -> tuple[float | None, str]:
-    task = runs[0].experiment.get("task", {})
-    return task.get("target"), task.get("score", "acc_device")
+#: a terminal that is narrower gets no intervals and no figures of the runs' own ends
+ROOMY_COLUMNS = 116
+#: headings that are shorter here than on a page
+SHORT = {"end": "at its end", "steps": "steps", "bytes": "sent", "time": "time"}
 
 
-def table(runs: Sequence[Run]) -> Table:
-    """Return the comparison of runs: mean ± std over seeds at the end."""
-    target, score = _settings(runs)
-    found = rows(runs, target, score)
-    main = main_score(name for row in found for name in row.values)
-    experiment = runs[0].experiment
-    seeds = sorted({s for r in found for s in r.seeds})
-    out = Table(title=f"{experiment['name']}: {main} at the end, mean ± std over {len(seeds)} seed(s)")
-    deployed = bool(runs[0].meta("deployed"))
-    columns = [
-        *_scores(found, main),
-        ("time" if deployed else "virtual time", lambda row: human_seconds(row.mean("time"))),
-        ("rounds", lambda row: f"{row.mean('round'):g}"),
-        ("local steps", lambda row: f"{row.mean('steps'):,.0f}" if "steps" in row.values else "–"),
-        *([] if target is None else [(f"time to {target:g}", _time_to_target)]),
-        *_traffic(found),
-    ]
+def table(runs: Sequence[Run], columns: int = 160) -> Group:
+    """Return the comparison of runs for a terminal of so many columns: what leads, the ranking, what to know of it."""
+    parts: list[RenderableType] = []
+    for found in verdicts(compare(readings_of(runs))):
+        ranking = _ranking(found, columns >= ROOMY_COLUMNS)
+        lines: list[RenderableType] = [Text(found.headline, style="bold"), Text(found.detail), ranking]
+        lines += [Text(line, style="yellow") for line in found.warnings]
+        world = "" if found.budget.real else f"{describe(found.setting.experiment)}. "
+        lines.append(Text(world + found.lines[0], style="dim"))
+        parts.append(Padding(Group(*lines), (1, 0)))
+    return Group(*(parts or [Text("No run has been evaluated yet.")]))
+
+
+def _ranking(found: Verdict, roomy: bool) -> Table:
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    out.add_column("")
     out.add_column("method")
-    for heading, _ in columns:
-        out.add_column(heading, justify="right")
-    for row in found:
-        out.add_row(row.label, *(cell(row) for _, cell in columns))
-    out.caption = None if deployed else _world_line(experiment)
+    out.add_column(spoken(found.measure), justify="right", no_wrap=roomy, min_width=13)
+    out.add_column("behind", justify="right", no_wrap=True)
+    shown = [i for i, c in enumerate(found.columns[: found.main]) if i and (roomy or c.key != "end")]
+    for i in shown:
+        column = found.columns[i]
+        out.add_column(SHORT.get(column.key, column.title), justify="right")
+    for place in found.places:
+        gap = gap_text(place.gap) if roomy else ("" if place.gap is None else f"{place.gap.mean:.3f}")
+        score = Text(place.cells[0].text(found.columns[0]), style="bold" if place.cells[0].best else "")
+        rest = [found.columns[i].text(place.cells[i].mean) for i in shown]
+        out.add_row(str(place.rank or "–"), place.group.label, score, f"{gap} {place.mark}".strip(), *rest)
     return out
 
 
-def _scores(found: Sequence[Row], main: str) -> Iterator[Column]:
-    """Yield a column per scope of the main score, the best mean in bold."""
-    for scope, heading in SCORES:
-        name = f"{main}_{scope}"
-        means = [row.mean(name) for row in found if name in row.values]
-        if means:
-            best = min(means) if lower_is_better(name) else max(means)
-            yield heading, partial(_score, name, best)
-
-
-def _score(name: str, best: float, row: Row) -> Text | str:
-    if name not in row.values:
-        return "–"
-    value = row.mean(name)
-    spread = f" ± {row.std(name):.3f}" if len(row.seeds) > 1 else ""
-    return Text(f"{value:.3f}{spread}", style="bold" if value == best else "")
-
-
-def _time_to_target(row: Row) -> str:
-    """Write the mean over the seeds that reached the target, and how many did where not all have."""
-    reached = [v for v in row.values["time_to_target"] if v == v]
-    if not reached:
-        return "never"
-    some = "" if len(reached) == len(row.seeds) else f" ({len(reached)}/{len(row.seeds)})"
-    return human_seconds(sum(reached) / len(reached)) + some
-
-
-def _traffic(found: Sequence[Row]) -> Iterator[Column]:
-    """Yield a column per tier: the bytes that it carried."""
-    for tier in sorted({name for row in found for name in row.values if name.startswith("bytes_")}):
-        yield tier.removeprefix("bytes_"), partial(_bytes, tier)
-
-
-def _bytes(tier: str, row: Row) -> str:
-    return human_bytes(row.mean(tier)) if tier in row.values else "0 B"
-
-
-def _world_line(experiment: Mapping[str, Any]) -> str:
-    fleet, task = experiment["fleet"], experiment["task"]
-    world = ", ".join(
-        f"{k} {v['kind']}" for k, v in experiment["world"].items() if isinstance(v, Mapping) and "kind" in v
-    )
-    return (
-        f"{fleet['devices']} devices, {fleet['edges']} edges, {task['dataset']}, {task['model']}, "
-        f"partition {experiment['partition'].get('kind', 'iid')}; {world}"
-    )
-
-
 def plain(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the comparison as plain data."""
-    target, score = _settings(runs)
-    found = rows(runs, target, score)
+    """Return the comparison as plain data: every method's figures at the end, seed by seed, and what leads."""
+    found = compare(readings_of(runs))
+    shown = [(g, [r for r in g.readings if len(r.frame)]) for g in found.groups]
     return {
         "experiment": runs[0].experiment,
+        "verdict": [v.sentence for v in verdicts(found)],
         "rows": [
-            {
-                "label": r.label,
-                "seeds": list(r.seeds),
-                "values": {k: [None if x != x else x for x in v] for k, v in r.values.items()},
-            }
-            for r in found
+            {"label": group.label, "seeds": [r.seed for r in readings], "values": _values(readings)}
+            for group, readings in shown
+            if readings
         ],
     }
+
+
+def _values(readings: Sequence[Reading]) -> dict[str, list[float | None]]:
+    """Return the figures that all runs have at their end, one per run."""
+    names = [n for n in readings[0].columns if all(n in r.columns for r in readings)]
+    found = {name: [float(r.columns[name][-1]) for r in readings] for name in names}
+    if readings[0].experiment.get("task", {}).get("target") is not None:
+        found["time_to_target"] = [time_to_target(r) for r in readings]
+    return {name: [None if v != v else v for v in values] for name, values in found.items()}

@@ -1,4 +1,4 @@
-"""What measured figures mean: which way one is better, which score is the main one, spread, agreement of groupings."""
+"""What measured figures mean: what they are called, which way one is better, spread, agreement of groupings, units."""
 
 from __future__ import annotations
 
@@ -70,3 +70,23 @@ def adjusted_rand(truth: ArrayLike, found: ArrayLike) -> float:
     most = (rows + columns) / 2
     # Both put everything together, or both everything apart: the same grouping.
     return 1.0 if most == expected else (both - expected) / (most - expected)
+
+
+def human_bytes(value: float) -> str:
+    """Write bytes with a unit."""
+    if value != value:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def human_seconds(value: float) -> str:
+    """Write virtual seconds with a unit."""
+    if value != value:
+        return "never"
+    if value < 600:
+        return f"{value:.1f} s"
+    return f"{value / 60:.1f} min" if value < 36000 else f"{value / 3600:.1f} h"

@@ -59,6 +59,9 @@ class Run:
                 f"{self.directory}: run.sqlite is damaged: {error}. Restore it from a copy, or run anew."
             ) from error
 
+    def _repr_html_(self) -> str:
+        return str(importlib.import_module("espalier.report.cards").run_html(self))
+
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""
         assert self._connection is not None

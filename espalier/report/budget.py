@@ -12,19 +12,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from espalier.record.table import human_bytes, human_seconds
+from espalier.record.measures import human_bytes, human_seconds
 from espalier.report.reading import Reading
 
 #: what may be held equal, the plainest first: column of a run's frame → how it is called
 BUDGETS = {"time": "virtual time", "steps": "local steps", "bytes": "bytes sent", "round": "rounds"}
 
 
+def called(kind: str, real: bool) -> str:
+    """Return what a budget is called; on a ``real`` fleet time is not virtual."""
+    return "time" if real and kind == "time" else BUDGETS[kind]
+
+
 @dataclass(frozen=True)
 class Budget:
-    """An amount that is held equal, in seconds, mini-batch steps, bytes or rounds."""
+    """An amount that is held equal, in seconds (virtual, or of a real fleet), mini-batch steps, bytes or rounds."""
 
     kind: str
     amount: float
+    real: bool = False
 
     @property
     def text(self) -> str:
@@ -32,7 +38,7 @@ class Budget:
         if self.kind == "round":
             return f"{self.amount:.0f} {'round' if self.amount == 1 else 'rounds'}"
         return {
-            "time": f"{human_seconds(self.amount)} of virtual time",
+            "time": human_seconds(self.amount) + ("" if self.real else " of virtual time"),
             "steps": f"{self.amount:,.0f} local steps",
             "bytes": f"{human_bytes(self.amount)} sent",
         }[self.kind]
@@ -70,7 +76,7 @@ def budgets(readings: Sequence[Reading]) -> dict[str, Budget]:
     for kind in BUDGETS:
         least = min((reached(r, kind) for r in lasting), default=float("nan"))
         if least > 0 and all(reached(r, kind) == reached(r, kind) for r in shown):
-            found[kind] = Budget(kind, least)
+            found[kind] = Budget(kind, least, any(r.deployed for r in shown))
     stop = shown[0].experiment.get("stop", {}) if shown else {}
     limited = [kind for kind in ("steps", "bytes") if stop.get(kind) and kind in found and not stop.get("seconds")]
     return {kind: found[kind] for kind in [*limited, *(k for k in found if k not in limited)]}

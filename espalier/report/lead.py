@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from espalier.record.measures import spoken
-from espalier.report.budget import BUDGETS
+from espalier.report.budget import called
 from espalier.report.figures import Figure, axis, figure, numbers
 from espalier.report.palette import MUTED, colour, symbol
 from espalier.report.standings import Place
@@ -20,7 +20,7 @@ def lead(verdict: Verdict) -> Figure:
     names = [_name(p) for p in shown]
     data = [t for p, name in zip(shown, names, strict=True) for t in (*_scores(p, name), *_gaps(p, name))]
     compared = len(shown) > 1
-    held = BUDGETS[verdict.budget.kind]
+    held = called(verdict.budget.kind, verdict.budget.real)
     x = axis(f"{spoken(verdict.measure)} at equal {held}", None, domain=[0, 0.56] if compared else [0, 1])
     y = axis("", None, type="category", autorange="reversed", categoryorder="array", categoryarray=names)
     more: dict[str, Any] = {}

@@ -16,7 +16,7 @@ from espalier._version import __version__
 from espalier.core.errors import RunError
 from espalier.report import palette
 from espalier.report.groups import Groups, compare
-from espalier.report.reading import Reading, opened, read_all
+from espalier.report.reading import Reading, read_all, run_of
 from espalier.report.sections import Room, curve_section, detail, overview, spread_section
 from espalier.report.spread import Floats, final_array
 
@@ -61,8 +61,7 @@ def report(readings: Sequence[Reading], results: Results | None = None) -> str:
 
 def details_of(reading: Reading, room: Room) -> dict[str, Any]:
     """Return what is shown of a single run."""
-    assert reading.directory is not None
-    with opened(reading.directory) as run:
+    with run_of(reading) as run:
         return detail(run, reading.score, room)
 
 
@@ -70,9 +69,7 @@ def finals(comparison: Groups) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return the scores of every run's devices and of its edges at its last evaluation."""
     devices, edges = {}, {}
     for reading in comparison.readings:
-        if reading.directory is None:
-            continue
-        with opened(reading.directory) as run:
+        with run_of(reading) as run:
             devices[reading.key] = final_array(run, f"{comparison.score}_device")
             edges[reading.key] = final_array(run, f"{comparison.score}_edge")
     return devices, edges

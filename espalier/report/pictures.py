@@ -17,7 +17,7 @@ from espalier.report.figures import Figure
 from espalier.report.groups import compare
 from espalier.report.lead import lead
 from espalier.report.page import asset, dumps, finals
-from espalier.report.reading import Reading, opened
+from espalier.report.reading import Reading, run_of
 from espalier.report.sections import spread_section
 from espalier.report.similarity import similarity
 from espalier.report.spread import over_time
@@ -66,10 +66,10 @@ def figures_of(readings: Sequence[Reading]) -> dict[str, Figure]:
     found |= {f"spread-{scope}": figure for scope, figure in spread.items()}
     for group in comparison.groups:
         face = group.face
-        if face.directory is None or not len(face.frame):
+        if not len(face.frame):
             continue
         name = re.sub(r"[^a-z0-9]+", "-", group.label.lower()).strip("-") or f"method-{group.number}"
-        with opened(face.directory) as run:
+        with run_of(face) as run:
             last = tree(run)
             looks = "cluster" if "cluster" in last["looks"] else "label"
             found[f"tree-{name}"] = _last_frame(dressed(last, looks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,6 +45,8 @@ class Reading:
         frame: One row per evaluation (:meth:`espalier.record.run.Run.frame`); empty before the first.
         privacy: What it has spent of its devices' privacy (``meta.privacy``); None if nothing in it is private.
         stalled: Why it ended before it had reached its limits, if it has.
+        memory: The run itself, if it is kept in memory only.
+        deployed: Whether it ran on a real fleet: its seconds are the clock's on the wall.
     """
 
     key: str
@@ -58,6 +60,8 @@ class Reading:
     frame: pd.DataFrame = field(repr=False)
     privacy: dict[str, Any] | None = None
     stalled: str = ""
+    memory: Run | None = field(default=None, repr=False)
+    deployed: bool = False
 
     @cached_property
     def columns(self) -> dict[str, NDArray[np.float64]]:
@@ -114,14 +118,32 @@ def read(run: Run, before: Reading | None = None) -> Reading | None:
     evaluated = run.query("SELECT 1 FROM metrics LIMIT 1")
     frame = run.frame() if evaluated else pd.DataFrame({"time": [], "round": []})
     return Reading(
-        key_of(run.directory), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
+        key_of(run), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
         state, stamp, frame, run.meta("privacy"), run.status.get("stalled", ""),
+        run if run.directory is None else None, bool(run.meta("deployed")),
     )  # fmt: skip
 
 
-def key_of(directory: Path | None) -> str:
-    """Return a short name for a run that is fit for addresses."""
-    return hashlib.sha256(str(directory and directory.absolute()).encode()).hexdigest()[:12]
+def key_of(run: Run) -> str:
+    """Return a short name for a run that is fit for addresses: from its path, or from the run in memory itself."""
+    where = str(id(run)) if run.directory is None else str(run.directory.absolute())
+    return hashlib.sha256(where.encode()).hexdigest()[:12]
+
+
+def readings_of(runs: Iterable[Run]) -> list[Reading]:
+    """Read runs that are at hand; those that have not been described yet are left out."""
+    return [reading for reading in map(read, runs) if reading is not None]
+
+
+@contextmanager
+def run_of(reading: Reading) -> Iterator[Run]:
+    """Open the run that was read, wherever it is kept."""
+    if reading.memory is not None:
+        yield reading.memory
+    else:
+        assert reading.directory is not None
+        with opened(reading.directory) as run:
+            yield run
 
 
 @contextmanager

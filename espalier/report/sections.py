@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from espalier.record.measures import spoken
+from espalier.record.measures import human_seconds, spoken
 from espalier.record.run import Run
-from espalier.record.table import human_seconds
 from espalier.report import formats, rerun
 from espalier.report.budget import BUDGETS, budgets, reached
 from espalier.report.curves import axes_of, curves, measures

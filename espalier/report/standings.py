@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from espalier.record.table import human_bytes, human_seconds
+from espalier.record.measures import human_bytes, human_seconds
 from espalier.report.groups import Group
 from espalier.report.paired import SIGNIFICANCE, Difference, difference, holm
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, nearest
+from espalier.record.measures import human_seconds
 from espalier.record.run import Run
-from espalier.record.table import human_seconds
 from espalier.report.figures import Figure, figure
 from espalier.report.names import Names
 from espalier.report.palette import LIGHT, MUTED, colour, symbol

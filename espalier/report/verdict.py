@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from espalier.record.measures import lower_is_better, spoken
-from espalier.record.table import human_bytes
-from espalier.report.budget import BUDGETS, Budget, budgets, reached
+from espalier.record.measures import human_bytes, lower_is_better, spoken
+from espalier.report.budget import Budget, budgets, called, reached
 from espalier.report.groups import CommonSetting, Group, Groups, describe
 from espalier.report.paired import FEWEST_PAIRS, SIGNIFICANCE
 from espalier.report.reading import Reading
@@ -89,14 +88,14 @@ def _values(group: Group, reader: Reader) -> dict[int, float]:
 
 def _ranking(name: str, held: Budget) -> list[tuple[Column, Reader]]:
     """Return the columns of the ranking: the measure at the budget and at the end, and what the whole run used."""
-    title = f"{spoken(name)} at equal {BUDGETS[held.kind]}"
+    title = f"{spoken(name)} at equal {called(held.kind, held.real)}"
     found: list[tuple[Column, Reader]] = [
         (Column(name, title, "score", lower_is_better(name)), lambda r: held.value(r, name)),
         (Column("end", "at its own end", "score"), lambda r: reached(r, name)),
     ]
     kinds: dict[str, Kind] = {"round": "count", "steps": "count", "bytes": "bytes", "time": "seconds"}
     for cost, kind in kinds.items():
-        found.append((Column(cost, BUDGETS[cost], kind), lambda r, n=cost: reached(r, n)))  # type: ignore[misc]
+        found.append((Column(cost, called(cost, held.real), kind), lambda r, n=cost: reached(r, n)))  # type: ignore[misc]
     return found
 
 
@@ -219,9 +218,8 @@ def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> lis
             f"with a 95 % interval by Student's t where there are {FEWEST_PAIRS} or more. ≈: cannot be told from the "
             f"leader (paired t-test, Holm-adjusted, {SIGNIFICANCE:.0%} level). °: too few seeds to tell."
         )
-    lines.append(
-        f"{setting.name}: {describe(setting.experiment)}." if setting.name else f"{describe(setting.experiment)}."
-    )
+    where = "A real fleet" if held.real else describe(setting.experiment)
+    lines.append(f"{setting.name}: {where}." if setting.name else f"{where}.")
     return [*lines, *(f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction)]
 
 
