@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
+from espalier.core.learning import TrainingFacts
 from espalier.core.messages import LocalWork
 from espalier.core.spec import Spec
 from espalier.training.models import name_of
@@ -78,36 +79,13 @@ class FleetSpec(Spec, family="fleet"):
 
 
 @dataclass(frozen=True)
-class Training(Spec, family="training"):
-    """How a device trains.
+class Training(TrainingFacts):
+    """How a device trains: what methods see of it, and what makes a trainer's job of it.
 
-    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of
-    the root's round t is ``lr * lr_decay ** (t // lr_decay_every)``. ``precision = "float64"`` is for
-    checking arithmetic, not for speed.
+    ``precision = "float64"`` is for checking arithmetic, not for speed.
     """
 
-    batch_size: int = 10
-    updates: int = 1
-    unit: Literal["epoch", "step"] = "epoch"
-    optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.01
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    lr_decay: float = 1.0
-    lr_decay_every: int = 1
     precision: Literal["float32", "float64"] = "float32"
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.lr > 0, "lr", "more than 0")
-        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
-        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
-
-    def lr_at(self, clock: int) -> float:
-        """Return the learning rate of the root's round ``clock``."""
-        return self.lr * self.lr_decay ** (clock // self.lr_decay_every)
 
     def at(self, clock: int) -> Optimizer:
         """Return the optimiser of the root's round ``clock``."""
@@ -131,10 +109,6 @@ class Training(Spec, family="training"):
             optimizer=self.at(work.clock),
             seed=seed,
         )
-
-    def batches(self, samples: int, updates: int) -> int:
-        """Return the mini-batches of that many updates on that many samples."""
-        return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import types
 from collections.abc import Mapping
@@ -139,3 +140,19 @@ def _union(value: object, args: tuple[Any, ...], where: str) -> Any:
 
 def _wrong(value: object, hint: Any, where: str) -> ConfigError:
     return ConfigError(f"{where} = {value!r}: must be {spell(hint)}.")
+
+
+def imported(path: str, where: str) -> Any:
+    """Return what a ``package.module:name`` names; the module is imported.
+
+    Raises:
+        ConfigError: There is no such thing; ``where`` says which key, or option, named it.
+    """
+    module, _, attribute = path.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{where} {path}: cannot be imported ({error}); give package.module:name.") from error
+    return found

@@ -136,7 +136,7 @@ class Device:
         following = self.local.then(view, order, state.models)
         if following is not None:
             state.token += 1
-            return [self._begin(following)]
+            return [self._begin(replace(following, follows=True))]
         return self._report(now, self.local.done(view, order, state.models))
 
     def _measured(self, event: Measured, now: float) -> list[Action]:
@@ -167,4 +167,4 @@ class Device:
         return [*served, Send(report), *(self._ordered(state.waiting.pop(0), now) if state.waiting else [])]
 
     def _view(self, now: float) -> LocalView:
-        return LocalView(now, self.me, self.state.memory, self.env)
+        return LocalView(now, self.me, self.state.memory, self.env, self.state.done)

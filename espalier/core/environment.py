@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address
+from espalier.core.learning import TrainingFacts
 from espalier.core.store import ModelStore, Ref
 
 Floats = NDArray[np.float64]
@@ -89,48 +90,6 @@ class LinkTimes(Protocol):
 
     def link_report(self, device: Address, epoch: int) -> Floats:
         """Return the seconds of a model from a device to every device, as the device says they are, [N]."""
-        ...
-
-
-class TrainingFacts(Protocol):
-    """How devices train in this experiment: what an experiment's section ``training`` says."""
-
-    @property
-    def optimizer(self) -> str:
-        """The optimiser: ``sgd``, ``adam``, or the import path of a class of ``torch.optim``'s kind."""
-        ...
-
-    @property
-    def lr(self) -> float:
-        """The learning rate before any schedule."""
-        ...
-
-    @property
-    def momentum(self) -> float:
-        """Of SGD."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """Samples of a mini-batch."""
-        ...
-
-    @property
-    def updates(self) -> int:
-        """Local updates per order that the experiment asks for."""
-        ...
-
-    @property
-    def unit(self) -> Literal["epoch", "step"]:
-        """What an update is: a pass over the device's samples, or a mini-batch."""
-        ...
-
-    def lr_at(self, clock: int) -> float:
-        """Return the learning rate of the root's round ``clock``."""
-        ...
-
-    def batches(self, samples: int, updates: int) -> int:
-        """Return the mini-batch steps of that many updates on that many samples."""
         ...
 
 

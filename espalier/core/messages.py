@@ -309,11 +309,13 @@ class LocalWork(Generic[Model]):
 class Train(LocalWork[Ref]):
     """Train on the device's own data. ``token`` comes back in :class:`Trained`.
 
-    ``name`` tells the trainings of one order apart.
+    ``name`` tells the trainings of one order apart; those that follow the first have random streams of their own, so
+    that the first sees the same batches whether others follow or not.
     """
 
     token: int = 0
     name: str = ""
+    follows: bool = False
 
     @property
     def inputs(self) -> list[int]:

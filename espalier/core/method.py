@@ -26,6 +26,7 @@ from espalier.core.device import Device
 from espalier.core.environment import Environment
 from espalier.core.errors import ConfigError
 from espalier.core.guard import Guard
+from espalier.core.learning import TrainingFacts
 from espalier.core.memory import Policy, check_products
 from espalier.core.messages import Action, Event
 from espalier.core.policies import HandDown, Local, Merge, Pace, Rules, Selection, Structure
@@ -84,6 +85,8 @@ class Setting:
         fraction: The share of an edge's devices (for flat methods: of all devices) in each round.
         stay: The mobility's staying probability (1 without mobility, 0 where devices follow a trace).
         message_seconds: What a control message may take beyond the links' own time: 0 where time is simulated.
+        training: How devices train: optimiser, learning rate and its schedule, batch size, unit. At run time policies
+            find the same in ``view.env.training``, and a device's own steps in ``LocalView.steps``.
     """
 
     n_devices: int
@@ -93,6 +96,7 @@ class Setting:
     fraction: float = 1.0
     stay: float = 1.0
     message_seconds: float = 0.0
+    training: TrainingFacts = field(default_factory=TrainingFacts)
 
 
 Level = Literal["root", "edge", "device"]

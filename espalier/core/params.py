@@ -9,14 +9,18 @@ copied from the largest contributor. A tensor that has two names (tied weights) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import TrainingError
+
+#: parts of a flat vector: (start, stop) pairs, ascending
+Spans = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,28 @@ class ParamSpec:
         """The trainable entries."""
         return (e for e in self.entries if e.stop <= self.n_params)
 
+    def spans(self, patterns: Sequence[str]) -> Spans:
+        """Return where the tensors lie whose names match one of some patterns (as file names do: ``"head.*"``)."""
+        found: list[tuple[int, int]] = []
+        for e in self.entries:
+            if not any(fnmatchcase(e.name, pattern) for pattern in patterns):
+                continue
+            if found and found[-1][1] == e.start:
+                found[-1] = (found[-1][0], e.stop)
+            else:
+                found.append((e.start, e.stop))
+        return tuple(found)
+
+    def rest(self, spans: Spans) -> Spans:
+        """Return where all other numbers lie."""
+        ends = [0, *(end for span in spans for end in span), self.size]
+        return tuple((a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b)
+
+    def last_layer(self) -> tuple[str, ...]:
+        """Return the pattern of the last layer's parameters: those beside the last one."""
+        last = list(self.parameters)[-1].name
+        return (f"{last.rpartition('.')[0]}.*",) if "." in last else (last,)
+
     def flatten(self, state: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> Tensor:
         """Copy a state dict into a new flat vector ``[size]``."""
         vector = torch.empty(self.size, dtype=dtype)
@@ -107,3 +133,11 @@ def first_names(module: nn.Module) -> dict[str, str]:
 def numel(shape: tuple[int, ...]) -> int:
     """Number of elements of a shape."""
     return math.prod(shape)
+
+
+def spliced(base: Tensor, part: Tensor, spans: Spans) -> Tensor:
+    """Return a copy of ``base`` with the numbers of ``part`` in some places."""
+    found = base.clone()
+    for start, stop in spans:
+        found[start:stop] = part[start:stop]
+    return found

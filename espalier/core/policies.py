@@ -29,7 +29,7 @@ from espalier.core.environment import Environment
 from espalier.core.guard import Guard
 from espalier.core.memory import Memory, Policy, Remembering
 from espalier.core.messages import ALL, Order, Train
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 
@@ -323,19 +323,36 @@ class Local(Policy, family="local", kind="plain"):
         """
         return Contribution({next(iter(order.models)): next(iter(models.values()))})
 
+    def shares(self, spec: ParamSpec) -> Spans | None:
+        """Return which places of a model leave a device at all; None: the whole.
+
+        What is not shared costs no bytes, on any link of the run, and is not sent on a fleet: its place in a model that
+        travels holds nothing of use. See ``espalier.policies.parts`` for a policy that keeps the rest at the device.
+        """
+        return None
+
+    def shared_bytes(self, spec: ParamSpec) -> int:
+        """Return the bytes of a model on a link."""
+        spans = self.shares(spec)
+        return spec.model_bytes if spans is None else 4 * sum(max(0, min(b, spec.n_float) - a) for a, b in spans)
+
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report to whoever gave the order."""
-        return spec.model_bytes
+        return self.shared_bytes(spec)
 
 
 @dataclass(slots=True)
 class LocalView(Remembering):
-    """What a device's local policy may look at; what it remembers outlives the order."""
+    """What a device's local policy may look at; what it remembers outlives the order.
+
+    ``done`` are the updates that the order's trainings have made so far.
+    """
 
     now: float
     me: Address
     memory: Memory
     env: Environment
+    done: int = 0
 
     def steps(self, updates: int) -> int:
         """Return how many mini-batch steps the device makes in so many updates."""

@@ -132,22 +132,31 @@ class Counts(Protocol):
     def __setitem__(self, device: Address, count: int, /) -> None: ...
 
 
+#: trainings that follow another of the same order have numbers from here on
+FIRST_FOLLOWING = 1 << 36
+
+
 class JobNumbers:
     """How many trainings and statistics each device was asked for: they number its random streams.
 
-    Statistics are counted apart: a method that asks questions trains on the same batches as one that does not.
-    ``revealed`` counts those statistics that cost privacy.
+    Statistics are counted apart: a method that asks questions trains on the same batches as one that does not. So are
+    trainings that follow another of the same order (``following`` of all ``trainings``). ``revealed`` counts those
+    statistics that cost privacy.
     """
 
     def __init__(self, private: Collection[str], counts: Callable[[], Counts]) -> None:
         self._private = private
         self.trainings, self.statistics, self.revealed = counts(), counts(), counts()
+        self.following = counts()
 
-    def training(self, device: Address) -> int:
+    def training(self, device: Address, follows: bool = False) -> int:
         """Return the number of a device's next training."""
-        number = int(self.trainings[device])
-        self.trainings[device] = number + 1
-        return number
+        ordered, following = int(self.trainings[device]), int(self.following[device])
+        self.trainings[device] = ordered + 1
+        if not follows:
+            return ordered - following
+        self.following[device] = following + 1
+        return FIRST_FOLLOWING + following
 
     def statistic(self, device: Address, what: str) -> int:
         """Return the number of a device's next statistic."""
@@ -159,7 +168,7 @@ class JobNumbers:
 
     def save(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        return {"trainings": copy(self.trainings), "statistics": copy(self.statistics), "revealed": copy(self.revealed)}
+        return {name: copy(getattr(self, name)) for name in ("trainings", "following", "statistics", "revealed")}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Become what :meth:`save` described."""
@@ -250,7 +259,7 @@ class Runtime:
             case Train():
                 if not (self._alone and ports.waits(address)):
                     self._require_device(address)
-                    ports.train(address, action, self.numbers.training(address))
+                    ports.train(address, action, self.numbers.training(address, action.follows))
             case Measure(what=what):
                 self._require_device(address)
                 ports.measure(address, action, self.numbers.statistic(address, what))

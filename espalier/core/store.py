@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 
 
 class Ref(int):
@@ -42,6 +42,10 @@ class ModelStore(Protocol):
         A term that turns out not to be finite is left out, recorded, and the other coefficients are
         scaled up to the same sum; when no term is left the result is ``fallback``.
         """
+        ...
+
+    def splice(self, base: Ref, part: Ref, spans: Spans) -> Ref:
+        """Return ``base`` with the numbers of ``part`` in some places (see :meth:`ParamSpec.spans`)."""
         ...
 
     def put(self, vector: Tensor) -> Ref:

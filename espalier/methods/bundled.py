@@ -1,6 +1,21 @@
 """All methods, policies, partitions and papers' worlds that come with the package: importing this registers them."""
 
-from espalier.methods import alone, cfl, fedat, fedavg, fedopt, feduc, flhc, hierfavg, icfl, ifca, macfl
+from espalier.methods import (
+    alone,
+    cfl,
+    ditto,
+    fedat,
+    fedavg,
+    fedopt,
+    fedrep,
+    feduc,
+    flhc,
+    hierfavg,
+    icfl,
+    ifca,
+    macfl,
+    scaffold,
+)
 from espalier.methods.cflhkd import method as cflhkd
 from espalier.methods.cflhkd import world as cflhkd_world
 from espalier.methods.csahfl import method as csahfl
@@ -14,7 +29,16 @@ from espalier.methods.hiflash import method as hiflash
 from espalier.methods.phefl import method as phefl
 from espalier.methods.phefl import partition as layouts
 from espalier.methods.phefl import world as phefl_world
-from espalier.policies import guard, local_objectives, privacy, quantised, robust_merges, secure_sum, server_optimizers
+from espalier.policies import (
+    guard,
+    local_objectives,
+    parts,
+    privacy,
+    quantised,
+    robust_merges,
+    secure_sum,
+    server_optimizers,
+)
 
 #: modules that register the papers' studies, imported when a study is asked for
 STUDIES = tuple(
@@ -23,8 +47,8 @@ STUDIES = tuple(
 )
 
 __all__ = [
-    "alone", "cfl", "cflhkd", "cflhkd_world", "csahfl", "csahfl_world", "d2d", "d2d_world", "easf", "easf_world",
-    "fedat", "fedavg", "fedopt", "feduc", "flhc", "guard", "hierfavg", "hiflash", "icfl", "ifca", "layouts",
-    "local_objectives", "macfl", "phefl", "phefl_world", "privacy", "quantised", "robust_merges",
-    "secure_sum", "server_optimizers", "sized",
+    "alone", "cfl", "cflhkd", "cflhkd_world", "csahfl", "csahfl_world", "d2d", "d2d_world", "ditto", "easf",
+    "easf_world", "fedat", "fedavg", "fedopt", "fedrep", "feduc", "flhc", "guard", "hierfavg", "hiflash", "icfl",
+    "ifca", "layouts", "local_objectives", "macfl", "parts", "phefl", "phefl_world", "privacy", "quantised",
+    "robust_merges", "scaffold", "secure_sum", "server_optimizers", "sized",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from espalier.core.messages import Calibration, Order, Train
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
 
@@ -67,6 +67,10 @@ class LocalWrapper(Local):
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Look at the trained models; return what is reported."""
         return self.inner.done(view, order, models)
+
+    def shares(self, spec: ParamSpec) -> Spans | None:
+        """Return which places of a model leave a device."""
+        return self.inner.shares(spec)
 
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report."""

@@ -35,7 +35,8 @@ class Quantised(LocalWrapper, kind="q8"):
 
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report."""
-        return quantise.coded_bytes(spec.n_float, spec.size)
+        floats = self.shared_bytes(spec) // 4
+        return quantise.coded_bytes(floats, floats + spec.size - spec.n_float)
 
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Return the models as the receiver will see them; remember what rounding took away."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.environment import TrainingFacts, Trials
+from espalier.core.environment import Trials
 from espalier.core.errors import ConfigError
+from espalier.core.learning import TrainingFacts
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY, Tree
@@ -192,7 +193,7 @@ class SimulatedLinks:
 
     def __init__(self, fleet: Fleet, conditions: Conditions) -> None:
         self._fleet, self._conditions = fleet, conditions
-        self._model_bytes = fleet.store.spec.model_bytes
+        self._model_bytes = fleet.shape.model_bytes or fleet.store.spec.model_bytes
         self._all: tuple[int, NDArray[np.float64]] | None = None
 
     @property

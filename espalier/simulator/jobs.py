@@ -11,6 +11,7 @@ from torch import Tensor
 
 from espalier.core.codec import register
 from espalier.core.messages import Train
+from espalier.core.params import Spans, spliced
 from espalier.core.store import Ref
 from espalier.simulator.reduction import PartialSum
 
@@ -51,6 +52,25 @@ class Sum:
         """Names of the models that must be there first."""
         names = [int(r) for _, r in self.terms]
         return names if self.fallback is None else [*names, int(self.fallback)]
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class Splice:
+    """A model that is another but for some places, which are of a third."""
+
+    base: Ref
+    part: Ref
+    spans: Spans
+
+    @property
+    def inputs(self) -> list[int]:
+        """Names of the models that must be there first."""
+        return [int(self.base), int(self.part)]
+
+    def of(self, base: Tensor, part: Tensor) -> Tensor:
+        """Return the model."""
+        return spliced(base, part, self.spans)
 
 
 @dataclass(slots=True)

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from espalier.core.errors import TrainingError
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.store import Ref
-from espalier.simulator.jobs import Compute, Job, Sum
+from espalier.simulator.jobs import Compute, Job, Splice, Sum
 from espalier.simulator.wave import Tables, Wave
 
 
@@ -82,6 +82,14 @@ class Ledger:
         ref = self._name()
         ordered = tuple(sorted(((float(c), r) for c, r in terms), key=lambda term: int(term[1])))
         self._tables.recipes[int(ref)] = Sum(ordered, fallback)
+        return ref
+
+    def splice(self, base: Ref, part: Ref, spans: Spans) -> Ref:
+        """Write down a model that is another but for some places."""
+        if not spans or base == part:
+            return base
+        ref = self._name()
+        self._tables.recipes[int(ref)] = Splice(base, part, spans)
         return ref
 
     def submit(self, job: Job) -> Ref:

@@ -109,7 +109,7 @@ class Runner:
         experiment, fleet = self.experiment, self.experiment.fleet
         setting = Setting(
             fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
-            experiment.world.mobility.staying,
+            experiment.world.mobility.staying, training=experiment.training,
         )  # fmt: skip
         plan = self.entry.plan(setting)
         if is_private(plan):

@@ -66,8 +66,8 @@ class Simulation:
         self.limits = limits or RunLimits()
         batches = -(-partition.sizes // task.training.batch_size)
         shape = Shape(
-            partition.n_devices, partition.n_edges, seed, batches.astype(np.int64), task.spec.model_bytes,
-            partition.edge, sum(tiers),
+            partition.n_devices, partition.n_edges, seed, batches.astype(np.int64),
+            plan.local.shared_bytes(task.spec) or task.spec.model_bytes, partition.edge, sum(tiers),
         )  # fmt: skip
         self.world = world.bind(shape)
         self.fleet = Fleet(seed, shape, self.world, partition, tiers)

@@ -112,6 +112,7 @@ class Transport:
         self._world, self._conditions, self._presence = world, conditions, presence
         self._spec, self._local, self._n_devices = spec, local, n_devices
         self._clock, self._recorder, self._usage, self._inform = clock, recorder, usage, inform
+        self._model_bytes = local.shared_bytes(spec)
         self._spans = spans
         self._messages = 0
         self._uplinks = Uplinks()
@@ -130,13 +131,13 @@ class Transport:
         if isinstance(message, Order):
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
             count = len(message.models) + len(message.auxiliary) + extra
-            return self._spec.model_bytes * count, payload_bytes(message.args)
+            return self._model_bytes * count, payload_bytes(message.args)
         if isinstance(message, Report):
             spec, coded = self._spec, message.sender < self._n_devices
             # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
             coded = coded and message.to == message.dispatcher
-            each = self._local.model_bytes(spec) if coded else spec.model_bytes
-            beside = spec.model_bytes * len(message.auxiliary)
+            each = self._local.model_bytes(spec) if coded else self._model_bytes
+            beside = self._model_bytes * len(message.auxiliary)
             return each * len(message.models) + beside, payload_bytes(message.stats)
         return 0, payload_bytes(message.data)
 

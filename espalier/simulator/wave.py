@@ -10,7 +10,7 @@ from torch import Tensor
 
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
-from espalier.simulator.jobs import Compute, Handed, Job, Outcome, Sum, Summing
+from espalier.simulator.jobs import Compute, Handed, Job, Outcome, Splice, Sum, Summing
 from espalier.simulator.reduction import Running
 
 #: A sum is begun when this many of its first terms (or all, if it has fewer) are there. A sum in the making takes the
@@ -30,7 +30,7 @@ class Tables:
         computed: Trainings computed so far.
     """
 
-    recipes: dict[int, Job | Sum] = field(default_factory=dict)
+    recipes: dict[int, Job | Sum | Splice] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
     optimizer_states: dict[int, Tensor] = field(default_factory=dict)
@@ -139,7 +139,13 @@ class Wave:
                     todo.extend(self._users.get(name, ()))
             elif all(i in tables.values for i in recipe.inputs):
                 self._settled.add(name)
-                self._ready.append(name)
+                if isinstance(recipe, Job):
+                    self._ready.append(name)
+                    continue
+                tables.values[name] = recipe.of(tables.vector(recipe.base), tables.vector(recipe.part))
+                for i in set(recipe.inputs):
+                    self._release(i)
+                todo.extend(self._users.get(name, ()))
 
     def _advance(self, name: int, recipe: Sum) -> Tensor | None:
         """Add to a sum all terms that are there, in order; return it once none is missing."""

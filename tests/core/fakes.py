@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from espalier.core.address import Address
 from espalier.core.messages import Action, Arrived, Order, Report, Send
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
 
@@ -32,6 +32,9 @@ class NumberStore:
 
     def combine(self, terms: Sequence[tuple[float, Ref]], fallback: Ref | None = None) -> Ref:
         return self.number(sum(c * self.numbers[r] for c, r in terms))
+
+    def splice(self, base: Ref, part: Ref, spans: Spans) -> Ref:
+        return part if spans else base
 
     def put(self, vector: Tensor) -> Ref:
         return self.number(float(vector[0]))

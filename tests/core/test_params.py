@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import espalier
 from espalier.core.errors import TrainingError
-from espalier.core.params import ParamSpec, first_names
+from espalier.core.params import ParamSpec, first_names, spliced
 
 
 class Tied(nn.Module):
@@ -82,3 +82,18 @@ def test_a_model_comes_back_as_it_was_trained(tmp_path: Path, model: str) -> Non
     accuracy = float((module(data.x_test).argmax(1) == data.y_test).float().mean())
     assert accuracy == pytest.approx(float(run.frame()["acc_global"].iloc[-1]), abs=1e-6)
     assert accuracy > 0.6
+
+
+def test_parts_by_name() -> None:
+    # body.weight [0, 6), body.bias [6, 9), norm.weight [9, 12), norm.bias [12, 15), head.weight [15, 21), head.bias
+    # [21, 23); then norm's buffers: running_mean [23, 26), running_var [26, 29), num_batches_tracked [29, 30)
+    model = nn.ModuleDict({"body": nn.Linear(2, 3), "norm": nn.BatchNorm1d(3), "head": nn.Linear(3, 2)})
+    spec = ParamSpec.of(model)
+    assert spec.spans(["head.*"]) == ((15, 23),)
+    assert spec.spans(["norm.*", "*.bias"]) == ((6, 15), (21, 30))
+    assert spec.rest(spec.spans(["norm.*", "*.bias"])) == ((0, 6), (15, 21))
+    assert spec.rest(()) == ((0, 30),) and spec.rest(((0, 30),)) == ()
+    assert spec.last_layer() == ("head.*",)
+    base, part = torch.zeros(30), torch.arange(30.0)
+    assert spliced(base, part, ((1, 3), (29, 30))).nonzero().flatten().tolist() == [1, 2, 29]
+    assert not base.any()

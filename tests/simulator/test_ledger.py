@@ -177,3 +177,21 @@ def test_the_moment_of_looking_changes_nothing(data: st.DataObject) -> None:
                 bench.ledger.vector(model)
         ends.append(bench.ledger.vector(model))
     assert all(torch.equal(ends[0], e) for e in ends[1:])
+
+
+def test_a_splice_is_a_model_but_for_some_places() -> None:
+    # device 0 adds 1 to [0, 0], device 4 adds 5: [1, 1] with the second place of [5, 5]; nothing is computed before
+    bench = Bench()
+    start = bench.ledger.initial()
+    base, part = bench.train(0, start), bench.train(4, start)
+    mixed = bench.ledger.splice(base, part, ((1, 2),))
+    total = bench.ledger.combine([(0.5, mixed), (0.5, start)])
+    bench.held = [total, mixed]
+    assert bench.waves == [] and bench.ledger.splice(base, part, ()) == base
+    plain, tensors = bench.ledger.save()
+    again = Bench()
+    again.held = bench.held
+    again.ledger.restore(unpack(pack(plain)), tensors)
+    assert again.ledger.vector(total).tolist() == [0.5, 2.5]
+    assert again.ledger.vector(mixed).tolist() == [1.0, 5.0]
+    assert int(base) not in again.ledger._tables.values, "what nobody holds is dropped"

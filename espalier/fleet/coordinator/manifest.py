@@ -230,6 +230,6 @@ def _whole_plan(experiment: Experiment, n_classes: int, message_seconds: float =
     fleet, mobility = experiment.fleet, experiment.world.mobility
     setting = Setting(
         fleet.devices, fleet.edges, n_classes, experiment.training.updates, fleet.fraction,
-        mobility.staying, message_seconds,
+        mobility.staying, message_seconds, experiment.training,
     )  # fmt: skip
     return experiment.methods[0].plan(setting)

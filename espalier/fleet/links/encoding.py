@@ -16,6 +16,7 @@ import zstandard
 from torch import Tensor
 
 from espalier.core.errors import ProtocolError
+from espalier.core.params import Spans
 from espalier.fleet.links.framing import LetterPart
 
 Compress = Literal["none", "zstd", "q8"]
@@ -46,8 +47,8 @@ def encode(vector: Tensor, compress: Compress = "none") -> LetterPart:
     return LetterPart.of(packed, Encoding.ZSTD_FLOAT64 if wide else Encoding.ZSTD_FLOAT32)
 
 
-def decode(part: LetterPart, size: int) -> Tensor:
-    """Turn a part into a vector ``[size]``.
+def decode(part: LetterPart, size: int, spans: Spans | None = None) -> Tensor:
+    """Turn a part into a vector ``[size]``; where only some places of models are sent, the others are zero.
 
     Raises:
         ProtocolError: The bytes are not those of such a vector.
@@ -62,6 +63,13 @@ def decode(part: LetterPart, size: int) -> Tensor:
         raise ProtocolError("A model is a difference from one that is not here.")
     if encoding is Encoding.MASKED:
         raise ProtocolError("A model is masked, and whoever gets it merges single models.")
+    if spans is not None:
+        numbers, at = decode(part, sum(b - a for a, b in spans)), 0
+        vector = numbers.new_zeros(size)
+        for start, stop in spans:
+            vector[start:stop] = numbers[at : at + stop - start]
+            at += stop - start
+        return vector
     wide = encoding in (Encoding.FLOAT64, Encoding.ZSTD_FLOAT64)
     expected = size * (8 if wide else 4)
     data: bytes | memoryview = part.data
@@ -81,15 +89,19 @@ def decode(part: LetterPart, size: int) -> Tensor:
 class Encoder:
     """Encodes models, each once although it goes to many children."""
 
-    def __init__(self, compress: Compress, vector: Callable[[int], Tensor]) -> None:
+    def __init__(self, compress: Compress, vector: Callable[[int], Tensor], spans: Spans | None = None) -> None:
+        """Encode vectors by name: all of them, or some places."""
         self._compress: Compress = compress
-        self._vector = vector
+        self._vector, self._spans = vector, spans
         self._parts: dict[int, LetterPart] = {}
 
     def part(self, name: int) -> LetterPart:
         """Return a model's part."""
         if name not in self._parts:
-            self._parts[name] = encode(self._vector(name), self._compress)
+            vector = self._vector(name)
+            if self._spans is not None:
+                vector = torch.cat([vector[a:b] for a, b in self._spans] or [vector[:0]])
+            self._parts[name] = encode(vector, self._compress)
         return self._parts[name]
 
     def keep_only(self, names: set[int]) -> None:

@@ -19,12 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, DataError, TrainingError
 from espalier.core.messages import Calibration
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.fleet.coordinator.manifest import Manifest
-from espalier.fleet.node.data import Holdings, from_arrays, imported
+from espalier.fleet.node.data import Holdings, from_arrays
 from espalier.fleet.node.trainer import ArrayTrainer, TrainingRequest, TrainingResult
 
 

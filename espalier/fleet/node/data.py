@@ -10,7 +10,6 @@ Conversions are those of `espalier.data.arrays`. An edge's or the cloud's data a
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, DataError
 from espalier.data.arrays import inputs
 from espalier.data.dataset import ArrayPool, Dataset
@@ -74,18 +74,6 @@ class Holdings:
     def samples(self) -> int:
         """Training samples."""
         return len(self.rows)
-
-
-def imported(path: str, option: str) -> Any:
-    """Import ``package.module:name``, which the operator of this node named on the command line."""
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{option} {path}: cannot be imported ({error}); give package.module:name.") from error
-    return found
 
 
 def read_arrays(source: str) -> dict[str, NDArray[Any]]:

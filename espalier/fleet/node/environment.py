@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
-from espalier.core.environment import TrainingFacts
 from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.learning import TrainingFacts
 from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
 from espalier.core.seeds import stream
 from espalier.core.store import ModelStore, Ref

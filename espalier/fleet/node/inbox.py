@@ -140,7 +140,8 @@ class Inbox:
 
     def _decoded(self, part: LetterPart, origin: int) -> Tensor:
         if part.encoding != Encoding.Q8:
-            return decode(part, self._state.store.spec.size)
+            spec = self._state.store.spec
+            return decode(part, spec.size, self._state.plan.local.shares(spec))
         found = self._outbox.feedback.decoded(part, origin)
         if found is None:
             # Its sender waits for nothing: it takes part again from the next order on.

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tomli_w
 
+from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
@@ -24,7 +25,7 @@ from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
-from espalier.fleet.node.data import Holdings, from_arrays, imported, read_arrays, shape_of, share
+from espalier.fleet.node.data import Holdings, from_arrays, read_arrays, shape_of, share
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log

@@ -29,7 +29,9 @@ class Outbox:
         self._q8 = state.manifest.compress == "q8"
         self.feedback = ErrorFeedback(state.store, state.journal.get("feedback"))
         self._encoder = Encoder(
-            "zstd" if state.manifest.compress == "zstd" else "none", lambda name: state.store.vector(Ref(name))
+            "zstd" if state.manifest.compress == "zstd" else "none",
+            lambda name: state.store.vector(Ref(name)),
+            state.plan.local.shares(state.store.spec),
         )
 
     # -- messages ------------------------------------------------------------------------------------------

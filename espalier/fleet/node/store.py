@@ -18,7 +18,7 @@ from torch import Tensor
 
 from espalier.core.address import Address
 from espalier.core.errors import ConfigError, TrainingError
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans, spliced
 from espalier.core.store import Ref
 from espalier.fleet.node.journal import Journal
 from espalier.policies.secure_sum import Total
@@ -120,6 +120,10 @@ class EagerStore:
             total *= (kept + lost) / kept
         head = total.to(dtype)
         return self.put(head if tail is None else torch.cat([head, tail]))
+
+    def splice(self, base: Ref, part: Ref, spans: Spans) -> Ref:
+        """Return ``base`` with the numbers of ``part`` in some places."""
+        return base if not spans or base == part else self.put(spliced(self.vector(base), self.vector(part), spans))
 
     def vectors(self, refs: Sequence[Ref]) -> Tensor:
         """Return models as rows."""

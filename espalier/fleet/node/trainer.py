@@ -120,6 +120,12 @@ class ArrayTrainer:
                 f"The fleet's model is {card.model!r}, code of its own; allow it on this node with --allow-model "
                 f"{card.model}."
             )
+        for path in manifest.experiment.training.schedule.code:
+            if path not in allowed:
+                raise ConfigError(
+                    f"The fleet's training.schedule calls {path!r}, code of its own; allow it on this node with "
+                    f"--allow-model {path}."
+                )
         torch.set_num_threads(1)
         self._manifest, self._held = manifest, holdings
         self._training = manifest.experiment.training

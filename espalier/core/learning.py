@@ -1,0 +1,162 @@
+"""How devices train: the settings that methods may see, and how the learning rate goes on from round to round.
+
+    [training]
+    lr = 0.1
+    schedule = { kind = "warmup", rounds = 5, then = { kind = "cosine", rounds = 100 } }
+
+A schedule is a factor of ``training.lr`` by the root's round; one of your own is a function named by its import path.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from espalier.core.coerce import imported
+from espalier.core.errors import ConfigError
+from espalier.core.spec import Spec
+
+
+class Schedule(Spec, family="schedule"):
+    """The learning rate by round, as a factor of ``training.lr``."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Import paths of a user's own code that it calls."""
+        return ()
+
+    def factor(self, clock: int) -> float:
+        """Return the factor of the root's round ``clock``, counted from 0."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ConstantRate(Schedule, kind="constant"):
+    """The same in every round."""
+
+    def factor(self, clock: int) -> float:
+        """Return 1."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StepRate(Schedule, kind="step"):
+    """``gamma`` times less after every ``every`` rounds, or at each of the rounds ``at``."""
+
+    gamma: float = 0.1
+    every: int | None = None
+    at: tuple[int, ...] = ()
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.gamma > 0, "gamma", "more than 0")
+        self.require(self.every is None or self.every >= 1, "every", "at least 1")
+        self.require((self.every is None) != (not self.at), "every", "given where at is not, and only there")
+
+    def factor(self, clock: int) -> float:
+        """Return ``gamma`` to the power of the steps so far."""
+        steps = sum(clock >= round for round in self.at) if self.every is None else clock // self.every
+        return float(self.gamma**steps)
+
+
+@dataclass(frozen=True)
+class CosineRate(Schedule, kind="cosine"):
+    """From 1 to ``final`` along half a cosine in ``rounds`` rounds, and ``final`` from then on."""
+
+    rounds: int = 100
+    final: float = 0.0
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.rounds >= 1, "rounds", "at least 1")
+        self.require(0 <= self.final <= 1, "final", "in [0, 1]")
+
+    def factor(self, clock: int) -> float:
+        """Return ``final + (1 - final) (1 + cos(pi t / rounds)) / 2``; never 0, which no optimiser takes."""
+        share = min(1.0, clock / self.rounds)
+        return max(1e-6, self.final + (1.0 - self.final) * (1.0 + math.cos(math.pi * share)) / 2.0)
+
+
+@dataclass(frozen=True)
+class WarmupRate(Schedule, kind="warmup"):
+    """Rises evenly over the first ``rounds`` rounds; after them ``then`` begins at its own round 0."""
+
+    rounds: int = 5
+    then: Schedule = field(default_factory=ConstantRate)
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """That of the other schedule."""
+        return self.then.code
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.rounds >= 1, "rounds", "at least 1")
+
+    def factor(self, clock: int) -> float:
+        """Return ``(t + 1) / (rounds + 1)``, then the other schedule's factor."""
+        return (clock + 1) / (self.rounds + 1) if clock < self.rounds else self.then.factor(clock - self.rounds)
+
+
+@dataclass(frozen=True)
+class FunctionRate(Schedule, kind="function"):
+    """A function of your own, ``package.module:function``: the round in, the factor out."""
+
+    path: str
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """The function's path."""
+        return (self.path,)
+
+    def check(self) -> None:
+        """Refuse what is no import path; it is imported when it is first asked, by whoever trains."""
+        self.require(":" in self.path, "path", "package.module:function")
+
+    def factor(self, clock: int) -> float:
+        """Return what the function says."""
+        function: Callable[[int], Any] = imported(self.path, "schedule.path =")
+        found = float(function(clock))
+        if not 0 < found < math.inf:
+            raise ConfigError(
+                f"schedule.path = {self.path!r} gave {found} for round {clock}; a number > 0 is accepted."
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class TrainingFacts(Spec, family="training"):
+    """How a device trains, as far as methods may see it.
+
+    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of the root's round
+    t is ``lr`` times the schedule's factor, times ``lr_decay ** (t // lr_decay_every)``.
+    """
+
+    batch_size: int = 10
+    updates: int = 1
+    unit: Literal["epoch", "step"] = "epoch"
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    lr_decay: float = 1.0
+    lr_decay_every: int = 1
+    schedule: Schedule = field(default_factory=ConstantRate)
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.lr > 0, "lr", "more than 0")
+        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
+        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
+
+    def lr_at(self, clock: int) -> float:
+        """Return the learning rate of the root's round ``clock``."""
+        return self.lr * self.schedule.factor(clock) * self.lr_decay ** (clock // self.lr_decay_every)
+
+    def batches(self, samples: int, updates: int) -> int:
+        """Return the mini-batch steps of that many updates on that many samples."""
+        return updates if self.unit == "step" else updates * -(-samples // self.batch_size)
