@@ -128,8 +128,9 @@ class Experiment:
         return partition_spec(str(options.pop("kind", "iid")), options)
 
     def dataset(self, data_dir: Path | None = None) -> Dataset:
-        """Read the dataset."""
-        return registry.load(self.task.dataset, data_dir, **self.task.dataset_options)
+        """Read the dataset; for choosing settings, with held-out training data in the place of the test data."""
+        data = registry.load(self.task.dataset, data_dir, **self.task.dataset_options)
+        return data.for_validation() if self.task.judged_on == "validation" else data
 
     def module(self, dataset: Dataset) -> nn.Module:
         """Build the model for a dataset."""

@@ -29,7 +29,8 @@ class TaskSpec(Spec, family="task"):
     A dataset of your own is a table: ``{ kind = "csv", path = "mine.csv", label = "ill", owner = "clinic" }``.
     From Python the model may also be an object: an `nn.Module`, a class, or a function that returns a module. Runs
     start from weights drawn by the seed, or (``start = "given"``, as an `nn.Module` does) from those that it has.
-    ``target`` is the score (of ``score``) whose first reaching is measured as time to target.
+    ``target`` is the score (of ``score``) whose first reaching is measured as time to target. For choosing settings,
+    ``judged_on = "validation"`` puts a fifth of the training data in the place of the test data.
     """
 
     dataset: str = "digits"
@@ -40,6 +41,7 @@ class TaskSpec(Spec, family="task"):
     target: float | None = None
     score: str = "acc_device"
     start: Literal["drawn", "given"] = "drawn"
+    judged_on: Literal["test", "validation"] = "test"
 
     def __post_init__(self) -> None:
         if isinstance(self.model, nn.Module) and self.start == "drawn":

@@ -29,6 +29,10 @@ COMMANDS = {
     ),
     "resume": ("run:resume", "Go on with every unfinished run at or below DIRECTORY."),
     "run": ("run:run", "Run EXPERIMENT: a TOML file, or a bundled name (see `espalier list`)."),
+    "sweep": (
+        "sweep:sweep",
+        "Try settings of EXPERIMENT on held-out training data and say which is best; again, to go on.",
+    ),
     "watch": ("report:watch", "Show the runs at or below DIRECTORY in a browser, live, until interrupted."),
 }
 

@@ -8,15 +8,18 @@ majority class of a street scene. For classification the cell is the class. An *
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from espalier.core.errors import DataError
+from espalier.core.seeds import stream
 from espalier.data import sources
 from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
+from espalier.data.rows import stratified_mask
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,6 +129,16 @@ class Dataset:
     def pool(self, part: Literal["train", "test"] = "train") -> ArrayPool:
         """The training or the test samples as a pool."""
         return self.train_pool if part == "train" else self.test_pool
+
+    def for_validation(self, fraction: float = 0.2) -> Dataset:
+        """Return the dataset with a part of each cell's training samples in the place of the test samples."""
+        held = stratified_mask(self.cell_train, fraction, stream(0, "dataset", "validation"))
+        parts = {"train": ~held, "test": held}
+        rows = {part: np.flatnonzero(mask) for part, mask in parts.items()}
+        chosen = {f"{c}_{p}": getattr(self, f"{c}_train")[rows[p]] for p in parts for c in ("x", "y", "cell")}
+        if self.owner_train is not None:
+            chosen |= {f"owner_{p}": self.owner_train[rows[p]] for p in parts}
+        return replace(self, **chosen)
 
     @staticmethod
     def from_arrays(
