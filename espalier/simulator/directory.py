@@ -36,8 +36,8 @@ _OWN = ("run.toml", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "run.pid",
 class DirectoryLock:
     """The right to write into a run directory, held until it is released."""
 
-    def __init__(self, directory: Path) -> None:
-        """Make the directory if need be and lock it.
+    def __init__(self, directory: Path, *, shared: bool = False) -> None:
+        """Make the directory if need be and lock it; ``shared`` ones may hold other files (a node's log and state).
 
         Raises:
             RunError: Another process holds it (its number is named), or it cannot be written.
@@ -46,7 +46,7 @@ class DirectoryLock:
         self._made = _missing(directory)
         self.fresh = not (directory / "run.toml").exists() and not (directory / "run.sqlite").exists()
         self._lock = FileLock(str(directory / "run.lock"))
-        if self.fresh and (others := _others(directory)):
+        if self.fresh and not shared and (others := _others(directory)):
             raise RunError(
                 f"{directory} is not empty and holds no run (but {others[0]}, for one). Choose a directory of its own."
             )

@@ -150,8 +150,9 @@ class Engine(HostState):
 
     def _keep_script(self, due: Timer) -> None:
         """Let it be the time of what is due; note if something that should have come after it has happened already."""
-        self._moment = due.due
-        if due.order[:2] < self._newest:
+        self._moment, event = due.due, due.event
+        from_afar = isinstance(event, Arrived) and host_of(event.message.sender) != self.me
+        if from_afar and due.order[:2] < self._newest:
             self.conduct.record(due.node, "behind", {"seconds": self._clock() - due.due})
         self._newest = max(self._newest, due.order[:2])
 

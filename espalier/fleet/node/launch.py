@@ -132,7 +132,8 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     log = Log(bundle.identity.name, options.log_file, options.log_level)
     log("starting", role=role, pid=os.getpid())
     # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
-    claim = DirectoryLock(options.directory) if cloud is not None and options.directory is not None else None
+    where = options.directory if cloud is not None else None
+    claim = None if where is None else DirectoryLock(where, shared=True)
     try:
         with log.crashes():
             asyncio.run(_run(bundle, options, cloud, log))
