@@ -202,7 +202,9 @@ def _missing(cells: Sequence[tuple[Cell, Experiment]], where: Path, data_dir: Pa
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
-            single = experiment.only(experiment.methods[0], seed)
+            # every study tells whose model devices would do best with
+            told = replace(experiment, evaluate=replace(experiment.evaluate, by_source=True))
+            single = told.only(told.methods[0], seed)
             if not has_ended(directory):
                 title = f"{cell.row} · {cell.column} · seed {seed}"
                 todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title))

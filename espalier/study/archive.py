@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -70,7 +71,7 @@ class Archive:
         cells = results.cells if results else {}
         found = {(*at, seed): run for at, by_seed in cells.items() for seed, run in by_seed.items()}
         spent = [run.facts["cpu_seconds"] / SECONDS_PER_MINUTE for run in found.values() if "cpu_seconds" in run.facts]
-        minutes = float(np.mean(spent)) if spent else study.minutes.get(scale, float("nan"))
+        minutes = float(np.mean(spent)) if spent else guessed_minutes(study, scale)
         seeds = tuple(sorted({seed for *_, seed in found}))
         return State(study, scale, len(planned), len(planned & found.keys()), seeds, minutes, not spent)
 
@@ -99,6 +100,13 @@ class Archive:
     def claimed(self, claim: Claim) -> list[float]:
         """Return the leads that the paper prints figures of, in all its settings."""
         return list(claimed_leads(claim, _planned(studies()[claim.study])).values())
+
+
+def guessed_minutes(study: Study, scale: Scale) -> float:
+    """Return about how many core minutes a run takes, as the paper's ``claims.toml`` has it (NaN: it does not)."""
+    path = resources.files(papers()[study.paper]) / "claims.toml"
+    table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return float(table.get("minutes", {}).get(scale, float("nan")))
 
 
 def _planned(study: Study) -> Results:

@@ -80,7 +80,6 @@ class Study:
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
         facts: What else is kept of each run, as plain data, for the comment.
         runs_of: The study whose runs these are (another table of the same runs); empty: its own.
-        minutes: About how many core minutes a run takes, by scale (used until runs have told).
     """
 
     name: str
@@ -93,7 +92,6 @@ class Study:
     curves: Sequence[str] = ()
     facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
     runs_of: str = ""
-    minutes: Mapping[Scale, float] = field(default_factory=dict)
 
     @property
     def paper(self) -> str:

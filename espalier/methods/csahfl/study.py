@@ -82,10 +82,6 @@ NOTES = (
 )
 
 
-#: core minutes of a run, from HierFedAVG's
-MINUTES: Mapping[Scale, float] = {"small": 4, "full": 20}
-
-
 def column(dataset: str, eniid: str, stay: float) -> str:
     """Name a column."""
     return f"{dataset} {eniid} p_s={stay:g}"
@@ -118,7 +114,7 @@ def experiment(
             "training": {"batch_size": 10, "updates": 10, "lr": 0.1 if smoke else 0.01, "momentum": momentum},
             "world": paper_world(stay, **world),
             "stop": {"rounds": size.rounds * per},
-            "evaluate": {"every": per, "by_source": True},
+            "evaluate": {"every": per},
             "record": {"spans": scale != "full"},
         }
     )
@@ -274,7 +270,6 @@ register(
         measures={"accuracy": ACCURACY, "late": LATE},
         published=published(__package__, "table1"),
         notes=NOTES,
-        minutes=MINUTES,
     )
 )
 register(
@@ -306,7 +301,6 @@ register(
             "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
             "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
-        minutes=MINUTES,
     )
 )
 register(
@@ -334,7 +328,6 @@ register(
             "clusters": Metric("clusters", clusters, digits=0, ranked=False),
         },
         notes=(*NOTES, "The paper finds alpha = 1.5 with E_max = 10, and beta near 20, best; it prints no figures."),
-        minutes=MINUTES,
     )
 )
 register(
@@ -349,7 +342,6 @@ register(
         },
         notes=(*NOTES, f"All with r_e = {EDGE_ROUNDS}, Fashion-MNIST, ENIID50%, nobody moves."),
         comment=idleness,
-        minutes=MINUTES,
     )
 )
 register(
@@ -364,6 +356,5 @@ register(
             "duration": Metric("virtual time of the run (s)", final_time, lower=True, digits=0),
         },
         notes=NOTES,
-        minutes=MINUTES,
     )
 )
