@@ -36,6 +36,18 @@ def test_a_round_goes_on_without_who_never_reports(quick: Path) -> None:
     assert 60 <= net.now < 600
 
 
+def test_an_edge_that_restarts_still_knows_how_long_the_others_took(quick: Path) -> None:
+    # It forgot, so its round had no limit, and the cloud's went on without the edge and all its devices.
+    net = Net(manifest(4, 2, ROUNDS), quick)
+    while not any(e.nodes[4].state.cohorts and any(c.arrived for c in e.nodes[4].state.cohorts.values())
+                  for e in [net.engines[4]] if 4 in e.nodes):  # fmt: skip
+        net.jobs = [(host, work) for host, work in net.jobs if host != 0]
+        net.step()
+    net.kill(4)
+    assert silent(net, 0)
+    torch.testing.assert_close(net.model()[:4], torch.tensor([0.0, ROUNDS / 4, ROUNDS / 2, ROUNDS / 4]))
+
+
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:
     net = Net(manifest(4, 2, ROUNDS, round_deadline=None), quick)
     assert not silent(net, 0, 1500)

@@ -286,6 +286,6 @@ class Engine(HostState):
             part.held(held)
         self.refs(held)
         self.store.keep_only(held)
-        for kept in (self, self.outbox, self.jobs, self.sums, self.masking):
+        for kept in (self, self.outbox, self.jobs, self.sums, self.masking, self.stragglers):
             kept.save()
         self.journal.put("authority", self.authority.to_plain())

@@ -31,12 +31,17 @@ class Stragglers:
     """Looks after the rounds of one host's aggregators. All is called in the engine's thread."""
 
     def __init__(self, state: HostState, outbox: Outbox, least_seconds: float | None) -> None:
-        """Wait at least so many seconds for a child (None: for ever)."""
+        """Wait at least so many seconds for a child (None: for ever); go on with what an earlier incarnation knew."""
         self._state, self._outbox, self._least = state, outbox, least_seconds
         #: when orders went out: (child, order) -> time
-        self._sent: dict[tuple[Address, int], float] = {}
+        known = state.journal.get("stragglers") or {}
+        self._sent: dict[tuple[Address, int], float] = known.get("sent", {})
         #: what each child took for its last report: aggregator -> child -> seconds
-        self._took: dict[Address, dict[Address, float]] = {}
+        self._took: dict[Address, dict[Address, float]] = known.get("took", {})
+
+    def save(self) -> None:
+        """Bring the journal up to date (it is not committed here)."""
+        self._state.journal.put("stragglers", {"sent": self._sent, "took": self._took})
 
     def ordered(self, node: Address, actions: Sequence[Action]) -> None:
         """An aggregator gives orders: see to it that its round ends."""
