@@ -7,19 +7,20 @@ import json
 import sqlite3
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from espalier.core.errors import RunError
-from espalier.core.params import ParamSpec
 from espalier.record.database import FORMAT, connect, require_whole
 from espalier.record.measures import lower_is_better
-from espalier.record.models import KeptModels, SavedModels
+
+if TYPE_CHECKING:  # PyTorch takes seconds that readers of figures need not wait: what needs it imports it
+    from torch import nn
+
+    from espalier.record.models import KeptModels, SavedModels
 
 
 class Run:
@@ -166,7 +167,8 @@ class Run:
         Raises:
             RunError: The run has no such model, or has not ended.
         """
-        from espalier.experiment import Experiment  # half a second that readers of figures need not wait
+        from espalier.core.params import ParamSpec
+        from espalier.experiment import Experiment
 
         if sum(given is not None for given in (name, edge, device)) > 1:
             raise RunError("Ask for one model: by name, by edge or by device.")
@@ -187,6 +189,8 @@ class Run:
 
     @property
     def _kept(self) -> KeptModels | SavedModels:
+        from espalier.record.models import KeptModels, SavedModels
+
         if self._models is not None:
             return self._models
         return KeptModels({}) if self.directory is None else SavedModels(self.directory / "models")
@@ -204,6 +208,8 @@ class Run:
 
     def predict(self, x: Any, *, edge: int | None = None, device: int | None = None) -> NDArray[Any]:
         """Return what a final model answers to inputs as the dataset's: classes, or the values of a regression."""
+        import torch
+
         module = self.model(edge=edge, device=device)
         dtype = next((p.dtype for p in module.parameters()), torch.float32)
         inputs = torch.as_tensor(x)
@@ -214,8 +220,8 @@ class Run:
         found: NDArray[Any] = answer.numpy()
         return found
 
-    def plot_accuracy(self, x: str = "round", measure: str | None = None) -> Any:
-        """Draw a score against ``round``, ``time`` (virtual) or ``bytes``; by default the main score per device."""
+    def plot_accuracy(self, x: str = "time", measure: str | None = None) -> Any:
+        """Draw a score (by default the main one) against ``time`` (virtual), ``round``, ``steps`` or ``bytes``."""
         return _plots().accuracy(self, x, measure)
 
     def plot_devices(self) -> Any:

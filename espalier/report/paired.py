@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr, stdtrit
 
 #: differences that chance makes more often than this are no differences
 SIGNIFICANCE = 0.05
@@ -46,8 +46,8 @@ def difference(one: Mapping[int, float], other: Mapping[int, float]) -> Differen
     if np.ptp(gaps) <= 1e-12 * size:  # but for rounding all the same: the t statistic would be 0/0 or ±∞
         return Difference(mean, pairs, mean, mean, 1.0 if abs(mean) <= 1e-12 * size else 0.0)
     error = float(gaps.std(ddof=1) / np.sqrt(pairs))
-    half = float(stats.t.ppf(1 - SIGNIFICANCE / 2, pairs - 1)) * error
-    return Difference(mean, pairs, mean - half, mean + half, float(2 * stats.t.sf(abs(mean) / error, pairs - 1)))
+    half = float(stdtrit(pairs - 1, 1 - SIGNIFICANCE / 2)) * error  # Student's t, two-sided
+    return Difference(mean, pairs, mean - half, mean + half, float(2 * stdtr(pairs - 1, -abs(mean) / error)))
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

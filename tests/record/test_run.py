@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,13 @@ def test_time_to_a_target() -> None:
     middle = frame["loss_device"].iloc[2]
     assert run.time_to(middle, "loss_device") == frame[frame["loss_device"] <= middle]["time"].iloc[0]
     assert run.time_to(-1.0, "loss_device") is None
+
+
+def test_figures_are_read_without_pytorch() -> None:
+    """It takes seconds to import; a live page is there before."""
+    code = "import sys, espalier.report.server; print('torch' in sys.modules or 'scipy.stats' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_not_a_run(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def test_a_run_that_ends_and_a_server_that_goes(chromium: Any, tmp_path: Path) -
         recorder.meta("status", {"state": "finished"})
         recorder.close()
     viewer.until(lambda: viewer.state() == "finished" and viewer.rounds() == 2, "that it has finished")
+    assert viewer.page.inner_text("#connection") == "no run is going on: 1 finished"
     viewer.until(lambda: slider.input_value() == slider.get_attribute("max") != "0", "the newest tree")
     assert viewer.complaints == []
     server.close()

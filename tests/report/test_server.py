@@ -53,7 +53,12 @@ def first_news(url: str) -> dict[str, Any]:
 
 def test_page_news_and_parts(page: Endpoint) -> None:
     status, text = ask(page.url)
-    assert status == 200 and b'"live": true' in text and b"data-part" not in text.split(b"<script>")[0]
+    assert (
+        status == 200
+        and b'"live": true' in text
+        and b'role="status">loading' in text
+        and b"data-part" not in text.split(b"<script>")[0]
+    )
     news = first_news(page.url)
     names = list(news)
     assert sorted(n.split("/")[0] for n in names) == ["curves", "detail", "overview", "spread"]
