@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scale": {*_LOWER, "_version", "settings", "simulator"},
     "fleet": {*_RUN, "secure", "simulator"},
     "callbacks": {"core"},
+    "reference": {"core"},
     "api": {*_RUN, "callbacks", "simulator"},
     "report": {"_version", "core", "record", "study"},
     "testing": {*_RUN, "simulator"},

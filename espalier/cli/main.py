@@ -15,10 +15,12 @@ from espalier.core.errors import EspalierError
 #: subcommand → where it is, and its line in ``espalier --help``
 COMMANDS = {
     "certs": ("node:certs", "Make certificates for the nodes of a fleet."),
+    "config": ("config:config", "Print what an experiment file may say: all tables, a FAMILY's kinds, or one KIND."),
     "data": ("lists:data", "List and fetch datasets."),
     "describe": ("lists:describe", "Describe a method: what it does, its options, where it departs from its paper."),
     "export": ("export:export", "Write a model of the run at DIRECTORY for use elsewhere."),
     "fleet": ("node:fleet", "Start a whole fleet on this machine, for trying out."),
+    "init": ("config:init", "Write a commented experiment file to begin with."),
     "list": ("lists:experiments", "List the bundled experiments."),
     "methods": ("lists:methods", "List the methods."),
     "node": ("node:node", "Run a node of a real fleet: the cloud, an edge, a device."),

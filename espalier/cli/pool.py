@@ -7,6 +7,7 @@ The first Ctrl-C or SIGTERM lets every run save itself after the event in hand; 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import queue
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from espalier.core.errors import EspalierError
+from espalier.core.errors import ConfigError, EspalierError
 from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.record.run import Run, slug
@@ -45,6 +46,7 @@ class RunRequest:
     backend: Backend | None = None
     device: str = "cpu"
     leader: Path | None = None
+    plugins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,18 @@ class Stop:
     asked: bool = False
 
 
+def plug_in(names: Sequence[str]) -> None:
+    """Import a user's methods, policies and worlds: files (``mine.py``) or modules (``mine``)."""
+    for name in names:
+        path = Path(name)
+        if path.suffix == ".py" and str(path.parent.absolute()) not in sys.path:
+            sys.path.insert(0, str(path.parent.absolute()))
+        try:
+            importlib.import_module(path.stem if path.suffix == ".py" else name)
+        except ImportError as error:
+            raise ConfigError(f"--plugin {name} cannot be imported: {error}.") from error
+
+
 def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:
     """Return the runs of an experiment, methods outermost."""
     found = []
@@ -92,6 +106,7 @@ def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, worke
 
 def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> str:
     """Do one run, or go on with it, telling how far it is; return how it ended."""
+    plug_in(request.plugins)
     experiment = Experiment.build(request.experiment)
     if request.leader is not None and (request.leader / "run.sqlite").is_file():
         experiment = experiment.ending_with(Run(request.leader).seconds)

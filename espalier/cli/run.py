@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from espalier.cli import show
 from espalier.cli.plan import prepare, tidy, unfinished
-from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, run_all
+from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, plug_in, run_all
 from espalier.cli.report import shown_live
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.experiment import MethodEntry, read
@@ -82,6 +82,7 @@ def choose(backend: str, address: str | None, workers: int | None, jobs: int) ->
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
 @click.option("--watch", "live", is_flag=True, help="Show the runs in a browser while they go on.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the runs that --out holds already.")
@@ -99,6 +100,7 @@ def run(
     address: str | None,
     device: str,
     data_dir: Path | None,
+    plugins: tuple[str, ...],
     report_path: Path | None,
     live: bool,
     go_on: bool,
@@ -106,6 +108,7 @@ def run(
     as_json: bool,
 ) -> None:
     """Run EXPERIMENT: a TOML file, or a bundled name (see `espalier list`)."""
+    plug_in(plugins)
     found = read(experiment, changes)
     if names:
         chosen = [e for e in found.methods if e.method.kind in names or e.label in names]
@@ -116,7 +119,7 @@ def run(
     remote = choose(backend, address, workers, jobs)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
-    todo = [replace(request, backend=remote, device=device) for request in todo]
+    todo = [replace(request, backend=remote, device=device, plugins=plugins) for request in todo]
     with shown_live(where) if live else nullcontext():
         _carry_out(todo, where, jobs, quiet, as_json, tidy)
     if report_path is not None:
@@ -132,6 +135,7 @@ def run(
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 def resume(
@@ -142,13 +146,15 @@ def resume(
     address: str | None,
     device: str,
     data_dir: Path | None,
+    plugins: tuple[str, ...],
     quiet: bool,
     as_json: bool,
 ) -> None:
     """Go on with every unfinished run at or below DIRECTORY."""
+    plug_in(plugins)
     remote = choose(backend, address, workers, jobs)
     left = unfinished(directory, data_dir, workers or 1)
-    todo = [replace(request, backend=remote, device=device) for request in left]
+    todo = [replace(request, backend=remote, device=device, plugins=plugins) for request in left]
     if not todo and not quiet and not as_json:
         click.echo(f"Every run below {directory} is finished.", err=True)
     _carry_out(todo, directory, jobs, quiet, as_json)

@@ -1,0 +1,94 @@
+"""The reference of experiment files is made from the code, and what it says is so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from espalier import reference
+from espalier.cli.main import main
+from espalier.experiment import Experiment
+from espalier.experiments import bundled
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_document_is_what_the_code_says() -> None:
+    told = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    assert told == reference.markdown(), "renew it: espalier config --markdown > docs/reference/configuration.md"
+
+
+def test_every_section_and_family_is_there() -> None:
+    assert set(reference.SECTIONS) == set(Experiment.__dataclass_fields__) - {"name", "methods", "seeds"}
+    found = reference.families()
+    assert {"dirichlet", "owner", "two_level"} <= set(found["partition"])
+    assert {"compute", "links", "mobility", "churn", "merge", "pace", "method"} <= set(found)
+
+
+def test_keys_have_defaults_ranges_and_meanings() -> None:
+    found = {k.name: k for k in reference.keys(reference.families()["fleet"][""])}
+    assert found["edges"].default == "6" and found["edges"].accepted == "between 1 and the number of devices"
+    links = {k.name: k for k in reference.keys(reference.families()["links.tier"][""])}
+    assert links["bandwidth"].about.startswith("Bytes per second") and links["bandwidth"].default == "inf"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["config"], "partition          classes, dirichlet"),
+        (["config", "partition"], "dirichlet"),
+        (["config", "partition", "dirichlet"], "alpha"),
+        (["config", "training"], "lr: a number"),
+        (["config", "trainin"], "Did you mean 'training'?"),
+        (["config", "partition", "dirichlett"], "Did you mean 'dirichlet'?"),
+    ],
+)
+def test_the_command_prints_parts(words: list[str], says: str) -> None:
+    assert says in CliRunner().invoke(main, words).output
+
+
+def files() -> list[Path]:
+    return [*bundled().values()]
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: p.stem)
+def test_experiments_keep_to_the_schema(path: Path) -> None:
+    schema = reference.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(tomllib.loads(path.read_text(encoding="utf-8")), schema)
+
+
+@pytest.mark.parametrize("table", [{"trainin": {}}, {"fleet": {"devices": "ten"}}, {"partition": {"kind": "none"}}])
+def test_the_schema_refuses_what_the_program_refuses(table: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(table, reference.schema())
+
+
+def test_a_file_to_begin_with(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert CliRunner().invoke(main, ["init", str(path)]).exit_code == 0
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(table, reference.schema())
+    assert Experiment.build(table).name == "mine"
+    assert CliRunner().invoke(main, ["init", str(path)]).exit_code == 2
+
+
+def test_a_method_of_ones_own_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "ownmethod.py").write_text(
+        "from dataclasses import dataclass\nfrom espalier import Method\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Method, kind='mine'):\n    title = 'Mine'\n"
+    )
+    (tmp_path / "e.toml").write_text('methods = ["mine"]\nfleet = { devices = 4, edges = 2 }\nstop = { rounds = 1 }\n')
+    words = ["run", str(tmp_path / "e.toml"), "-o", str(tmp_path / "out"), "-s", "0", "-s", "1", "-j", "2", "-q"]
+    command = [sys.executable, "-m", "espalier", *words, "--plugin", str(tmp_path / "ownmethod.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    gone = CliRunner().invoke(main, [*words, "--plugin", "nowhere.py"])
+    assert gone.exit_code == 2 and "--plugin nowhere.py cannot be imported" in gone.output
