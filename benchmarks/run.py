@@ -36,7 +36,20 @@ PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
     "naive loop": ("naive.py", None, []),
     "torch.func.vmap": ("vmap.py", None, []),
     "jax": ("jax_loop.py", ["jax==0.10.2", "numpy"], []),
-    "fedjax": ("fedjax_loop.py", ["jax==0.10.2", "fedjax==0.0.17", "numpy"], []),
+    # FedJAX uses what later releases of JAX have removed (jax.tree_map).
+    "fedjax": (
+        "fedjax_loop.py",
+        [
+            "fedjax==0.0.17",
+            "jax==0.4.25",
+            "jaxlib==0.4.25",
+            "dm-haiku==0.0.12",
+            "optax==0.2.1",
+            "numpy<2",
+            "scipy<1.13",
+        ],
+        [],
+    ),
     "flwr": ("flower.py", ["flwr[simulation]==1.41.0"], []),
     "pfl": ("pfl_loop.py", ["pfl[pytorch]==0.6.0"], []),
     # FedLab asks for torchvision, which its simulation does not use.

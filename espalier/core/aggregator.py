@@ -239,7 +239,8 @@ class Aggregator:
         state = self.state
         cohort = state.cohorts[key]
         state.orders += 1
-        state.tickets.setdefault(child, {})[state.orders] = Ticket(key, state.rounds)
+        start = dict(models) if self.rules.merge.compares_with_start else {}
+        state.tickets.setdefault(child, {})[state.orders] = Ticket(key, state.rounds, start)
         cohort.waiting[child] = state.orders
         return Order(
             id=state.orders, sender=self.me, to=child, models=models, updates=work.updates, round=state.rounds,
@@ -264,7 +265,8 @@ class Aggregator:
                 del cohort.waiting[report.sender]
             return [self._refuse(report, why), *self._maybe_close(key, now)]
         staleness = max(1, state.rounds - report.round) if ticket is None else state.rounds - ticket.round
-        return self._arrived(key, Arrival(report, now, staleness, stranger=ticket is None))
+        start = {} if ticket is None else ticket.start
+        return self._arrived(key, Arrival(report, now, staleness, stranger=ticket is None, start=start))
 
     def _ticket(self, report: Report) -> Ticket | None:
         """Take back the ticket that a report answers; None if it answers another aggregator's order, or none."""

@@ -165,6 +165,9 @@ class Pace(Policy, family="pace", kind="barrier"):
 class Merge(Policy, family="merge", kind="samples"):
     """The average of the reports, weighted by samples: ``w = sum(n_k w_k) / sum(n_k)``, per group."""
 
+    #: whether it merges changes and so must know where each child started (:attr:`Arrival.start`)
+    compares_with_start: ClassVar[bool] = False
+
     def around(self, own: Merge) -> Merge:
         """Return what is put in the place of a method's own merge: this one, or (an optimiser) this one around it."""
         return self

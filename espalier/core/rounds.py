@@ -18,10 +18,14 @@ SURVEY = "?"
 @register
 @dataclass(slots=True)
 class Ticket:
-    """An order that is out: of which cohort, and how many rounds the aggregator had closed by then."""
+    """An order that is out: of which cohort, and how many rounds the aggregator had closed by then.
+
+    ``start`` are the models that went with it, where the merge asks for them.
+    """
 
     cohort: str
     round: int
+    start: dict[str, Ref] = field(default_factory=dict)
 
 
 @register

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.core.address import Address
@@ -22,12 +22,14 @@ class Arrival:
 
     ``staleness`` is the number of merges that the aggregator made between the child's order and its report, whichever
     cohort they were of (0: the child worked on the newest model); a ``stranger`` was dispatched by another aggregator.
+    ``start`` are the models that the child was given with its order, where the merge ``compares_with_start``.
     """
 
     report: Report
     at: float
     staleness: int = 0
     stranger: bool = False
+    start: dict[str, Ref] = field(default_factory=dict)
 
     @property
     def upload(self) -> float:
