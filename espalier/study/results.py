@@ -52,7 +52,6 @@ def finished(study: Study, run: Run) -> Finished:
     measures = {name: float(measure.read(run)) for name, measure in study.measures.items()}
     deeds = dict(run.query("SELECT kind, count(*) FROM events GROUP BY kind ORDER BY kind"))
     arranged = [e for e in run.events("arranged") if "clusters" in e]
-    clusters = {k: v for k, v in arranged[-1].items() if k not in ("time", "node")} if arranged else {}
     status = run.status
     facts = {
         "rounds": run.rounds,
@@ -62,12 +61,27 @@ def finished(study: Study, run: Run) -> Finished:
         "versions": _versions(run),
         "cpu_seconds": run.meta("cpu_seconds"),
         "deeds": deeds,
-        "clusters": clusters,
+        "clusters": arrangement(arranged[-1]) if arranged else {},
         "by_source": {s: v for s in SOURCES if not math.isnan(v := last(run, f"acc_device_{s}"))},
         **({"ended": status["stalled"]} if status.get("stalled") else {}),
         **{name: read(run) for name, read in study.facts.items()},
     }
     return Finished(measures, {k: v for k, v in facts.items() if v not in (None, {})})
+
+
+def arrangement(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how devices were arranged: the number of clusters, their sizes, the cut (``beta``), and why there.
+
+    Methods tell either how many clusters there are, with their ``sizes``, or who is in each.
+    """
+    told = event["clusters"]
+    sizes = event.get("sizes", [])
+    if isinstance(told, Mapping | list):
+        members = list(told.values()) if isinstance(told, Mapping) else told
+        sizes = sorted((m if isinstance(m, int) else len(m) for m in members), reverse=True)
+        told = len(sizes)
+    more = {k: event[k] for k in ("beta", "why") if event.get(k)}
+    return {"clusters": told, **({"sizes": sizes} if sizes else {}), **more}
 
 
 def _versions(run: Run) -> Any:
@@ -134,7 +148,8 @@ class Results:
         total: dict[str, int] = {}
         for (name, _), runs in self.cells.items():
             for one in runs.values() if name == row else ():
-                several = one.facts.get("clusters", {}).get("clusters", 0) > 1
+                found = one.facts.get("clusters", {}).get("clusters", one.facts.get("groups", 0))
+                several = found > 1
                 for kind, count in {**one.facts.get("deeds", {}), "clusters": int(several)}.items():
                     total[kind] = total.get(kind, 0) + count
         return total

@@ -160,8 +160,9 @@ def _range(values: Sequence[float], digits: int = 0) -> str:
 def _clusters(facts: Mapping[str, Any]) -> str:
     """Say how a run's devices were last arranged: how many clusters of which sizes, the cut, and why there."""
     found = facts.get("clusters", {})
-    if not isinstance(count := found.get("clusters"), int):
-        return ""
+    if "clusters" not in found:  # devices that chose among models by themselves
+        return f"{facts['groups']} models in use" if facts.get("groups", 0) > 1 else ""
+    count = found["clusters"]
     sizes = found.get("sizes", [])
     many = f" of {min(sizes)} to {max(sizes)}" if len(sizes) > MOST_SIZES else f" ({'+'.join(map(str, sizes))})"
     cut = f", cut at {found['beta']:.1f}°" if "beta" in found else ""

@@ -10,7 +10,7 @@ import pytest
 
 import espalier
 from espalier.study.base import Metric, Study, last
-from espalier.study.results import Finished, Results, keep, kept
+from espalier.study.results import Finished, Results, arrangement, keep, kept
 from espalier.study.tables import markdown
 
 NEVER = float("nan")
@@ -99,6 +99,19 @@ def test_figures_are_kept_as_data_and_read_back(tmp_path: Path) -> None:
     assert joined is not None and joined.rows == ["A", "B", "C"]
     assert joined.by_seed("B", "here", "time") == {0: 5.0, 1: 4.0}
     assert kept(first.study, "full", tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        ({"clusters": 2, "sizes": [60, 40], "beta": 20.0, "why": ""}, {"clusters": 2, "sizes": [60, 40], "beta": 20.0}),
+        ({"clusters": {"1": [0, 3], "2": [1, 2, 4]}, "why": "drift"}, {"clusters": 2, "sizes": [3, 2], "why": "drift"}),
+        ({"clusters": [[0], [1, 2]]}, {"clusters": 2, "sizes": [2, 1]}),
+        ({"clusters": 4}, {"clusters": 4}),
+    ],
+)
+def test_every_way_to_tell_clusters_is_kept_as_a_number_and_sizes(event: dict[str, Any], found: dict[str, Any]) -> None:
+    assert arrangement({"time": 0.0, **event}) == found
 
 
 @pytest.mark.parametrize(("method", "has"), [("ifca", False), ("fedavg", True)])
