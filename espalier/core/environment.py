@@ -100,6 +100,14 @@ class Trials(Protocol):
         """Return the share of right answers after a trial training of the initial model on a device's data alone."""
         ...
 
+    def pretraining_answers(self, device: Address, epochs: int) -> Sequence[float]:
+        """Return how a trial training's model spreads its answers over the classes, on samples common to all."""
+        ...
+
+    def label_shares(self, device: Address) -> Sequence[float]:
+        """Return the label shares of a device's data: an oracle, for theory only."""
+        ...
+
     def gradients(self, model: Ref, devices: Sequence[Address]) -> tuple[Floats, NDArray[np.float32]]:
         """Return devices' losses [n] and their gradients [n, parameters] at a model: measured, for theory only."""
         ...

@@ -44,6 +44,9 @@ from espalier.simulator.world_process import WorldProcess
 from espalier.world.protocols import Shape
 from espalier.world.world import World
 
+#: rounds at one moment after which a run that ends by virtual time alone is ended
+TIMELESS_ROUNDS = 50
+
 
 class Simulation:
     """One method's plan × one world × one task × one seed: implements the ports of the runtime and of its rounds."""
@@ -87,6 +90,8 @@ class Simulation:
         self.stalled = ""
         #: whether that was because the training diverged
         self.diverged = False
+        #: the last moment at which a round closed, and the round before the first that did
+        self._moment = (-1.0, 0)
         self._event: ToNode | ToWorld | None = None
 
     def _wire_computing(self, partition: Partition) -> None:
@@ -244,11 +249,20 @@ class Simulation:
         return int(np.count_nonzero(self.fleet.alive))
 
     def reached(self, round: int) -> None:
-        """The run has closed a round: the world learns it."""
+        """The run has closed a round: the world learns it. A run that ends by time alone may see that none passes."""
         self.process.new_round(round)
+        if self.now > self._moment[0]:
+            self._moment = (self.now, round - 1)
+        elif self.limits.rounds is None and round - self._moment[1] >= TIMELESS_ROUNDS:
+            self.stall(
+                f"{TIMELESS_ROUNDS} rounds took no virtual time, so {self.limits.seconds:g} s will never be over; give "
+                "stop.rounds, or a world in which computing or links take time."
+            )
 
     def evaluate(self) -> None:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
+        if self.finished:
+            return
         self.meter.measure()
         why = self._divergence.noticed(self.ledger.computed, self.present(), self.round)
         if self.meter.lost:  # where devices keep their own models, no merge rejects them
@@ -365,6 +379,7 @@ class Simulation:
             "usage": self.usage.save(),
             "meter": self.meter.save(),
             "divergence": self._divergence.save(),
+            "moment": list(self._moment),
             "ledger": ledger,
         }
         return plain, tensors
@@ -387,5 +402,6 @@ class Simulation:
         self.usage.restore(plain["usage"])
         self.meter.restore(plain["meter"])
         self._divergence.restore(plain["divergence"])
+        self._moment = (plain["moment"][0], plain["moment"][1])
         self.ledger.restore(plain["ledger"], tensors)
         self.runtime.restore(plain["runtime"])

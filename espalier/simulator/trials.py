@@ -84,10 +84,22 @@ class SimulatedTrials:
 
     def pretraining_accuracy(self, device: int, epochs: int) -> float:
         """Return the share of right answers after ``epochs`` local epochs from the initial model."""
-        return float(self._pretrained(epochs)[device])
+        return _share(self._pretrained(epochs)[device])
 
-    def _pretrain(self, epochs: int) -> NDArray[np.float64]:
-        """Train all devices once; the models are dropped, one number per device remains."""
+    def pretraining_answers(self, device: int, epochs: int) -> list[float]:
+        """Return how that model spreads its answers over the classes."""
+        found = self._pretrained(epochs)[device]
+        if found.correct is None:
+            raise ConfigError('Answers are counted of a classifier only; set balance = "accuracy".')
+        return [float(v) for v in found.confusion.sum(0) / found.count.sum()]
+
+    def label_shares(self, device: int) -> list[float]:
+        """Return the shares of a device's labels (of its cells, where there are no classes)."""
+        counts = self._partition.histogram[device]
+        return [float(v) for v in counts / counts.sum()]
+
+    def _pretrain(self, epochs: int) -> list[Evaluation]:
+        """Train all devices once; the models are dropped, their evaluations remain."""
         task, views, seed = self._task, self._views, self._seed
         cells = task.dataset.cell_test
         rows = np.sort(stream(seed, "pretraining").permutation(len(cells))[:JUDGED_SAMPLES])
@@ -97,7 +109,7 @@ class SimulatedTrials:
         looks = [
             views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, self._partition.concept, strict=True)
         ]
-        found: list[float] = []
+        found: list[Evaluation] = []
         for first in range(0, self._partition.n_devices, TRIAL_BLOCK):
             devices = range(first, min(first + TRIAL_BLOCK, self._partition.n_devices))
             jobs = [
@@ -107,8 +119,8 @@ class SimulatedTrials:
                 for device, look in zip(devices, looks[first : first + TRIAL_BLOCK], strict=True)
             ]
             vectors = [result.vector for result in task.trainer.run(jobs)]
-            found += [_share(e) for e in task.evaluator.run(vectors, pool, rows, cells[rows])]
-        return np.array(found)
+            found += task.evaluator.run(vectors, pool, rows, cells[rows])
+        return found
 
     # -- gradients -----------------------------------------------------------------------------------------
 

@@ -392,6 +392,14 @@ class OwnTrials:
             raise ConfigError(f"Host {self._me} cannot tell how well node {device} trains.")
         return self._pretrained(device, epochs)
 
+    def pretraining_answers(self, device: Address, epochs: int) -> Sequence[float]:
+        """Refuse: hosts tell each other an accuracy only."""
+        raise ConfigError('A real fleet is balanced by accuracy only; set balance = "accuracy".')
+
+    def label_shares(self, device: Address) -> Sequence[float]:
+        """Refuse: labels stay where they are."""
+        raise ConfigError('Label shares can be had in a simulation only; set balance = "accuracy".')
+
     def gradients(self, model: Ref, devices: Sequence[Address]) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
         """Refuse: no host of a real fleet has the gradients of all devices."""
         raise ConfigError("Gradients of all devices at one model can be had in a simulation only; switch theory off.")

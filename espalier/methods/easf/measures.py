@@ -1,10 +1,15 @@
-"""How nodes spend their time (EASF's Table V): training, transmitting, waiting, read off a run's record."""
+"""Read off a run's record: how nodes spend their time (EASF's Table V), and what its analysis is about."""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
 
+import numpy as np
+
+from espalier.core.seeds import stream
+from espalier.methods.easf.dsf.messages import STATISTIC_EVENT
+from espalier.methods.easf.theory import DISCREPANCY_EVENT, label_correlation
 from espalier.record.run import Run
 
 Interval = tuple[float, float]
@@ -73,3 +78,20 @@ def shares(run: Run) -> tuple[float, float, float]:
     if whole == 0:
         return (float("nan"),) * 3
     return totals[0] / whole, totals[1] / whole, totals[2] / whole
+
+
+def balance_correlation(run: Run) -> float | None:
+    """Return how far the distances that DSF lowers go with distances in labels (None: the run does not balance)."""
+    told = {int(event["node"]): event["values"] for event in run.events(STATISTIC_EVENT)}
+    if not told:
+        return None
+    counts = {int(d): np.frombuffer(raw, "<i4") for d, raw in run.query("SELECT node, histogram FROM devices")}
+    labels = [counts[d] / counts[d].sum() for d in sorted(told)]
+    found = label_correlation([told[d] for d in sorted(told)], labels, stream(run.seed, "label_correlation"))
+    return None if np.isnan(found) else round(found, 4)
+
+
+def mean_discrepancy(run: Run) -> float | None:
+    """Return the mean over the root's rounds of Δ_r, Eq. (15)."""
+    found = [float(event["value"]) for event in run.events(DISCREPANCY_EVENT)]
+    return float(np.mean(found)) if found else None

@@ -21,7 +21,11 @@ Where the paper leaves something open or contradicts itself, we read it so:
   Where nothing takes any time (the default world) there is none to fill: one update.
 - Pre-training accuracy is measured on 500 test samples that everybody shares; neither its time nor that of building
   the first tree is more than the messages take. Equal two-hop probabilities go to the smaller number, else regular
-  graphs would have no central node. Devices that may not aggregate do not stand for election.
+  graphs would have no central node.
+  A device that may not aggregate may be a first central node, too: it gathers the cluster, and Eq. 1 picks another.
+- Pre-training accuracy on common samples says little of a device's labels (k of C classes right, whichever they are),
+  so Eq. 8 may balance noise: each run tells how far |Acc_l - ACC| goes with the clusters' distance in labels.
+- A newcomer hears of central nodes from one another and asks every one within the hop limit.
 - "Nearby" is twice the hop limit; "significantly smaller" is below ``1 / rho_e`` of the mean nearby; a node that was
   listed because its cluster is too large is given although Eq. 8 is against it, else no such node would ever move.
 - The real time of a round (Eq. 11) counts children that were abandoned with their predicted times, to which their
@@ -45,15 +49,16 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.environment import Environment
 from espalier.core.method import Method, Node, Plan, Setting
-from espalier.core.policies import Pace, Rules, Structure
+from espalier.core.policies import Merge, Pace, Rules, Structure
 from espalier.methods.easf.aaf import AAF, Predictor
 from espalier.methods.easf.control import ControlledDevice, ControlledHead, ControlNode
 from espalier.methods.easf.dsf.agent import Peer
 from espalier.methods.easf.dsf.formulas import TreeLevel
-from espalier.methods.easf.dsf.head import ClusterHead
-from espalier.methods.easf.dsf.state import ProtocolLimits
+from espalier.methods.easf.dsf.head import ClusterHead, ForgetfulHead
+from espalier.methods.easf.dsf.state import Balance, ProtocolLimits
 from espalier.methods.easf.kma import kma
 from espalier.methods.easf.raf import RAF
+from espalier.methods.easf.theory import WatchedMerge
 from espalier.methods.easf.timeout import Abandon, Adaptive, Fixed, TimedPace
 
 #: the default patience: time for so many messages where they take time by themselves, at least so long
@@ -80,9 +85,14 @@ class EASF(Method, kind="easf"):
     """DSF builds the tree and keeps it whole, AAF paces it, laggards are abandoned.
 
     Attributes:
-        structure: Who builds the tree: ``dsf``; ``syn``, the same without regard to accuracy; ``kma``, a control node.
+        structure: Who builds the tree: ``dsf``; ``syn``, the same without regard to data; ``kma``, a control node.
+        balance: What stands for a device's data in dsf: its pre-training ``accuracy`` (Eq. 8); ``answers``, the classes
+            that its pre-trained model answers with; ``labels``, an oracle: its true label shares.
+        keeps_frequencies: Whether a cluster's pairs keep what they know of each other when another member comes or
+            goes (False: "a significant loss of frequency information", the paper's words on training without dsf).
         frequency: Updates before a report: ``aaf``; ``raf``; ``fixed`` (``leaf_updates`` at devices, 1 above).
         abandon: Whose time is up: ``adaptive`` (needs aaf), ``fixed``, ``none``.
+        theory: Whether the root records how far its children's models are from the global one (Eq. 15).
         leaf_updates: Updates of a device before a report where the frequency is fixed.
         predictor: Of times, in aaf.
         rho_g: Growth of a round's predicted time.
@@ -112,6 +122,9 @@ class EASF(Method, kind="easf"):
     structure: Literal["dsf", "syn", "kma"] = "dsf"
     frequency: Literal["aaf", "raf", "fixed"] = "aaf"
     abandon: Literal["adaptive", "fixed", "none"] = "adaptive"
+    balance: Balance = "accuracy"
+    keeps_frequencies: bool = True
+    theory: bool = False
     leaf_updates: int = 1
     predictor: Predictor = field(default_factory=Predictor)
     rho_g: float = 1.1
@@ -163,13 +176,14 @@ class EASF(Method, kind="easf"):
     def plan(self, setting: Setting) -> Plan:
         """Everybody follows the same pace; devices make the tree, or a control node does."""
         pace = self.pace()
-        rules = Rules(pace=pace, structure=SelfMade())
+        rules = Rules(pace=pace, structure=SelfMade(), merge=WatchedMerge() if self.theory else Merge())
         plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
         if self.structure == "kma":
             device = partial(ControlledDevice, epochs=self.pretrain_epochs)
             control = partial(self._control, patience_seconds=self._patience_seconds(setting))
             return plan(node=control, aggregator=ControlledHead, device=device)
-        return plan(aggregator=ClusterHead, device=partial(Peer, limits=self.limits(setting)))
+        head = ClusterHead if self.keeps_frequencies else ForgetfulHead
+        return plan(aggregator=head, device=partial(Peer, limits=self.limits(setting)))
 
     def _patience_seconds(self, setting: Setting) -> float:
         if self.patience is not None:
@@ -179,8 +193,9 @@ class EASF(Method, kind="easf"):
     def limits(self, setting: Setting) -> ProtocolLimits:
         """Return the numbers of the protocol."""
         return ProtocolLimits(
-            self.structure == "dsf", self.hops, self.rho_e, self.sweeps, self.width, self.pretrain_epochs,
-            self._patience_seconds(setting), float("inf") if self.delay_limit is None else self.delay_limit,
+            self.balance if self.structure == "dsf" else None, self.hops, self.rho_e, self.sweeps, self.width,
+            self.pretrain_epochs, self._patience_seconds(setting),
+            float("inf") if self.delay_limit is None else self.delay_limit,
         )  # fmt: skip
 
     def _control(self, me: Address, env: Environment, patience_seconds: float) -> Node | None:

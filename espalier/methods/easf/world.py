@@ -21,7 +21,8 @@ def paper_world(case_study: bool = False, dynamic: bool = True) -> World:
 
     Args:
         case_study: §V-D: half the devices may not aggregate, and signal strength shapes the bandwidth.
-        dynamic: False gives the "relatively stable" network of the structure's experiment: nobody leaves.
+        dynamic: False keeps everybody there. The paper's "relatively stable" network is not that: its working status
+            still "fluctuates gradually" (the study of Figure 4 has stays of 240 s instead).
     """
     return World(
         compute=Busy(Fluctuating(Uniform(0.05, 0.5), 0.5, 1.5, period=20.0), mean=10.0, every=100.0),

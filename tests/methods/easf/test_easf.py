@@ -21,6 +21,7 @@ from espalier.methods.easf.aaf import AAF
 from espalier.methods.easf.settings import ABLATION
 from espalier.methods.easf.timeout import PREDICTED_ROUND
 from espalier.simulator.runner import Runner
+from espalier.world.world import World
 from tests.methods.easf.dsf.fleet import clusters, graph, root, run, runner, start, wrong
 
 #: two stars, hubs 0 and 4, that meet at 3 - 5
@@ -295,3 +296,30 @@ def test_axes_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(ConfigError):
             make("easf", **bad)
+
+
+def test_a_cluster_may_forget_its_frequencies_when_a_member_comes(tmp_path: Path) -> None:
+    # 8 joins at 12 s. By then pairs of the cluster that takes it in know each other's times; a forgetful head's do not.
+    churn = {"kind": "scheduled", "events": [{"time": 12.0, "host": 8, "event": "join"}]}
+    known = {}
+    for keeps in (True, False):
+        method = {"name": "easf", "structure": "syn", "abandon": "none", "keeps_frequencies": keeps}
+        links = graph(tmp_path, *STARS, (8, 3))
+        sim = start(method, devices=9, links=links, world={**ALIKE, "churn": churn, "notice": 2.0}, until=11.9)
+        head = sim.runtime.node(sim.fleet.tree.parent(3))
+        times = head.state.memory.state(head.rules.pace).children
+        before = set(times)
+        while sim.fleet.tree.parent(8) is None and sim.step():
+            pass
+        known[keeps] = set(head.state.memory.state(head.rules.pace).children)
+        assert before == {0, 1, 2, 3}
+    assert known == {True: {0, 1, 2, 3}, False: set()}
+
+
+def test_a_run_that_ends_by_time_alone_ends_where_none_passes() -> None:
+    # In the default world nothing takes any time: once the agents' timers have built a tree the clock would stand.
+    free = World()
+    done = runner("easf", 4, world={"compute": free.compute}, links=free.links, stop={"seconds": 60.0})
+    done.run()
+    assert "no virtual time" in done.simulation.stalled
+    assert done.simulation.now < 60

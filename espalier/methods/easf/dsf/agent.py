@@ -16,7 +16,6 @@ An agent lives as long as one event: what it remembers is its state.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -31,9 +30,10 @@ from espalier.core.store import Ref
 from espalier.methods.easf.dsf import messages as kinds
 from espalier.methods.easf.dsf.election import Election
 from espalier.methods.easf.dsf.formation import Formation
+from espalier.methods.easf.dsf.formulas import Statistic
 from espalier.methods.easf.dsf.membership import Membership
-from espalier.methods.easf.dsf.messages import RESET, Phase, TimerKey
-from espalier.methods.easf.dsf.state import NOBODY, AgentState, ProtocolLimits
+from espalier.methods.easf.dsf.messages import RESET, STATISTIC_EVENT, Phase, TimerKey
+from espalier.methods.easf.dsf.state import NOBODY, AgentState, Balance, ProtocolLimits
 from espalier.methods.easf.dsf.tree import TreeMaintenance
 from espalier.methods.easf.dsf.views import ViewChange
 
@@ -44,14 +44,23 @@ class Agent(Formation, Membership, Election, ViewChange, TreeMaintenance):
     __slots__ = ()
 
     def start(self) -> None:
-        """Begin (again): all but the accuracy and the newest model is forgotten."""
+        """Begin (again): all but the statistic and the newest model is forgotten."""
         for level in self.led:
             self.tell_head(level + 1, RESET)
         self.state.restart(self.now)
         self._bind()
-        if self.limits.balance and math.isnan(self.own.accuracy):
-            self.own.accuracy = self.env.trials.pretraining_accuracy(self.me, self.limits.pretrain_epochs)
+        if self.limits.balance is not None and not self.own.statistic:
+            self.own.statistic = self._statistic(self.limits.balance, self.limits.pretrain_epochs)
+            self.record(STATISTIC_EVENT, values=list(self.own.statistic))
         self.discover(0)
+
+    def _statistic(self, balance: Balance, epochs: int) -> Statistic:
+        trials = self.env.trials
+        if balance == "labels":
+            return tuple(trials.label_shares(self.me))
+        if balance == "answers":
+            return tuple(trials.pretraining_answers(self.me, epochs))
+        return (trials.pretraining_accuracy(self.me, epochs),)
 
     def hear(self, word: Word) -> None:
         """Take a message of another agent, unless it was sent before this one was away: it knows nothing of that."""

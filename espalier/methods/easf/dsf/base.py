@@ -6,13 +6,13 @@ class: what one of them needs of another is declared here.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
 from espalier.core.address import role
 from espalier.core.environment import Environment
 from espalier.core.messages import Action, Alarm, Arrange, Record, Send, SetDeadline, Word
+from espalier.methods.easf.dsf.formulas import Statistic
 from espalier.methods.easf.dsf.messages import CLUSTER_VIEW
 from espalier.methods.easf.dsf.state import NOBODY, AgentState, ClusterView, MemberInfo, ProtocolLimits
 
@@ -76,9 +76,9 @@ class AgentBase(ABC):
         return self.env.may_aggregate(self.me)
 
     @property
-    def accuracy(self) -> float:
-        """The device's accuracy, 0 where it is of no account."""
-        return 0.0 if math.isnan(self.own.accuracy) else self.own.accuracy
+    def statistic(self) -> Statistic:
+        """What stands for the device's data; nothing where that is of no account."""
+        return self.own.statistic
 
     def neighbours(self) -> list[int]:
         """Return the devices with a direct link to this one, ascending."""
@@ -124,14 +124,15 @@ class AgentBase(ABC):
         """Return what this device tells of itself as a member at a level."""
         if level == 0:
             near = {centre: hops for centre, (hops, _) in self.discovery.centres.items()}
-            return described(MemberInfo(1, self.accuracy, self.able, near=near))
+            return described(MemberInfo(1, self.statistic, self.able, near=near))
         below = self.led.get(level - 1)
-        devices, total = (below.tally.size, below.tally.total) if below is not None else (0, 0)
+        devices, total = (below.tally.size, below.tally.total) if below is not None else (0, ())
         return described(MemberInfo(devices, total, near=dict.fromkeys(self.around.adjacent.values(), 1.0)))
 
     def member_info(self, host: int, told: dict[str, Any]) -> MemberInfo:
         """Return what is known of a member that a message describes, with its distance from this device."""
-        return MemberInfo(told["devices"], told["accuracy_sum"], told["able"], self.hops(host), dict(told["near"]))
+        statistic = tuple(told["statistic_sum"])
+        return MemberInfo(told["devices"], statistic, told["able"], self.hops(host), dict(told["near"]))
 
     def describe_view(self, level: int, view: ClusterView) -> dict[str, Any]:
         """Return what a message says of a cluster."""
@@ -139,7 +140,7 @@ class AgentBase(ABC):
             "level": level, "cluster": view.cluster, "term": view.term, "initiator": view.initiator,
             "version": view.version, "centre": view.centre, "successors": list(view.successors), "parent": view.parent,
             "successors_above": {at: list(hosts) for at, hosts in view.successors_above.items()},
-            "is_root": view.is_root, "tree": view.tree, "mean_accuracy": self.state.mean_accuracy,
+            "is_root": view.is_root, "tree": view.tree, "mean_statistic": self.state.mean_statistic,
         }  # fmt: skip
 
     def send_view(self, level: int, host: int) -> None:
@@ -259,5 +260,6 @@ class AgentBase(ABC):
 def described(member: MemberInfo) -> dict[str, Any]:
     """Return what a message says of a member."""
     return {
-        "devices": member.devices, "accuracy_sum": member.accuracy_sum, "able": member.able, "near": dict(member.near),
+        "devices": member.devices, "statistic_sum": member.statistic_sum, "able": member.able,
+        "near": dict(member.near),
     }  # fmt: skip

@@ -168,7 +168,7 @@ class Election(AgentBase):
     def _publish(self, level: int, election: HeldElection, winner: int, successors: list[int], parent: int) -> None:
         """Send all members the cluster's view; the winner also gets what it needs to lead."""
         if level > 0 and election.is_root:
-            self.state.mean_accuracy = tally_of(election.members).mean
+            self.state.mean_statistic = tally_of(election.members).mean
         view = ClusterView(
             election.cluster, election.term, self.me, 1, winner, successors, parent, {}, election.is_root, election.tree
         )  # fmt: skip

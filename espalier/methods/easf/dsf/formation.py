@@ -5,10 +5,11 @@ largest around is a central node. Its adverts pass from neighbour to neighbour u
 central node with the least delay among those they heard of. Who hears of none says hello again until a neighbour has a
 cluster, and so joins the nearest there is. Later a neighbour does have a cluster: then the device is a newcomer.
 
-Central nodes exchange members until each cluster's mean accuracy is as near to everybody's as it gets. Each tells those
-nearby how large its cluster is. Who has more than they have on average offers members (Algorithm 1); who is offered
-some requests the one that helps it most, and no other until it has a reply; who is asked lets the member go if its own
-cluster allows. Changed sizes start another sweep, up to a limit. Then the cluster elects its central node (Eq. 1).
+Central nodes exchange members until each cluster's mean statistic is as near to everybody's as it gets. Each tells
+those nearby how large its cluster is. Who has more than they have on average offers members (Algorithm 1); who is
+offered some requests the one that helps it most, and no other until it has a reply; who is asked lets the member go if
+its own cluster allows. Changed sizes start another sweep, up to a limit. Then the cluster elects its central node
+(Eq. 1).
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import math
 from espalier.core.messages import Word
 from espalier.methods.easf.dsf.base import AgentBase, described
 from espalier.methods.easf.dsf.formulas import (
+    Statistic,
+    Tally,
     is_far_too_small,
     is_first_centre,
     may_release,
     mean_nearby_size,
     node_to_request,
     nodes_to_offer,
+    pooled,
     two_hop_probability,
 )
 from espalier.methods.easf.dsf.messages import (
@@ -146,7 +150,7 @@ class Formation(AgentBase):
 
     def _tell_probability(self, other: int) -> None:
         self.discovery.told.add(other)
-        self.send(PROBABILITY, other, value=self.discovery.probability if self.able else math.nan)
+        self.send(PROBABILITY, other, value=self.discovery.probability)
 
     def on_probability(self, word: Word) -> None:
         """Take a neighbour's two-hop probability."""
@@ -166,10 +170,10 @@ class Formation(AgentBase):
         found = self.discovery
         if found.phase != Phase.ELECT:
             return
-        rivals = {n: value for n, value in found.rivals.items() if not math.isnan(value) and self.answers(n)}
-        if self.able and is_first_centre(self.me, found.probability, rivals):
+        rivals = {n: value for n, value in found.rivals.items() if self.answers(n)}
+        if is_first_centre(self.me, found.probability, rivals):
             found.phase = Phase.GATHER
-            self.led[0] = LedCluster(self.new_name(), {self.me: MemberInfo(1, self.accuracy)})
+            self.led[0] = LedCluster(self.new_name(), {self.me: MemberInfo(1, self.statistic)})
             for other in self.neighbours():
                 self.send(ADVERT, other, centre=self.me, hops=0, delay=0.0)
             self.set_timer(TimerKey.GATHER, 2)
@@ -213,7 +217,7 @@ class Formation(AgentBase):
             for centre, hops in member.near.items():
                 found[centre] = min(found.get(centre, reach + 1), member.hops + hops)
         exchange.near = {c: h for c, h in found.items() if h <= reach and c != self.me and not self.is_gone(c)}
-        if not self.limits.balance or not exchange.near:
+        if self.limits.balance is None or not exchange.near:
             self._end_exchange()
             return
         self.discovery.phase = Phase.TRANSFER
@@ -229,21 +233,20 @@ class Formation(AgentBase):
     def _tell_size(self) -> None:
         tally = self.led[0].tally
         for centre in sorted(self.exchange.near):
-            self.send(SIZE, centre, devices=tally.size, accuracy_sum=tally.total)
+            self.send(SIZE, centre, devices=tally.size, statistic_sum=tally.total)
 
     def on_size(self, word: Word) -> None:
         """Take the size of a cluster nearby."""
-        self.exchange.sizes[word.sender] = [word.data["devices"], word.data["accuracy_sum"]]
+        self.exchange.sizes[word.sender] = (word.data["devices"], tuple(word.data["statistic_sum"]))
         self.exchange.changed = True
 
     def _usual_size(self) -> float | None:
         """Return the mean size of the clusters nearby."""
-        return mean_nearby_size({c: int(size) for c, (size, _) in self.exchange.sizes.items()})
+        return mean_nearby_size({c: size for c, (size, _) in self.exchange.sizes.items()})
 
-    def _target(self) -> float:
-        """Return the mean accuracy of all devices that this central node knows of."""
-        own, others = self.led[0].tally, self.exchange.sizes.values()
-        return (own.total + sum(t for _, t in others)) / max(1.0, own.size + sum(s for s, _ in others))
+    def _target(self) -> Statistic:
+        """Return the mean statistic of all devices that this central node knows of."""
+        return pooled([self.led[0].tally, *(Tally(*told) for told in self.exchange.sizes.values())]).mean
 
     def sweep(self, _: int) -> None:
         """Offer members if this cluster is larger than those nearby (Algorithm 1); elect once nothing changes."""
@@ -255,15 +258,15 @@ class Formation(AgentBase):
             self._end_exchange()
             return
         exchange.changed, exchange.requested = False, NOBODY
-        self.state.mean_accuracy = target = self._target()
+        self.state.mean_statistic = target = self._target()
         usual, members = self._usual_size(), self.led[0].members
         if usual is not None and len(members) > usual:
-            accuracies = {m: member.accuracy_sum for m, member in members.items()}
+            statistics = {m: member.statistic_sum for m, member in members.items()}
             hops = {m: member.hops for m, member in members.items()}
-            found = nodes_to_offer(accuracies, hops, self.me, target, usual, self.limits.excess)
+            found = nodes_to_offer(statistics, hops, self.me, target, usual, self.limits.excess)
             exchange.offered, exchange.forced = found
             for centre in sorted(exchange.sizes) if exchange.offered else ():
-                self.send(OFFER, centre, nodes={m: accuracies[m] for m in exchange.offered})
+                self.send(OFFER, centre, nodes={m: statistics[m] for m in exchange.offered})
         self.set_timer(TimerKey.SWEEP, 1)
 
     def on_offer(self, word: Word) -> None:
@@ -272,7 +275,7 @@ class Formation(AgentBase):
         if self.discovery.phase != Phase.TRANSFER or exchange.requested != NOBODY or usual is None:
             return
         own = self.led[0].tally
-        offered = {n: (accuracy, self.hops(n)) for n, accuracy in word.data["nodes"].items()}
+        offered = {n: (tuple(statistic), self.hops(n)) for n, statistic in word.data["nodes"].items()}
         small = is_far_too_small(own.size, usual, self.limits.excess)
         node = node_to_request(offered, own, self._target(), self.limits.hops, small)
         if node is not None:
@@ -300,8 +303,8 @@ class Formation(AgentBase):
         if receiver not in exchange.sizes or node not in exchange.offered or member is None:
             return False
         return may_release(
-            self.led[0].tally, member.accuracy_sum, self._target(), node in exchange.forced, usual, self.limits.excess,
-            int(exchange.sizes[receiver][0]),
+            self.led[0].tally, member.statistic_sum, self._target(), node in exchange.forced, usual, self.limits.excess,
+            exchange.sizes[receiver][0],
         )  # fmt: skip
 
     def on_reply(self, word: Word) -> None:

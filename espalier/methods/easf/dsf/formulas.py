@@ -4,18 +4,22 @@ Eq. (9) elects the first central nodes, Eq. (1) picks a cluster's central node, 
 which members clusters exchange and which cluster a newcomer joins.
 
 The accuracy after a short training on a device's own data stands for its data's distribution, which nobody may look
-at: a cluster whose mean is near the mean of all holds data like all.
+at: a cluster whose mean is near the mean of all holds data like all. Here it is one number of a *statistic*, a tuple:
+what stands for the data may have several (recall by class, label shares), and distances are sums over them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
 Delays = NDArray[np.float64]
+#: what stands for a device's data: a pre-training accuracy, or several numbers
+Statistic = tuple[float, ...]
 #: one level of a tree: the members of each cluster, by its central node
 TreeLevel = dict[int, list[int]]
 
@@ -111,33 +115,46 @@ def _cluster(at: Sequence[int], delays: Delays, place: Mapping[int, int], links:
     return level
 
 
-# -- balance of accuracy: Eq. (8), Algorithms 1 and 2 ------------------------------------------------------------
+# -- balance of data: Eq. (8), Algorithms 1 and 2 ------------------------------------------------------------
 
 
-def gain(old: float, new: float, target: float) -> float:
-    """Return by how much a cluster's mean accuracy comes closer to the target, Eq. (8); negative if it goes away."""
-    return abs(old - target) - abs(new - target)
+def distance(one: Statistic, other: Statistic) -> float:
+    """Return the sum of absolute differences: |a - b| of accuracies, twice the total variation of label shares."""
+    return sum(abs(a - b) for a, b in zip_longest(one, other, fillvalue=0.0))
+
+
+def gain(old: Statistic, new: Statistic, target: Statistic) -> float:
+    """Return by how much a cluster's mean statistic comes closer to the target, Eq. (8); negative if it goes away."""
+    return distance(old, target) - distance(new, target)
 
 
 @dataclass(frozen=True, slots=True)
-class AccuracyTally:
-    """A cluster's size and the sum of its members' accuracies."""
+class Tally:
+    """A cluster's size and the sum of its members' statistics."""
 
     size: int
-    total: float
+    total: Statistic
 
     @property
-    def mean(self) -> float:
-        """The mean accuracy (0 of nobody)."""
-        return self.total / self.size if self.size else 0.0
+    def mean(self) -> Statistic:
+        """The mean statistic (of nobody: nothing)."""
+        return tuple(v / self.size for v in self.total) if self.size else ()
 
-    def gain_if_joined(self, accuracy: float, target: float) -> float:
+    def gain_if_joined(self, statistic: Statistic, target: Statistic) -> float:
         """Return Eq. (8) for a device that joins."""
-        return gain(self.mean, (self.total + accuracy) / (self.size + 1), target)
+        return gain(self.mean, pooled([self, Tally(1, statistic)]).mean, target)
 
-    def gain_if_left(self, accuracy: float, target: float) -> float:
+    def gain_if_left(self, statistic: Statistic, target: Statistic) -> float:
         """Return Eq. (8) for a member that leaves; a cluster of one has nothing to compare with."""
-        return gain(self.mean, (self.total - accuracy) / (self.size - 1), target) if self.size > 1 else 0.0
+        left = pooled([self, Tally(-1, tuple(-v for v in statistic))])
+        return gain(self.mean, left.mean, target) if self.size > 1 else 0.0
+
+
+def pooled(tallies: Iterable[Tally]) -> Tally:
+    """Return the tally of several clusters together."""
+    several = list(tallies)
+    total = tuple(map(sum, zip_longest(*(t.total for t in several), fillvalue=0.0)))
+    return Tally(sum(t.size for t in several), total)
 
 
 def mean_nearby_size(sizes: Mapping[int, int]) -> float | None:
@@ -146,24 +163,25 @@ def mean_nearby_size(sizes: Mapping[int, int]) -> float | None:
 
 
 def nodes_to_offer(
-    accuracies: Mapping[int, float], hops: Mapping[int, float], centre: int, target: float, usual: float, excess: float
-) -> tuple[list[int], set[int]]:
+    statistics: Mapping[int, Statistic], hops: Mapping[int, float], centre: int, target: Statistic, usual: float,
+    excess: float,
+) -> tuple[list[int], set[int]]:  # fmt: skip
     """Return which members a central node would let go, and which of them only because it has too many: Algorithm 1.
 
     Members whose leaving brings the mean closer to the target come first, in ascending order. If the cluster has
     more than ``excess`` times the usual size, the farthest members follow until half of the cluster is listed.
 
     Args:
-        accuracies: Pre-training accuracy of every member, the central node's own included.
+        statistics: Statistic of every member, the central node's own included.
         hops: Hops between the central node and each member.
         centre: The central node, which stays.
-        target: Mean pre-training accuracy of all devices.
+        target: Mean statistic of all devices.
         usual: Mean size of nearby clusters.
         excess: The rate rho_e > 1.
     """
-    tally = AccuracyTally(len(accuracies), sum(accuracies.values()))
-    others = sorted(m for m in accuracies if m != centre)
-    listed = [m for m in others if tally.gain_if_left(accuracies[m], target) > 0]
+    tally = pooled(Tally(1, s) for s in statistics.values())
+    others = sorted(m for m in statistics if m != centre)
+    listed = [m for m in others if tally.gain_if_left(statistics[m], target) > 0]
     forced: set[int] = set()
     if tally.size > excess * usual:
         farthest = sorted((m for m in others if m not in listed), key=lambda m: (-hops[m], m))
@@ -174,7 +192,7 @@ def nodes_to_offer(
 
 
 def node_to_request(
-    offered: Mapping[int, tuple[float, float]], own: AccuracyTally, target: float, limit: int, small: bool
+    offered: Mapping[int, tuple[Statistic, float]], own: Tally, target: Statistic, limit: int, small: bool
 ) -> int | None:
     """Return which offered node a central node asks for, if any.
 
@@ -182,13 +200,13 @@ def node_to_request(
     the nearest instead of none. Equal ones go to the smaller number.
 
     Args:
-        offered: Accuracy and hops from this central node, by node.
+        offered: Statistic and hops from this central node, by node.
         own: The cluster as it is.
-        target: Mean pre-training accuracy of all devices.
+        target: Mean statistic of all devices.
         limit: The hop limit.
         small: Whether the cluster is far smaller than those nearby.
     """
-    gains = {n: own.gain_if_joined(accuracy, target) for n, (accuracy, hops) in offered.items() if hops <= limit}
+    gains = {n: own.gain_if_joined(statistic, target) for n, (statistic, hops) in offered.items() if hops <= limit}
     best = max(gains, key=lambda n: (gains[n], -n), default=None)
     if best is not None and gains[best] > 0:
         return best
@@ -201,7 +219,7 @@ def is_far_too_small(size: int, usual: float, excess: float) -> bool:
 
 
 def may_release(
-    own: AccuracyTally, accuracy: float, target: float, forced: bool, usual: float, excess: float, other: int
+    own: Tally, statistic: Statistic, target: Statistic, forced: bool, usual: float, excess: float, other: int
 ) -> bool:
     """Tell whether a central node lets a listed node go that another, whose cluster has ``other`` members, asks for.
 
@@ -211,17 +229,13 @@ def may_release(
     """
     if own.size - 1 < max(2, usual / excess):
         return False
-    return own.gain_if_left(accuracy, target) > 0 or (forced and other + 1 <= own.size - 1)
+    return own.gain_if_left(statistic, target) > 0 or (forced and other + 1 <= own.size - 1)
 
 
-def choose_cluster(clusters: Mapping[int, AccuracyTally], accuracy: float, target: float) -> int | None:
-    """Return the cluster that gains most by a newcomer, Algorithm 2 (None: there is no cluster).
+def choose_cluster(clusters: Mapping[int, Tally], statistic: Statistic, target: Statistic) -> int:
+    """Return the cluster (there is at least one) that gains most by a newcomer, Algorithm 2.
 
     Also when all lose by it: the newcomer goes where it harms least. Equal ones go to the smaller number.
     """
-    best, most = None, -100.0
-    for name in sorted(clusters):
-        found = clusters[name].gain_if_joined(accuracy, target)
-        if found > most:
-            best, most = name, found
-    return best
+    gains = {name: clusters[name].gain_if_joined(statistic, target) for name in clusters}
+    return max(gains, key=lambda name: (gains[name], -name))

@@ -13,6 +13,7 @@ from espalier.core.messages import (
     Arrange,
     Arrived,
     ChildJoined,
+    ChildLeft,
     Deadline,
     Event,
     Order,
@@ -56,7 +57,13 @@ class ClusterHead(Aggregator):
                 # A new pair begins anew, also if this host was away when the child left it.
                 self.rules.pace.forget(self.state.memory, child)
                 self.state.tickets.pop(child, None)
+                self._membership_changed()
+            case ChildLeft():
+                self._membership_changed()
         return super().on(event, now)
+
+    def _membership_changed(self) -> None:
+        """Another child has come, or one has gone: the other pairs go on as they were."""
 
     def _notice(self, report: Report, now: float) -> None:
         """Let the pace know of a report that comes too late (it is dropped, but says how long its child took)."""
@@ -98,3 +105,11 @@ class ClusterHead(Aggregator):
         model = next(iter(order.models.values()))
         news = Word(messages.NEW_MODEL, self.me, host_of(self.me), now, {"round": order.clock, "model": model})
         return [Send(news), *super()._ordered(order, now)]
+
+
+class ForgetfulHead(ClusterHead):
+    """One whose pairs all begin anew, with one update, whenever a child comes or goes."""
+
+    def _membership_changed(self) -> None:
+        for child in self.env.children(self.me):
+            self.rules.pace.forget(self.state.memory, child)

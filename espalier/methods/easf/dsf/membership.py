@@ -1,8 +1,9 @@
 """Members come and go: a newcomer picks a cluster, joins, is told of the cluster, says that it is still there, leaves.
 
-A newcomer asks its neighbours' central nodes and picks a cluster by Algorithm 2; without regard to accuracy the one
-with the least delay; if none is within the limits of hops and delay, the one with the fewest hops. Joining itself is
-the same at every level, and at the beginning.
+A newcomer asks its neighbours' central nodes. Those answer with the other central nodes that they know: of adjacent
+clusters, and of their own cluster one level up. So it asks every one within the hop limit. Of those within the limits
+of hops and delay it picks one by Algorithm 2; without balance the one with the least delay; if there is none, the one
+with the fewest hops. Joining itself is the same at every level, and at the beginning.
 
 A central node sends its cluster's view to all members whenever it changes: who leads, the successors, the central
 node's own parent, and the successors in higher clusters that it leads. So every member knows what to do when the
@@ -16,12 +17,12 @@ member that is there), and a central node without a parent looks for one again.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from typing import Any
 
 from espalier.core.messages import Word
 from espalier.methods.easf.dsf.base import AgentBase
-from espalier.methods.easf.dsf.formulas import AccuracyTally, choose_cluster
+from espalier.methods.easf.dsf.formulas import Tally, choose_cluster, pooled
 from espalier.methods.easf.dsf.messages import (
     CLUSTER_INFO,
     CLUSTER_QUERY,
@@ -48,20 +49,32 @@ class Membership(AgentBase):
     # -- a newcomer ------------------------------------------------------------------------------------------------
 
     def query_clusters(self) -> None:
-        """Ask the neighbours' central nodes how large their clusters are, and how accurate."""
+        """Ask the neighbours' central nodes how large their clusters are, and what data they have."""
+        self.discovery.phase = Phase.QUERY
+        self.discovery.asked.clear()
+        self._query(sorted(set(self.discovery.clustered.values())))
+        self.set_timer(TimerKey.QUERY, 1 + self.discovery.attempt)
+
+    def _query(self, centres: Iterable[int]) -> None:
+        """Ask central nodes, unless they were asked before."""
         found = self.discovery
-        found.phase = Phase.QUERY
-        for centre in sorted({c for c in found.clustered.values() if c != self.me and not self.is_gone(c)}):
-            found.queried[centre] = None
-            self.send(CLUSTER_QUERY, centre)
-        self.set_timer(TimerKey.QUERY, 1 + found.attempt)
+        for centre in centres:
+            if centre != self.me and centre not in found.asked and not self.is_gone(centre):
+                found.asked.add(centre)
+                found.queried[centre] = None
+                self.send(CLUSTER_QUERY, centre)
 
     def on_cluster_query(self, word: Word) -> None:
         """Tell a newcomer of the cluster that this device leads, or who leads it."""
         cluster = self.led.get(0)
         if cluster is not None:
-            tally, mean = cluster.tally, self.state.mean_accuracy
-            self.send(CLUSTER_INFO, word.sender, devices=tally.size, accuracy_sum=tally.total, mean_accuracy=mean)
+            tally, mean = cluster.tally, self.state.mean_statistic
+            above = self.views.get(1)
+            others = {*self.around.adjacent.values(), *([] if above is None else above.successors)}
+            self.send(
+                CLUSTER_INFO, word.sender, devices=tally.size, statistic_sum=tally.total, mean_statistic=mean,
+                others=sorted(others),
+            )  # fmt: skip
         else:
             self.send(JOIN_REDIRECT, word.sender, level=0, centre=self.leader(0))
 
@@ -70,9 +83,10 @@ class Membership(AgentBase):
         found = self.discovery
         if found.phase != Phase.QUERY or word.sender not in found.queried:
             return
-        found.queried[word.sender] = (word.data["devices"], word.data["accuracy_sum"])
-        if not math.isnan(word.data["mean_accuracy"]):
-            self.state.mean_accuracy = word.data["mean_accuracy"]
+        found.queried[word.sender] = (word.data["devices"], tuple(word.data["statistic_sum"]))
+        if word.data["mean_statistic"]:
+            self.state.mean_statistic = tuple(word.data["mean_statistic"])
+        self._query(c for c in word.data["others"] if self.hops(c) <= self.limits.hops)
         if None not in found.queried.values():
             self.pick_cluster(0)
 
@@ -81,18 +95,16 @@ class Membership(AgentBase):
         found, limits = self.discovery, self.limits
         if found.phase != Phase.QUERY:
             return
-        known = {
-            c: AccuracyTally(*told) for c, told in found.queried.items() if told is not None and not self.is_gone(c)
-        }
+        known = {c: Tally(*told) for c, told in found.queried.items() if told is not None and not self.is_gone(c)}
         far = {c: (self.hops(c), self.delay(c), c) for c in known}
         near = {c: known[c] for c in known if far[c][0] <= limits.hops and far[c][1] <= limits.delay_seconds}
         if not known:
             self.discover(found.attempt + 1)
         elif not near:
             self.join(0, min(known, key=lambda c: far[c]))
-        elif limits.balance:
-            mean = self.state.mean_accuracy
-            self.join(0, choose_cluster(near, self.accuracy, _mean(known) if math.isnan(mean) else mean) or min(near))
+        elif limits.balance is not None:
+            mean = self.state.mean_statistic or pooled(known.values()).mean
+            self.join(0, choose_cluster(near, self.statistic, mean))
         else:
             self.join(0, min(near, key=lambda c: (far[c][1], c)))
 
@@ -146,9 +158,8 @@ class Membership(AgentBase):
         fit, queried = centre != self.me and not self.is_gone(centre), self.discovery.queried
         if level == 0 and self.discovery.phase == Phase.QUERY and word.sender in queried:
             del queried[word.sender]
-            if fit and centre not in queried:
-                queried[centre] = None
-                self.send(CLUSTER_QUERY, centre)
+            if fit:
+                self._query([centre])
             return
         if level in self.views or self.joining.get(level) != word.sender:
             return
@@ -291,7 +302,3 @@ class Membership(AgentBase):
         level, host = word.data["level"], word.sender
         if not self.enrol(level, host, word.data["member"]):
             self.send(REDIRECT, host, level=level, centre=self.leader(level))
-
-
-def _mean(known: dict[int, AccuracyTally]) -> float:
-    return sum(t.total for t in known.values()) / max(1, sum(t.size for t in known.values()))

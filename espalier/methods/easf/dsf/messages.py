@@ -18,7 +18,7 @@ ADVERT = "advert"
 
 # -- transfer: central nodes nearby exchange members ---------------------------------------------------------------
 
-#: central node to those nearby, whenever it changes: size of its cluster and sum of accuracies
+#: central node to those nearby, whenever it changes: size of its cluster and sum of statistics
 SIZE = "size"
 #: central node of a large cluster to those nearby, once per sweep: members that it would let go
 OFFER = "offer"
@@ -31,9 +31,9 @@ TRANSFER = "transfer"
 
 # -- membership of a cluster -------------------------------------------------------------------------------------
 
-#: newcomer to its neighbours' central nodes: how large are you?
+#: newcomer to central nodes within the hop limit: how large are you?
 CLUSTER_QUERY = "cluster_query"
-#: the answer: size, sum of accuracies, mean accuracy of all
+#: the answer: size, sum of statistics, mean statistic of all, other central nodes that it knows
 CLUSTER_INFO = "cluster_info"
 #: device (or, above level 0, central node) to a central node: take me in
 JOIN = "join"
@@ -122,5 +122,6 @@ class Phase:
     REST = "rest"  #: has given up until a neighbour says hello
 
 
-#: kinds of rows that agents write into the run's record: a device has another central node; a device leads a cluster
-SEAT_EVENT, LEADS_EVENT = "seat", "leads"
+#: kinds of rows that agents write into the run's record: a device has another central node; it leads a cluster; what
+#: stands for its data
+SEAT_EVENT, LEADS_EVENT, STATISTIC_EVENT = "seat", "leads", "statistic"

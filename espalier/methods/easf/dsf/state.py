@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 from espalier.core.codec import register
 from espalier.core.store import Ref
-from espalier.methods.easf.dsf.formulas import AccuracyTally
+from espalier.methods.easf.dsf.formulas import Statistic, Tally, pooled
 from espalier.methods.easf.dsf.messages import Phase
+
+#: what stands for a device's data: its pre-training accuracy (the paper's), the classes that the pre-trained model
+#: answers with, or (an oracle, for no device may tell) its label shares
+Balance = Literal["accuracy", "answers", "labels"]
 
 #: in the place of a host, a cluster or a tree: none
 NOBODY = -1
@@ -19,17 +24,17 @@ class ProtocolLimits:
     """The numbers of the protocol.
 
     Attributes:
-        balance: Whether accuracy counts; else only delay does (the structure of the Syn and HFL baselines).
+        balance: What stands for a device's data; None: only delay counts (the structure of the Syn and HFL baselines).
         hops: Hops within which a device looks for a central node; central nodes look twice as far.
         excess: The rate rho_e: clusters larger than this many times the usual size must let nodes go.
         sweeps: How often a central node offers nodes at most.
         width: The most children that the root has before further levels are put in.
-        pretrain_epochs: Epochs of the trial training that gives a device's accuracy.
+        pretrain_epochs: Epochs of the trial training behind a device's statistic.
         patience_seconds: How long an agent waits for messages that may still come: the unit of all its timers.
         delay_seconds: The longest delay (of one model) at which a newcomer looks for a cluster.
     """
 
-    balance: bool = True
+    balance: Balance | None = "accuracy"
     hops: int = 3
     excess: float = 1.2
     sweeps: int = 10
@@ -47,12 +52,12 @@ class ProtocolLimits:
 class MemberInfo:
     """What a central node knows of a member of its cluster.
 
-    ``devices`` and ``accuracy_sum`` are 1 and its accuracy at level 0, those of its own cluster above. ``hops`` is the
-    distance from the central node; ``near`` holds other central nodes and their distance from the member.
+    ``devices`` and ``statistic_sum`` are 1 and its statistic at level 0, those of its own cluster above. ``hops`` is
+    the distance from the central node; ``near`` holds other central nodes and their distance from the member.
     """
 
     devices: int = 1
-    accuracy_sum: float = 0.0
+    statistic_sum: Statistic = ()
     able: bool = True
     hops: float = 0.0
     near: dict[int, float] = field(default_factory=dict)
@@ -107,14 +112,14 @@ class LedCluster:
     voters: set[int] = field(default_factory=set)
 
     @property
-    def tally(self) -> AccuracyTally:
-        """Devices below, and the sum of their accuracies."""
+    def tally(self) -> Tally:
+        """Devices below, and the sum of their statistics."""
         return tally_of(self.members)
 
 
-def tally_of(members: dict[int, MemberInfo]) -> AccuracyTally:
-    """Return how many devices some members stand for, and the sum of their accuracies."""
-    return AccuracyTally(sum(m.devices for m in members.values()), sum(m.accuracy_sum for m in members.values()))
+def tally_of(members: dict[int, MemberInfo]) -> Tally:
+    """Return how many devices some members stand for, and the sum of their statistics."""
+    return pooled(Tally(m.devices, m.statistic_sum) for m in members.values())
 
 
 @register
@@ -149,12 +154,12 @@ class OwnRecord:
     """What outlives a device's absence.
 
     Attributes:
-        accuracy: Of the trial training (NaN: not known, or of no account).
+        statistic: What stands for its data (nothing: not known, or of no account).
         model: The newest global model that this device has seen; ``model_round`` is the root's round of it.
         messages: Control messages sent so far.
     """
 
-    accuracy: float = math.nan
+    statistic: Statistic = ()
     model_round: int = -1
     model: Ref | None = None
     messages: int = 0
@@ -172,9 +177,10 @@ class Discovery:
         degrees: Neighbours that look for a cluster too: degree, and whether it may aggregate.
         clustered: Neighbours that have a cluster: its central node.
         probability: The two-hop return probability; ``told`` who knows it.
-        rivals: Those of neighbours (NaN: may not aggregate).
+        rivals: Those of neighbours.
         centres: Central nodes within the hop limit: hops and delay.
-        queried: What central nodes answered a newcomer: size, sum of accuracies (None: nothing yet).
+        queried: What central nodes answered a newcomer: size, sum of statistics (None: nothing yet).
+        asked: Central nodes that a newcomer has asked.
     """
 
     phase: str = Phase.REST
@@ -187,7 +193,8 @@ class Discovery:
     told: set[int] = field(default_factory=set)
     rivals: dict[int, float] = field(default_factory=dict)
     centres: dict[int, tuple[float, float]] = field(default_factory=dict)
-    queried: dict[int, tuple[int, float] | None] = field(default_factory=dict)
+    queried: dict[int, tuple[int, Statistic] | None] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
 
 
 @register
@@ -197,14 +204,14 @@ class Exchange:
 
     Attributes:
         near: Central nodes nearby: hops.
-        sizes: Their clusters: size, sum of accuracies.
+        sizes: Their clusters.
         offered: Members that this one would let go; ``forced`` those of them that go only because there are too many.
         requested: The central node whose reply is awaited.
         sweep: Sweeps so far; ``changed`` whether sizes have changed since the last.
     """
 
     near: dict[int, float] = field(default_factory=dict)
-    sizes: dict[int, list[float]] = field(default_factory=dict)
+    sizes: dict[int, tuple[int, Statistic]] = field(default_factory=dict)
     offered: list[int] = field(default_factory=list)
     forced: set[int] = field(default_factory=set)
     requested: int = NOBODY
@@ -267,7 +274,7 @@ class AgentState:
     Attributes:
         own: What outlives an absence.
         started: When it began (again): messages sent before are to one who has forgotten what they are about.
-        mean_accuracy: Of all devices, as far as known.
+        mean_statistic: Of all devices, as far as known.
         heartbeats: How many there were.
         lost: Hosts known to be gone, and since when.
         timers: The number of the latest timer by key; older ones are void.
@@ -279,7 +286,7 @@ class AgentState:
     memberships: Memberships = field(default_factory=Memberships)
     around: Neighbourhood = field(default_factory=Neighbourhood)
     started: float = 0.0
-    mean_accuracy: float = math.nan
+    mean_statistic: Statistic = ()
     heartbeats: int = 0
     lost: dict[int, float] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
@@ -288,5 +295,5 @@ class AgentState:
         """Forget all but what outlives an absence; timers that are set are void."""
         self.discovery, self.exchange = Discovery(), Exchange()
         self.memberships, self.around = Memberships(), Neighbourhood()
-        self.started, self.mean_accuracy, self.heartbeats, self.lost = now, math.nan, 0, {}
+        self.started, self.mean_statistic, self.heartbeats, self.lost = now, (), 0, {}
         self.timers = {key: number + 1 for key, number in self.timers.items()}

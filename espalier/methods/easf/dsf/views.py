@@ -81,7 +81,7 @@ class ViewChange(AgentBase):
             told["cluster"], told["term"], told["initiator"], told["version"], told["centre"], successors,
             told["parent"], dict(told["successors_above"]), told["is_root"], told["tree"], _still_leaderless(old, told),
         )  # fmt: skip
-        self.state.mean_accuracy = told["mean_accuracy"]
+        self.state.mean_statistic = tuple(told["mean_statistic"])
         self.joining.pop(level, None)
         if view.term >= self.memberships.voted.get(level, (NOBODY, 0))[1]:
             self.memberships.voted.pop(level, None)

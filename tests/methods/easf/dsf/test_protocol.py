@@ -55,6 +55,15 @@ class TestBuilding:
         sim = start(devices=8, links=graph(tmp_path, *STARS), world=world)
         assert set(clusters(sim)) <= {1, 5} and root(sim) in (1, 5) and not wrong(sim)
 
+    def test_who_may_not_aggregate_gathers_and_votes_all_the_same(self, tmp_path: Path) -> None:
+        # Two-hop probabilities .333, .611, .333, .611, .333: 1 ties with 3 and is the first central node of all, though
+        # it may not aggregate. Sums of delays: 0 and 2 .10 (2-3 goes over 1), 3 .09, 4 .12: by Eq. 1, 3 leads.
+        links = graph(tmp_path, (0, 1), (1, 2), (2, 3, 0.03), (3, 4), (1, 3, 0.02))
+        world = {"capability": {"kind": "listed", "devices": [0, 2, 3, 4]}}
+        sim = start(devices=5, links=links, world=world)
+        assert agent(sim, 3).memberships.views[0].initiator == 1
+        assert clusters(sim) == {3: [0, 1, 2, 3, 4]} and not wrong(sim)
+
     def test_a_device_alone_is_a_tree(self) -> None:
         sim = start(devices=1)
         assert clusters(sim) == {0: [0]} and root(sim) == 0 and rounds(sim) > 0
@@ -154,6 +163,17 @@ class TestNewcomers:
             method, devices=9, links=graph(tmp_path, *self.LINKS), accuracies=accuracies,
             world=churn(event(12.0, 8, "join")), until=13.0,
         )  # fmt: skip
+        assert parent_of(sim, 8) == parent_of(sim, 3) and not wrong(sim)
+
+    def test_asks_every_central_node_within_the_hop_limit(self, tmp_path: Path) -> None:
+        # As above, but 8 adjoins only 6, of the second cluster. By the link 6-0 the first cluster's central node is two
+        # hops away, though no neighbour of 8 is in that cluster.
+        accuracies = {**dict.fromkeys(range(4), 0.7), **dict.fromkeys(range(4, 8), 0.3), 8: 0.1}
+        sim = start(
+            {"name": "easf", "sweeps": 0}, devices=9, links=graph(tmp_path, *STARS, (6, 0, 0.02), (8, 6)),
+            accuracies=accuracies, world=churn(event(12.0, 8, "join")), until=13.0,
+        )  # fmt: skip
+        assert parent_of(sim, 6) != parent_of(sim, 3)
         assert parent_of(sim, 8) == parent_of(sim, 3) and not wrong(sim)
 
     def test_joins_the_nearest_where_accuracy_is_of_no_account(self, tmp_path: Path) -> None:
