@@ -140,6 +140,17 @@ class Dataset:
             chosen |= {f"owner_{p}": self.owner_train[rows[p]] for p in parts}
         return replace(self, **chosen)
 
+    def standardised(self, mean: Sequence[float], std: Sequence[float]) -> Dataset:
+        """Return the same images, pixels less the mean and over the standard deviation of each channel (or of all)."""
+        channels = self.input_shape[0]
+        if self.x_train.ndim != 4 or not {len(mean), len(std)} <= {1, channels} or min(std) <= 0:
+            raise DataError(
+                f"Dataset {self.name!r}: mean = {list(mean)} and std = {list(std)} standardise images, with one number "
+                f"(std above 0) for each channel or one for all; its samples have shape {self.input_shape}."
+            )
+        shift, scale = (self.x_train.new_tensor(list(values))[:, None, None] for values in (mean, std))
+        return replace(self, x_train=(self.x_train - shift) / scale, x_test=(self.x_test - shift) / scale)
+
     @staticmethod
     def from_arrays(
         x_train: ArrayLike | Tensor,

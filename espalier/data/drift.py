@@ -53,6 +53,8 @@ class ChangedPool:
             raise DataError("Token ids cannot be brightened, blurred by noise or turned; use a drift of labels.")
         if self.rotation and x.ndim != 4:
             raise DataError(f"Only images can be turned; a sample has shape {tuple(x.shape[1:])}.")
+        if x.ndim == 4 and (self.brightness or self.noise) and bool((x < 0).any()):
+            raise DataError("Brightness and noise are for pixels in 0…1; load the images without mean and std.")
         if self.labels is not None and y.is_floating_point():
             raise DataError("Only classes can be permuted; this dataset's targets are numbers of a regression.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -71,7 +71,14 @@ def require(name: str, data_dir: Path | None = None, kind: str | None = None) ->
             raise missing(entry, data_dir)
 
 
-def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
+def load(
+    name: str,
+    data_dir: Path | None = None,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    **options: Any,
+) -> Dataset:
     """Read a dataset of the catalogue, or a user's own file or folder.
 
     Args:
@@ -79,12 +86,19 @@ def load(name: str, data_dir: Path | None = None, **options: Any) -> Dataset:
             ``.csv`` table, a folder with one folder of images per class, a folder of LEAF's json files. The option
             ``kind`` (npz, csv, images, leaf, fedscale) says which, where the path does not.
         data_dir: Looked at first; then ``$ESPALIER_DATA``; then the user's cache.
+        mean: Taken from the pixels of each channel (0…1); with ``std``, by which they are divided.
+        std: See ``mean``.
         **options: What the dataset's loader takes (``size=64``, ``topics=10``).
 
     Raises:
         DataError: An unknown name; files that are missing, truncated or of another format.
         ConfigError: An option that the loader does not take.
     """
+    found = _read(name, data_dir, options)
+    return found if mean is None and std is None else found.standardised(mean or (0.0,), std or (1.0,))
+
+
+def _read(name: str, data_dir: Path | None, options: dict[str, Any]) -> Dataset:
     own = _own_data(name, options.get("kind"))
     if own is not None and options.get("kind") not in TASKS:
         options.pop("kind", None)

@@ -120,3 +120,18 @@ def test_an_unfinished_download_is_not_taken_for_data(tmp_path: Path) -> None:
 def test_a_users_folder_that_is_missing_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no folder"):
         load(str(tmp_path / "pets"))
+
+
+def test_pixels_are_standardised_on_request() -> None:
+    # (0 - .5)/.25 = -2 and (1 - .5)/.25 = 2
+    plain, changed = load("digits"), load("digits", mean=[0.5], std=[0.25])
+    assert float(plain.x_train.min()) == 0.0
+    assert (float(changed.x_train.min()), float(changed.x_train.max())) == (-2.0, 2.0)
+    assert np.allclose(changed.x_test.numpy(), (plain.x_test.numpy() - 0.5) / 0.25)
+
+
+def test_only_images_can_be_standardised_channel_by_channel() -> None:
+    with pytest.raises(DataError, match="shape"):
+        load("magnet", samples=100, test_samples=50, mean=[0.5])
+    with pytest.raises(DataError, match="for each channel"):
+        load("digits", mean=[0.5, 0.5, 0.5])

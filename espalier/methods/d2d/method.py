@@ -14,7 +14,9 @@ How we read the paper:
 
 - An exchange is valid if one metric improves and the other worsens by at most 1/z of that share; the paper's
   α is any number for which its two inequalities hold. Sums over the pair, or (solution 1.2) each cluster.
-- Clusters: a fifth of the devices, 2 to twice the mean in size (none of it is stated).
+- Clusters: a fifth of the devices, 2 to twice the mean in size (none of it is stated). Local work is one epoch; how
+  long a model is in the links' units and how pixels are scaled was calibrated on benchmark A alone
+  (`espalier.methods.d2d.settings`).
 - r_c = 0: the cluster counts with its members' survey models, which the server has; with the global model where it
   has not (cropped feature, skew, prediction). A cluster never overruns T_g: the links are redrawn then.
 - Devices go on from the survey's training (Algorithm 1; section 4.2's proof discards it: ``keep = false``).

@@ -17,7 +17,7 @@ def paper_world(
 ) -> World:
     """The D2D paper's Table 4: links and compute drawn anew per global round, the server's links ideal.
 
-    A model is m = 30 units; λ in whole units per step, so that a model takes 6 to 30 steps (D11). The
+    A model is m = 10 units; λ in whole units per step, so that a model takes 2 to 10 steps (D11). The
     times to and from the server are not simulated (D9).
 
     Args:
@@ -30,4 +30,4 @@ def paper_world(
     if experiment == "3" and task == "image":
         compute = Redrawn(Rate(5.0, 15.0, whole=True))
     throughput = (0.0 if intermittent else low, high)
-    return World(compute=compute, links=Pairs(throughput, whole=True, model_units=30.0))
+    return World(compute=compute, links=Pairs(throughput, whole=True, model_units=10.0))
