@@ -47,8 +47,8 @@ def encode(vector: Tensor, compress: Compress = "none") -> LetterPart:
     return LetterPart.of(packed, Encoding.ZSTD_FLOAT64 if wide else Encoding.ZSTD_FLOAT32)
 
 
-def decode(part: LetterPart, size: int, spans: Spans | None = None) -> Tensor:
-    """Turn a part into a vector ``[size]``; where only some places of models are sent, the others are zero.
+def decode(part: LetterPart, size: int) -> Tensor:
+    """Turn a part into a vector ``[size]``.
 
     Raises:
         ProtocolError: The bytes are not those of such a vector.
@@ -63,13 +63,6 @@ def decode(part: LetterPart, size: int, spans: Spans | None = None) -> Tensor:
         raise ProtocolError("A model is a difference from one that is not here.")
     if encoding is Encoding.MASKED:
         raise ProtocolError("A model is masked, and whoever gets it merges single models.")
-    if spans is not None:
-        numbers, at = decode(part, sum(b - a for a, b in spans)), 0
-        vector = numbers.new_zeros(size)
-        for start, stop in spans:
-            vector[start:stop] = numbers[at : at + stop - start]
-            at += stop - start
-        return vector
     wide = encoding in (Encoding.FLOAT64, Encoding.ZSTD_FLOAT64)
     expected = size * (8 if wide else 4)
     data: bytes | memoryview = part.data

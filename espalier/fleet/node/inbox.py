@@ -138,10 +138,25 @@ class Inbox:
             at += stop - start
         return store.put(vector)
 
+    def _whole(self, part: LetterPart) -> Tensor:
+        """Return a model; where only a part of it travels, the rest is the initial one's (zero where nobody has it)."""
+        state = self._state
+        spans = state.plan.local.shares(state.store.spec)
+        if spans is None:
+            return decode(part, state.store.spec.size)
+        numbers, at = decode(part, sum(b - a for a, b in spans)), 0
+        knows = state.directory.is_device(state.me) or state.me == state.directory.cloud
+        vector = (
+            state.store.vector(state.store.initial()).clone() if knows else numbers.new_zeros(state.store.spec.size)
+        )
+        for start, stop in spans:
+            vector[start:stop] = numbers[at : at + stop - start]
+            at += stop - start
+        return vector
+
     def _decoded(self, part: LetterPart, origin: int) -> Tensor:
         if part.encoding != Encoding.Q8:
-            spec = self._state.store.spec
-            return decode(part, spec.size, self._state.plan.local.shares(spec))
+            return self._whole(part)
         found = self._outbox.feedback.decoded(part, origin)
         if found is None:
             # Its sender waits for nothing: it takes part again from the next order on.
