@@ -374,6 +374,7 @@ class Aggregator:
         view.models = state.models = {**state.models, **merged}
         view.auxiliary = state.auxiliary = {**state.auxiliary, **beside}
         state.samples = self.rules.merge.samples(view, arrivals)
+        self.rules.selection.learn(view, arrivals)
         self.rules.pace.learn(view, arrivals)
         if state.order is None:
             self.rules.structure.observe(view, arrivals)
@@ -485,6 +486,7 @@ class Aggregator:
         state = self.state
         actions: list[Action] = []
         state.idle.discard(child)
+        self.rules.selection.forget(state.memory, child)
         self.rules.pace.forget(state.memory, child)
         state.tickets.pop(child, None)
         solo = self.rules.pace.solo and state.order is None

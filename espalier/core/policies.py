@@ -93,6 +93,12 @@ class Selection(Policy, family="selection", kind="uniform"):
         rng = view.env.rng("select", view.me, view.cohort, view.round)
         return [view.children[i] for i in np.sort(rng.choice(total, size=want, replace=False))]
 
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        """Look at a closed round's arrivals: the place to remember losses (``view.loss``) and times (``seconds``)."""
+
+    def forget(self, memory: Memory, child: Address) -> None:
+        """A child no longer reports here: forget what was remembered of it."""
+
 
 @dataclass(frozen=True)
 class Pace(Policy, family="pace", kind="barrier"):

@@ -57,5 +57,5 @@ class ModelStore(Protocol):
         ...
 
     def loss(self, ref: Ref) -> float:
-        """Return the mean training loss of the training that made a model (NaN if none did)."""
+        """Return the mean training loss of the training that made a model, or of those it averages (else NaN)."""
         ...

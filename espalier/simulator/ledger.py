@@ -110,7 +110,7 @@ class Ledger:
         return self._tables.values[int(ref)]
 
     def loss(self, ref: Ref) -> float:
-        """Return the mean training loss of the training that made a model."""
+        """Return the mean training loss of the training that made a model, or of those it is the average of."""
         self.flush([ref])
         return self._tables.losses.get(int(ref), math.nan)
 

@@ -25,7 +25,7 @@ class Tables:
     Attributes:
         recipes: Models that are not computed yet: how to make them.
         values: Models that are.
-        losses: Mean training losses of computed trainings.
+        losses: Mean training losses of computed trainings; of an average of them, the average.
         optimizer_states: Optimiser states that computed trainings left.
         computed: Trainings computed so far.
     """
@@ -165,6 +165,9 @@ class Wave:
         del self._running[name]
         self._settled.add(name)
         total = running.result(fallback)
+        losses = [(c, self._tables.losses[int(ref)]) for c, ref in recipe.terms if int(ref) in self._tables.losses]
+        if len(losses) == len(recipe.terms) and all(c >= 0 for c, _ in losses):
+            self._tables.losses[name] = sum(c * loss for c, loss in losses) / max(1e-300, sum(c for c, _ in losses))
         if recipe.fallback is not None:
             self._release(int(recipe.fallback))
         return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from espalier.core.address import Address
@@ -402,3 +402,37 @@ def test_auxiliary_vectors_are_merged_handed_down_and_reported() -> None:
     assert fleet.store.numbers[up.auxiliary["c"]] == 7.0
     assert [a.models for a in actions if isinstance(a, Serve)] == [{"": up.models[""]}]
     assert unpack(pack(node.state)) == node.state
+
+
+@dataclass(frozen=True)
+class Slowest(Selection, kind="test_slowest"):
+    """Draws the child that was slowest, and notes every loss."""
+
+    @dataclass(slots=True)
+    class State:
+        seconds: dict[Address, float] = field(default_factory=dict)
+        losses: dict[Address, float] = field(default_factory=dict)
+
+    def pick(self, view: View) -> list[Address]:
+        known = view.state(self).seconds
+        return [max(known, key=lambda c: known[c])] if known else list(view.children)
+
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        state = view.state(self)
+        state.seconds |= {a.report.sender: a.seconds for a in arrivals}
+        state.losses |= {a.report.sender: view.loss(a) for a in arrivals}
+
+
+def test_a_selection_sees_losses_and_times() -> None:
+    # The order's way, the work and the report's way: 1 + 4 + (3 - 2) = 6 s; device 1 takes 2 + 4 + 1 = 7 s.
+    fleet = SmallFleet(dict.fromkeys(range(2), CLOUD))
+    rules = Rules(selection=Slowest(), structure=Structure(flat=True))
+    cloud = Aggregator(CLOUD, rules, fleet)
+    out = orders(cloud.on(Started(), 0.0))
+    for child, way, loss in ((0, 1.0, None), (1, 2.0, 0.25)):
+        said = answer(out[child], Ref(0), child + 1, 2.0, download=way, compute=4.0, loss=loss)
+        cloud.on(said, 3.0)
+    known = cloud.state.memory.state(rules.selection)  # type: ignore[arg-type, var-annotated]
+    # what the report says, or else what the store knows of the training (the fake one's losses are 0)
+    assert known.seconds == {0: 6.0, 1: 7.0} and known.losses == {0: 0.0, 1: 0.25}
+    assert set(orders(cloud.on(Deadline(BeginRound()), 3.0))) == {1}

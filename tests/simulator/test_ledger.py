@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -195,3 +196,12 @@ def test_a_splice_is_a_model_but_for_some_places() -> None:
     assert again.ledger.vector(total).tolist() == [0.5, 2.5]
     assert again.ledger.vector(mixed).tolist() == [1.0, 5.0]
     assert int(base) not in again.ledger._tables.values, "what nobody holds is dropped"
+
+
+def test_an_average_has_the_average_loss() -> None:
+    # every training of the bench has loss 0.5; a sum with a negative coefficient is no average
+    bench = Bench()
+    one, two = bench.train(0, bench.ledger.initial()), bench.train(1, bench.ledger.initial())
+    mean, gap = (bench.ledger.combine([(0.25, one), (c, two)]) for c in (0.75, -0.25))
+    bench.held = [mean, gap]
+    assert bench.ledger.loss(mean) == 0.5 and math.isnan(bench.ledger.loss(gap))

@@ -185,6 +185,9 @@ class Inbox:
         directory.at_work.discard(sender)
         self._on_report(report)
         self._outbox.feedback.answered(report)
+        if report.loss is not None:
+            for ref in report.models.values():
+                state.store.told_loss(ref, report.loss)
         member = directory.members.get(sender)
         if member is None or not report.models or state.manifest.script is not None:
             return

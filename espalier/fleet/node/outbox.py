@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from espalier.core.address import host_of
 from espalier.core.codec import refs_in
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Message, Order, Part, Report
+from espalier.core.policies import Selection
 from espalier.core.store import Ref
 from espalier.fleet.links import wire
 from espalier.fleet.links.delivery import DeliveryState
@@ -17,6 +20,7 @@ from espalier.fleet.links.framing import Letter, LetterPart
 from espalier.fleet.node.error_feedback import ErrorFeedback
 from espalier.fleet.node.state import HostState
 from espalier.fleet.node.store import EagerStore
+from espalier.privacy.budget import is_private
 
 
 class Outbox:
@@ -27,6 +31,11 @@ class Outbox:
         self.delivery = DeliveryState(state.journal)
         self._limits = state.manifest.bounds
         self._q8 = state.manifest.compress == "q8"
+        #: a loss tells something of a device's data: it goes out only where a selection looks at it
+        self._tells_losses = not is_private(state.plan) and any(
+            type(rules.selection).learn is not Selection.learn
+            for rules in (state.plan.root, state.plan.middle, state.plan.edge)
+        )
         self.feedback = ErrorFeedback(state.store, state.journal.get("feedback"))
         self._encoder = Encoder(
             "zstd" if state.manifest.compress == "zstd" else "none",
@@ -41,6 +50,9 @@ class Outbox:
         state = self._state
         if isinstance(message, Order) and state.directory.is_device(message.to) and self._q8 and message.models:
             self.feedback.sent(message)
+        if isinstance(message, Report) and self._tells_losses and message.loss is None and message.models:
+            loss = state.store.loss(next(iter(message.models.values())))
+            message = replace(message, loss=loss if math.isfinite(loss) else None)
         enclosed = _Enclosed(state.store)
         content = wire.pack(message, enclosed)
         recipe: list[Any] = list(enclosed.refs)

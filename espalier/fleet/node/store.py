@@ -119,7 +119,15 @@ class EagerStore:
         if lost and kept:
             total *= (kept + lost) / kept
         head = total.to(dtype)
-        return self.put(head if tail is None else torch.cat([head, tail]))
+        ref = self.put(head if tail is None else torch.cat([head, tail]))
+        self._average_loss(ref, terms)
+        return ref
+
+    def _average_loss(self, ref: Ref, terms: Sequence[tuple[float, Ref]]) -> None:
+        """Keep the average of the terms' losses as that of their average."""
+        losses = [(c, self._losses[int(r)]) for c, r in terms if int(r) in self._losses]
+        if len(losses) == len(terms) and all(c >= 0 for c, _ in losses):
+            self._losses[int(ref)] = sum(c * loss for c, loss in losses) / max(1e-300, sum(c for c, _ in losses))
 
     def splice(self, base: Ref, part: Ref, spans: Spans) -> Ref:
         """Return ``base`` with the numbers of ``part`` in some places."""
@@ -144,6 +152,10 @@ class EagerStore:
     def memory(self, ref: Ref) -> Tensor | None:
         """Return the optimiser's state that a training left."""
         return self._memories.get(int(ref))
+
+    def told_loss(self, ref: Ref, loss: float) -> None:
+        """Keep the loss that a child told of a model of its."""
+        self._losses[int(ref)] = loss
 
     def loss(self, ref: Ref) -> float:
         """Return the mean training loss of the training that made a model."""
