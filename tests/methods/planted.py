@@ -14,6 +14,7 @@ PLANTED: dict[str, Any] = {
     "partition": {"kind": "iid", "concepts": 4, "val_fraction": 0.1},
     "fleet": {"devices": 16, "edges": 6},
     "training": {"batch_size": 10, "updates": 2, "lr": 0.1},
+    "world": "ideal",
     "stop": {"rounds": 31},
     "evaluate": {"every": 10},
     "record": {"spans": False},
