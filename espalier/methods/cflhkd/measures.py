@@ -84,6 +84,20 @@ def first_clusters(run: Run) -> float:
     return float(len(found[0])) if found else 1.0
 
 
+def decided(run: Run) -> dict[str, float]:
+    """Return what decided CFLHKD's clusters (empty: nothing was clustered by affinity).
+
+    ``clusterings``: how often all devices were clustered; of these, on average, ``crowded``: devices that the limit of
+    clusters put where they are; ``splits``: clusters split by their variance; ``settled``: clusters at rest that were
+    left alone; ``moved``: devices that changed their cluster; ``cut``: how often there were too few clusters.
+    """
+    found = [e for e in run.events("arranged") if "crowded" in e]
+    if not found:
+        return {}
+    means = {k: round(float(np.mean([e[k] for e in found])), 2) for k in ("crowded", "splits", "settled", "moved")}
+    return {"clusterings": len(found), **means, "cut": sum(bool(e["cut"]) for e in found)}
+
+
 def by_cluster(run: Run) -> list[float]:
     """Return the mean score of each cluster's devices at the end, in percent.
 

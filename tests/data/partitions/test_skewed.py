@@ -10,7 +10,7 @@ from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset
 from espalier.data.partition import partition
 from espalier.data.partitions import Classes, Dirichlet, PartitionSpec, SharedPool, TwoLevel
-from espalier.data.partitions.by_label import fill_up
+from espalier.data.partitions.by_label import fill_up, take_turns
 from espalier.data.partitions.fill import deal_evenly
 from espalier.data.partitions.pool import draw
 from espalier.data.registry import load
@@ -73,6 +73,27 @@ def test_filling_up_always_ends_and_loses_nothing(n: int, least: int, seed: int)
 def test_an_extreme_alpha_does_not_loop() -> None:
     p = partition(DIGITS, Dirichlet(alpha=1e-6, min_samples=10), n_devices=100, n_edges=5, seed=0)
     assert p.sizes.min() >= 10 and p.sizes.sum() == 1438
+
+
+def test_a_mix_per_device_gives_equal_sizes() -> None:
+    # A share of a Dirichlet(α, …, α) over 10 classes has variance 9/(100·(10α + 1)): for α = 0.5 it is 0.015. A draw by
+    # class leaves sizes that vary by about a half (their coefficient of variation).
+    p = partition(even(4000), Dirichlet(alpha=0.5, per="device"), n_devices=200, n_edges=1, seed=0)
+    assert set(p.sizes.tolist()) == {200} and (p.histogram.sum(0) == 4000).all()
+    shares = p.histogram / 200
+    assert float(shares.var()) == pytest.approx(0.015, rel=0.15)
+    uneven = partition(even(4000), Dirichlet(alpha=0.5), n_devices=200, n_edges=1, seed=0).sizes
+    assert 0.35 < uneven.std() / uneven.mean() < 0.55
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(0, 300))
+def test_turns_end_with_every_device_full_and_nothing_taken_twice(n: int, n_cells: int, seed: int) -> None:
+    rng = stream(seed, "x")
+    totals = rng.integers(1, 30, n_cells)
+    sizes = rng.multinomial(int(rng.integers(0, totals.sum() + 1)), np.full(n, 1 / n))
+    counts = take_turns(rng, rng.standard_gamma(0.1, (n, n_cells)), sizes, totals)
+    assert counts.sum(1).tolist() == sizes.tolist() and (counts.sum(0) <= totals).all() and counts.min() >= 0
 
 
 # -- k classes --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from espalier.study import tables
 from espalier.study.base import SCALES, cell_directory, study
 from espalier.study.results import read_results
 
-NAMES = ("phefl/table5", "phefl/fig3", "phefl/fig4", "phefl/options")
+NAMES = ("phefl/table5", "phefl/long", "phefl/fig3", "phefl/fig4", "phefl/options")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -21,6 +21,13 @@ def test_settings_can_be_built_at_every_scale(name: str) -> None:
         assert len(keys) == len(set(keys)) > 1
         if scale == "full":
             assert {(r, c) for r, columns in study(name).published.items() for c in columns} <= set(keys)
+
+
+def test_the_long_study_has_all_data_and_200_rounds() -> None:
+    cells = study("phefl/long").cells("small")
+    assert {c.column for c in cells} == {f"mnist {layout} imbalanced" for layout in ("D2", "D3", "D4")}
+    assert all(c.experiment.stop.rounds == 200 and "fraction" not in c.experiment.partition for c in cells)
+    assert study("phefl/long").published["PHE-FL"].keys() == {c.column for c in cells}
 
 
 def test_options_run_and_are_compared(tmp_path: Path) -> None:
