@@ -91,9 +91,10 @@ def proportions(likelihoods: ArrayLike, most: int = 200, tolerance: float = 1e-8
     """
     given = np.asarray(likelihoods, dtype=np.float64)
     found = np.full(given.shape[1], 1.0 / given.shape[1])
-    given = given[given.sum(1) > 0]
+    given = given[given.max(1) > 0]
     if len(given) == 0:
         return found
+    given = given / given.max(1, keepdims=True)  # also the least likely sample counts, and divides by no zero
     for _ in range(most):
         joint = given * found
         new: Floats = (joint / joint.sum(1, keepdims=True)).mean(0)

@@ -19,6 +19,7 @@ from espalier.methods import (
     macfl,
     pfedme,
     scaffold,
+    trellis,
 )
 from espalier.methods.cflhkd import method as cflhkd
 from espalier.methods.cflhkd import world as cflhkd_world
@@ -89,5 +90,5 @@ __all__ = [
     "scaffold",
     "secure_sum",
     "server_optimizers",
-    "sized",
+    "sized", "trellis",
 ]  # fmt: skip

@@ -27,8 +27,9 @@ class LocalWrapper(Local):
     of: Local | None = field(default=None, kw_only=True)
 
     def around(self, own: Local) -> Self:
-        """Return this policy around a method's own, or with the one that was given around it."""
-        return replace(self, of=own if self.of is None else self.of.around(own))
+        """Return this policy around a method's own (or the one that was given around it); it replaces its like."""
+        inside = own.inner if isinstance(own, type(self)) else own
+        return replace(self, of=inside if self.of is None else self.of.around(inside))
 
     @property
     def inner(self) -> Local:
@@ -87,7 +88,7 @@ class Calibrated(LocalWrapper, kind="calibrated"):
     """
 
     tau: float = 1.0
-    smoothing: float = 0.01
+    smoothing: float = 0.1
 
     def check(self) -> None:
         """Refuse impossible values."""

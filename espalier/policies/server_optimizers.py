@@ -56,8 +56,8 @@ class ServerOptimizer(Merge, ABC):
         self.require(not hidden, "of", "a merge other than 'secure' and 'private'")
 
     def around(self, own: Merge) -> Self:
-        """Return this optimiser around a method's own merge."""
-        return self if self.of is not None else replace(self, of=own)
+        """Return this optimiser around a method's own merge; it replaces an optimiser that is there."""
+        return self if self.of is not None else replace(self, of=own.inner if isinstance(own, ServerOptimizer) else own)
 
     @property
     def inner(self) -> Merge:

@@ -36,6 +36,14 @@ def test_a_pull_changes_the_model() -> None:
     assert not torch.equal(final("fedavg"), final({"name": "fedprox", "mu": 0.1}))
 
 
+def test_trellis_without_its_parts_is_hierfavg_to_the_bit() -> None:
+    bare = {"name": "trellis", "tau": 0.0, "beta": 0.0, "semi_async": False, "prior": "none"}
+    world = {"compute": {"kind": "uniform", "low": 0.5, "high": 2.0}}
+    assert torch.equal(final(bare, world=world), final("hierfavg", world=world))
+    for part in ({"tau": 1.0}, {"beta": 0.5}, {"semi_async": True}):
+        assert not torch.equal(final({**bare, **part}, world=world), final("hierfavg", world=world)), part
+
+
 @pytest.mark.parametrize("method", ["hierfavg", "edge_cloud"])
 def test_one_edge_round_per_cloud_round_is_fedavg(method: str) -> None:
     # A mean of means adds the same numbers in another order: equal but for the last bits of float64.

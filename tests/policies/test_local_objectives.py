@@ -51,7 +51,11 @@ def test_it_keeps_what_the_policy_inside_asks_for() -> None:
     private = Local.build({"kind": "private", "clip": 1.0, "of": {"kind": "calibrated"}}).around(Local(0.3))
     assert isinstance(private, PrivateLocal)
     asked = private.train(view, order)
-    assert (asked.mu, asked.calibration, asked.args["private"]) == (0.3, Calibration(1.0, 0.01), [1.0, 0.0])
+    assert (asked.mu, asked.calibration, asked.args["private"]) == (0.3, Calibration(1.0, 0.1), [1.0, 0.0])
+
+
+def test_it_takes_the_place_of_its_like() -> None:
+    assert Calibrated(tau=0.0).around(Calibrated(tau=1.0, of=Local(0.3))) == Calibrated(tau=0.0, of=Local(0.3))
 
 
 def test_impossible_values_are_refused() -> None:

@@ -149,6 +149,8 @@ def test_no_momentum_is_the_plain_method_to_the_bit() -> None:
 def test_an_optimiser_goes_around_a_methods_own_merge() -> None:
     plan = override(make("csahfl").plan(SETTING), {"root": {"merge": {"kind": "momentum"}}})
     assert isinstance(plan.root.merge, Momentum) and plan.root.merge.of == make("csahfl").plan(SETTING).root.merge
+    # An optimiser takes the place of another: there is one momentum, not two.
+    assert Momentum(0.3).around(plan.root.merge) == Momentum(0.3, of=plan.root.merge.of)
     robust = Merge.build({"kind": "yogi", "of": {"kind": "median"}})
     assert isinstance(robust, ServerYogi) and robust.inner == Merge.build("median")
 
