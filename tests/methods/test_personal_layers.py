@@ -1,0 +1,88 @@
+"""FedPer, LG-FedAvg and FedBN: which layers stay, and the methods that they are at either end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from espalier.core.messages import ALL
+from espalier.core.params import ParamSpec
+from espalier.methods.personal_layers import OwnBatchNorms, SharedHead, batch_norms
+from espalier.policies.parts import Parts
+from espalier.simulator.simulation import Simulation
+from espalier.training.trainer import FallbackWarning
+from tests.methods.test_ditto import run
+
+FLEET = {"devices": 6, "edges": 2}
+
+
+def small() -> nn.Module:
+    """Layer 2·3 + 3 at 0, norm 3 + 3 at 9, head 3·2 + 2 at 15; running statistics 3 + 3 at 23, counter at 29."""
+    return nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+
+def test_which_places_are_shared() -> None:
+    spec = ParamSpec.of(small())
+    assert (spec.n_params, spec.n_float, spec.size) == (23, 29, 30)
+    assert batch_norms(spec) == ("1.*",)
+    assert Parts().shares(spec) == ((0, 15), (23, 30))
+    assert SharedHead().shares(spec) == ((15, 23),)
+    assert OwnBatchNorms().shares(spec) == ((0, 9), (15, 23))
+
+
+def test_bytes_are_four_for_each_shared_number() -> None:
+    spec = ParamSpec.of(small())
+    assert [p.shared_bytes(spec) for p in (Parts(), SharedHead(), OwnBatchNorms())] == [4 * 21, 4 * 8, 4 * 17]
+
+
+def shared(method: str | dict[str, Any], **changes: Any) -> Tensor:
+    sim = run(method, fleet=FLEET, **changes).simulation
+    return sim.ledger.vector(sim.served[sim.fleet.cloud][ALL])
+
+
+def own(sim: Simulation) -> list[Tensor]:
+    return [sim.ledger.vector(sim.served[device][ALL]) for device in range(FLEET["devices"])]
+
+
+@pytest.mark.parametrize(
+    "method", [{"name": "fedper", "head": ["none"]}, {"name": "lg_fedavg", "head": ["*"]}, {"name": "fedbn"}]
+)
+def test_with_everything_shared_it_is_hierfavg_to_the_bit(method: dict[str, Any]) -> None:
+    # The model has neither a layer called "none" nor a batch normalisation.
+    assert torch.equal(shared(method), shared("hierfavg"))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [{"name": "fedper", "head": ["*"]}, {"name": "lg_fedavg", "head": ["none"]}, {"name": "fedbn", "norms": ["*"]}],
+)
+def test_with_nothing_shared_it_is_standalone_to_the_bit(method: dict[str, Any]) -> None:
+    found, alone = (own(run(m, fleet=FLEET).simulation) for m in (method, "standalone"))
+    assert all(torch.equal(one, two) for one, two in zip(found, alone, strict=True))
+
+
+def test_lg_fedavg_shares_the_head_alone() -> None:
+    sim = run("lg_fedavg", fleet=FLEET).simulation
+    spec, initial = sim.task.spec, sim.task.initial(sim.seed, 0)
+    ((a, _),) = spec.spans(spec.last_layer())
+    model = sim.ledger.vector(sim.served[sim.fleet.cloud][ALL])
+    assert torch.equal(model[:a], initial[:a]) and not torch.equal(model[a:], initial[a:])
+
+
+def test_fedbn_keeps_the_normalisations_of_a_model_that_has_some() -> None:
+    task = {"dataset": "digits", "model": f"{__name__}:normed"}
+    with pytest.warns(FallbackWarning):
+        sim = run("fedbn", fleet=FLEET, task=task, stop={"rounds": 2}).simulation
+    spec, initial = sim.task.spec, sim.task.initial(sim.seed, 0)
+    norms = spec.spans(batch_norms(spec))
+    model, (one, two, *_) = sim.ledger.vector(sim.served[sim.fleet.cloud][ALL]), own(sim)
+    assert norms and all(torch.equal(model[a:b], initial[a:b]) for a, b in norms)
+    assert all(not torch.equal(one[a:b], two[a:b]) for a, b in norms if b <= spec.n_float)
+
+
+def normed() -> nn.Module:
+    """Return a classifier of 8×8 digits with a batch normalisation."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
