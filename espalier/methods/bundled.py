@@ -20,6 +20,7 @@ from espalier.methods import (
     personal_layers,
     pfedme,
     scaffold,
+    selective,
     trellis,
 )
 from espalier.methods.cflhkd import method as cflhkd
@@ -43,6 +44,7 @@ from espalier.policies import (
     quantised,
     robust_merges,
     secure_sum,
+    selections,
     server_optimizers,
 )
 
@@ -91,6 +93,8 @@ __all__ = [
     "robust_merges",
     "scaffold",
     "secure_sum",
+    "selections",
+    "selective",
     "server_optimizers",
     "sized", "trellis",
 ]  # fmt: skip
