@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods.*.figures": _STUDY,
     "simulator": {*_RUN, "_version"},
     "scale": {*_LOWER, "_version", "settings", "simulator"},
-    "fleet": {*_RUN, "secure", "simulator"},
+    "fleet": {*_RUN, "_version", "secure", "simulator"},
     "callbacks": {"core"},
     "reference": {"core"},
     "api": {*_RUN, "callbacks", "simulator"},

@@ -1,12 +1,10 @@
-"""``espalier node``, ``espalier fleet`` and ``espalier certs``: a real fleet."""
+"""``espalier node`` and ``espalier certs``: the nodes of a real fleet, and who they are."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ _PATH = click.Path(path_type=Path)
 _HOST = "HOST:PORT"
 
 
-def _needs_deploy(function: Callable[..., Any]) -> Callable[..., Any]:
+def needs_deploy(function: Callable[..., Any]) -> Callable[..., Any]:
     """Say what to install if the packages of a deployed fleet are missing."""
 
     @wraps(function)
@@ -81,7 +79,8 @@ def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return add
 
 
-_experiment_options = (
+#: what the commands that begin a run on a fleet share
+EXPERIMENT_OPTIONS = (
     click.option("--method", "-m", help="Which of the experiment's methods, or another one [default: its first]."),
     click.option("--seed", "-s", type=int, help="Which seed [default: the experiment's first]."),
     click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting."),
@@ -101,7 +100,7 @@ _experiment_options = (
 )
 
 
-def _experiment(path: str, method: str | None, seed: int | None, changes: tuple[str, ...]) -> Experiment:
+def one_run(path: str, method: str | None, seed: int | None, changes: tuple[str, ...]) -> Experiment:
     """Read an experiment and choose one method and one seed of it."""
     found = read(path, changes)
     entry = found.methods[0]
@@ -123,7 +122,10 @@ def node() -> None:
 @click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
 @click.option("--classes", type=int, help="Classes of the task, if --data does not show them all.")
 @click.option("--limit", "limits", multiple=True, metavar="NAME=VALUE", help="A limit, such as letter_bytes=100000000.")
-@_needs_deploy
+@click.option(
+    "--status-page", metavar="[HOST:]PORT", help="Show the fleet there in a browser (loopback; needs a token)."
+)
+@needs_deploy
 def cloud(
     config: str,
     method: str | None,
@@ -136,21 +138,30 @@ def cloud(
     start_with: int | None,
     classes: int | None,
     limits: tuple[str, ...],
+    status_page: str | None,
     **options: Any,
 ) -> None:
     """Conduct a run: hand the experiment down, merge, evaluate, record. --dir becomes the run directory."""
-    from espalier.fleet.node.launch import CloudOptions, Options, plug_in, run
+    from espalier.fleet.node.launch import CloudOptions, Options, Page, plug_in, run
 
     given = Options(**options)
+    page: Page | None = None
+    if status_page is not None:
+        from espalier.report.fleet_page import served
+
+        if given.directory is None:
+            raise ConfigError("--dir: must be given for a cloud.")
+        page = partial(served, status_page, given.directory)
     plug_in(given.plugins)
-    experiment = _experiment(config, method, seed, changes)
+    experiment = one_run(config, method, seed, changes)
     run(
         given,
         CloudOptions(experiment, start_with, patience, compress, _limits(limits), None, allow, classes, round_deadline),
+        page,
     )
 
 
-for _option in reversed(_experiment_options):
+for _option in reversed(EXPERIMENT_OPTIONS):
     cloud = _option(cloud)
 
 
@@ -171,7 +182,7 @@ def _limits(given: tuple[str, ...]) -> Any:
 
 @node.command()
 @_options("parents", "listen", "advertise", "data", "number", "allow_models")
-@_needs_deploy
+@needs_deploy
 def edge(**options: Any) -> None:
     """Merge what devices (or further edges) report, and report to a parent."""
     from espalier.fleet.node.launch import Options, run
@@ -186,7 +197,7 @@ def edge(**options: Any) -> None:
 @click.option("--client", metavar="MODULE:FACTORY", help="Your own training code (see espalier.fleet.node.clients).")
 @click.option("--flower-client", metavar="MODULE:CLIENT_FN", help="A Flower NumPyClient as it is.")
 @click.option("--head", "aggregates", is_flag=True, help="It may be head of a cluster of devices (with --listen).")
-@_needs_deploy
+@needs_deploy
 def device(**options: Any) -> None:
     """Train on this machine's own data."""
     from espalier.fleet.node.launch import Options, run
@@ -199,7 +210,7 @@ def device(**options: Any) -> None:
 
 @node.command("status")
 @click.argument("directory", type=_PATH)
-@_needs_deploy
+@needs_deploy
 def node_status(directory: Path) -> None:
     """Ask the node that runs in DIRECTORY how it is."""
     from espalier.fleet.status import ask
@@ -210,95 +221,12 @@ def node_status(directory: Path) -> None:
 @node.command("move")
 @click.argument("directory", type=_PATH)
 @click.argument("parent", metavar="[NAME@]HOST:PORT")
-@_needs_deploy
+@needs_deploy
 def node_move(directory: Path, parent: str) -> None:
     """Tell the node that runs in DIRECTORY to report to another PARENT."""
     from espalier.fleet.status import ask
 
     ask(directory, do="move", parent=parent)
-
-
-# -- a fleet on this machine -----------------------------------------------------------------------------------
-
-
-@click.group()
-def fleet() -> None:
-    """Start a whole fleet on this machine, for trying out."""
-
-
-@fleet.command()
-@click.argument("experiment")
-@click.option("--devices", type=int, help="How many devices [default: the experiment's].")
-@click.option("--edges", type=int, help="How many edges [default: the experiment's].")
-@click.option("--out", "-o", type=_PATH, help="Where everything is kept [default: runs/fleet-NAME-TIME].")
-@click.option("--data-dir", type=_PATH, help="Where dataset files are looked for first.")
-@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@_needs_deploy
-def up(
-    experiment: str,
-    method: str | None,
-    seed: int | None,
-    changes: tuple[str, ...],
-    patience: float,
-    round_deadline: float,
-    compress: str | None,
-    devices: int | None,
-    edges: int | None,
-    out: Path | None,
-    data_dir: Path | None,
-    quiet: bool,
-) -> None:
-    """Run EXPERIMENT on a fleet of processes with certificates of its own, and end it cleanly."""
-    from espalier.fleet.local import LocalFleet
-
-    found = _experiment(experiment, method, seed, changes)
-    counts = {k: v for k, v in (("devices", devices), ("edges", edges)) if v is not None}
-    found = replace(found, fleet=replace(found.fleet, **counts))  # type: ignore[arg-type]
-    where = out or Path("runs") / f"fleet-{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
-    if (where / "cloud" / "node.sqlite").exists():
-        raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
-    shown = _Progress(quiet)
-    with LocalFleet(
-        found, where, data_dir=data_dir, patience=patience, compress=compress, round_deadline=round_deadline
-    ) as running:
-        shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
-        running.start()
-        running.wait(7 * 24 * 3600, shown.look)
-    if not quiet:
-        from rich.console import Console
-
-        from espalier.cli import show
-        from espalier.record.run import find_runs
-
-        console = Console()
-        console.print(show.table(find_runs(where / "cloud"), console.width))
-        click.echo(f"run: {where / 'cloud'}")
-
-
-for _option in reversed(_experiment_options):
-    up = _option(up)
-
-
-class _Progress:
-    """Says what a fleet is at, a line whenever something changes."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet, self._last = quiet, ""
-
-    def say(self, text: str) -> None:
-        if not self._quiet and text != self._last:
-            click.echo(text, err=True)
-            self._last = text
-
-    def look(self, running: Any) -> None:
-        try:
-            now = running.status("cloud")
-        except (ConfigError, OSError, ValueError):
-            return  # it is just starting or ending
-        if now.get("started"):
-            self.say(f"round {now['round']}, {now['devices']} devices")
-        else:
-            self.say(f"{now.get('devices', 0)} devices have joined")
 
 
 # -- certificates ------------------------------------------------------------------------------------------------
@@ -318,7 +246,7 @@ _CA = click.option(
 @_CA
 @click.option("--fleet", "name", default="fleet", show_default=True, help="The fleet's name.")
 @click.option("--days", type=int, default=3650, show_default=True, help="How long it is valid.")
-@_needs_deploy
+@needs_deploy
 def certs_init(directory: Path, name: str, days: int) -> None:
     """Make the fleet's certificate authority. Keep ca.key secret: whoever has it can admit nodes."""
     from espalier.fleet import certs as authority
@@ -333,7 +261,7 @@ def certs_init(directory: Path, name: str, days: int) -> None:
 @click.option("--host", "hosts", multiple=True, help="A DNS name or IP address of a node that listens (repeatable).")
 @click.option("--days", type=int, default=825, show_default=True, help="How long it is valid.")
 @_CA
-@_needs_deploy
+@needs_deploy
 def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directory: Path) -> None:
     """Issue a certificate for the node NAME; prints the directory to copy to it."""
     from espalier.fleet import certs as authority
@@ -344,7 +272,7 @@ def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directo
 @certs.command("revoke")
 @click.argument("name")
 @_CA
-@_needs_deploy
+@needs_deploy
 def certs_revoke(name: str, directory: Path) -> None:
     """Revoke every certificate of NAME; copy the printed file to the cloud's --certs directory."""
     from espalier.fleet import certs as authority

@@ -29,6 +29,7 @@ class Member:
         seconds_per_batch: As measured by itself (0: not yet).
         busy: Whether it was at work when it greeted.
         model_seconds: A model's way to its parent, as measured (0: not yet).
+        version: Of the software that it runs, as it says (empty: too old to say).
     """
 
     address: int
@@ -43,6 +44,7 @@ class Member:
     seconds_per_batch: float = 0.0
     busy: bool = False
     model_seconds: float = 0.0
+    version: str = ""
 
     def to_plain(self) -> tuple[Any, ...]:
         """Return it as plain data; ``Member(*plain)`` is equal to it."""
@@ -61,7 +63,7 @@ class Member:
         """
         found = Member(**{name: getattr(member, name) for name in Member.__slots__})
         times = (found.seconds_per_batch, found.model_seconds)
-        long = len(found.name) > 64 or len(found.role) > 64 or len(found.endpoint) > 300
+        long = max(map(len, (found.name, found.role, found.version))) > 64 or len(found.endpoint) > 300
         if long or not all(0 <= t <= SLOWEST_SECONDS for t in times):
             raise ProtocolError(f"A greeting with impossible values: {found}.")
         return found

@@ -1,7 +1,8 @@
 """What operators look at: ``/healthz`` and Prometheus metrics on loopback, a control socket in the node's directory.
 
 The HTTP server answers GET only and listens on loopback unless told otherwise. The control socket takes one JSON
-object per line (``{"do": "status"}``, ``{"do": "move", "parent": "edge-1@host:port"}``, ``{"do": "stop"}``);
+object per line (``{"do": "status"}``, ``{"do": "fleet"}`` at the cloud, ``{"do": "move", "parent":
+"edge-1@host:port"}``, ``{"do": "stop"}``);
 whoever may write in the node's directory may use it, nobody else.
 """
 
@@ -22,6 +23,7 @@ from espalier.core.errors import ConfigError, EspalierError
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links.admission import parse_parent
 from espalier.fleet.node.host import Host
+from espalier.fleet.overview import GONE, LINKED, LOST, overview
 
 #: bytes of a request's head that are read at most
 REQUEST = 8192
@@ -76,6 +78,8 @@ class Collector:
                 gauges[f"score_{name}"] = ("A figure of the last evaluation", value)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
+        if "round" in now:
+            yield from _of_members(overview(host)["members"])
         counters = {
             "refused": ("Links and letters that were refused", float(host.refusals.count)),
             "frames_relayed": ("Frames passed on for others", float(host.relay.relayed) if host.relay else 0.0),
@@ -98,6 +102,32 @@ class Collector:
         yield sent
 
 
+def _of_members(rows: list[dict[str, Any]]) -> Iterator[Metric]:
+    """Yield what the cloud knows of every member: labels are its name, role and parent."""
+    count = GaugeMetricFamily("espalier_members", "Members of the fleet", labels=["role", "state"])
+    for role in ("edge", "device"):
+        for state in (LINKED, LOST, GONE):
+            count.add_metric([role, state], float(sum(r["role"] == role and r["state"] == state for r in rows)))
+    yield count
+    labels = ["name", "role", "parent"]
+    linked = GaugeMetricFamily("espalier_member_linked", "1 if the member's link is there", labels=labels)
+    samples = GaugeMetricFamily("espalier_member_samples", "Training samples that the member holds", labels=labels)
+    silent = GaugeMetricFamily("espalier_member_report_age_seconds", "Seconds since its last report", labels=labels)
+    late = CounterMetricFamily("espalier_member_late", "Rounds that were closed without the member", labels=labels)
+    refused = CounterMetricFamily("espalier_member_refused", "Refused letters and links of the member", labels=labels)
+    for row in rows:
+        if row["role"] == "cloud":
+            continue
+        values = [row["name"], row["role"], row["parent"] or ""]
+        linked.add_metric(values, float(row["state"] == LINKED))
+        samples.add_metric(values, float(row["samples"]))
+        late.add_metric(values, float(row["late"]))
+        refused.add_metric(values, float(row["refused"]))
+        if row["seconds_since_report"] is not None:
+            silent.add_metric(values, row["seconds_since_report"])
+    yield from (linked, samples, silent, late, refused)
+
+
 class Ops:
     """The HTTP server and the control socket of one host."""
 
@@ -108,6 +138,8 @@ class Ops:
         self._servers: list[asyncio.Server] = []
         self._socket: Path | None = None
         self.port = 0
+        #: where the fleet's page is served, token included ("": nowhere)
+        self.page = ""
 
     async def start(self, listen: str | None, directory: Path | None) -> None:
         """Begin to answer."""
@@ -174,6 +206,8 @@ class Ops:
         match wish["do"]:
             case "status":
                 return status(host)
+            case "fleet":
+                return overview(host) | {"page": self.page}
             case "move":
                 if host.parent_link is None:
                     raise ConfigError("The cloud has no parent to leave.")
@@ -182,7 +216,7 @@ class Ops:
             case "stop":
                 host.stop("told to over the control socket")
                 return {"done": True}
-        raise ConfigError(f"do = {wish['do']!r}: must be status, move or stop.")
+        raise ConfigError(f"do = {wish['do']!r}: must be status, fleet, move or stop.")
 
 
 def ask(directory: Path, **wish: Any) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from espalier.report.page import html
 
 #: seconds between two looks at the databases, and between two signs of life to a viewer
 POLL_SECONDS, KEEPALIVE_SECONDS = 0.5, 10.0
-_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
+#: of every answer: nothing is kept, and no other site learns the address
+HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff"}
 
 
 class AccessControl:
@@ -49,7 +50,7 @@ class AccessControl:
             else:
                 allowed = secrets.compare_digest(request.query_params.get("token", "").encode(), self.token.encode())
             if not allowed:
-                text = "This page needs the token that the watching command printed with its address."
+                text = "This page needs the token in its address, as the command printed it."
                 await PlainTextResponse(text, 403)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
@@ -106,10 +107,10 @@ def application(board: LiveParts, token: str | None = None, ended: Callable[[], 
     page = html({}, "espalier", live=True)
 
     async def index(request: Request) -> Response:
-        return HTMLResponse(page, headers=_HEADERS)
+        return HTMLResponse(page, headers=HEADERS)
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(viewers.stream(), media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(viewers.stream(), media_type="text/event-stream", headers=HEADERS)
 
     async def section(request: Request) -> Response:
         text = await run_in_threadpool(board.part, request.path_params["name"])
@@ -144,7 +145,7 @@ def application(board: LiveParts, token: str | None = None, ended: Callable[[], 
 def _answer(text: bytes | None) -> Response:
     if text is None:
         return PlainTextResponse("there is no such part", 404)
-    return Response(text, media_type="application/json", headers=_HEADERS)
+    return Response(text, media_type="application/json", headers=HEADERS)
 
 
 class LivePage:

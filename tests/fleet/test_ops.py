@@ -20,12 +20,14 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from espalier._version import __version__
 from espalier.cli.main import main
 from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
 from espalier.fleet.local import LocalFleet
+from espalier.fleet.status import ask
 from espalier.record.run import Run
 from espalier.report.endpoint import listen
 from espalier.report.server import LivePage
@@ -83,6 +85,10 @@ def test_metrics(fleet: LocalFleet) -> None:
     assert found["espalier_devices"].samples[0].value == 3
     assert found["espalier_round"].samples[0].value >= 2
     assert found["espalier_refused"].samples[0].value == 0
+    members = {(s.labels["role"], s.labels["state"]): s.value for s in found["espalier_members"].samples}
+    assert (members["edge", "linked"], members["device", "linked"], members["device", "gone"]) == (1, 3, 0)
+    held = {s.labels["name"]: (s.labels["parent"], s.value) for s in found["espalier_member_samples"].samples}
+    assert held["device-1"] == ("edge-0", 10)
     sent = {(s.labels["tier"], s.labels["direction"], s.labels["kind"]): s.value
             for s in found["espalier_sent_bytes"].samples}  # fmt: skip
     assert sent["edge-cloud", "down", "model"] >= 2 * 2600, "two rounds' models of 650 numbers"
@@ -97,6 +103,38 @@ def test_the_control_socket_is_the_owners(fleet: LocalFleet) -> None:
     assert "The cloud has no parent to leave." in wrong.output
     nobody = CliRunner().invoke(main, ["node", "status", str(fleet.directory / "nobody")])
     assert "No node runs in" in nobody.output
+
+
+def test_the_whole_fleet_as_its_cloud_knows_it(fleet: LocalFleet) -> None:
+    answer = CliRunner().invoke(main, ["fleet", "status", str(fleet.directory / "cloud"), "--json"])
+    found = json.loads(answer.output)
+    assert (found["state"], found["rounds"], found["devices"], found["page"]) == ("running", 100_000, 3, "")
+    assert found["round"] >= 2
+    assert found["evaluations"][0]["round"] == 0
+    members = {m["name"]: m for m in found["members"]}
+    assert list(members) == ["cloud", "edge-0", "device-0", "device-1", "device-2"]
+    assert {m["state"] for m in found["members"]} == {"linked"}
+    assert {m["version"] for m in found["members"]} == {__version__}
+    device, edge = members["device-2"], members["edge-0"]
+    assert (device["parent"], device["reports_to"], edge["parent"], members["cloud"]["parent"]) == (
+        "edge-0", "edge-0", "cloud", None,
+    )  # fmt: skip
+    assert (device["samples"], device["late"], device["refused"]) == (10, 0, 0)
+    assert 0 < edge["last_report"] <= found["time"]
+    shown = CliRunner().invoke(main, ["fleet", "status", str(fleet.directory / "cloud")]).output
+    assert ", HierFAVG: running, round " in shown
+    assert "\n     device-2 " in shown, "below its edge, which is below the cloud"
+    wrong = CliRunner().invoke(main, ["fleet", "status", str(fleet.directory / "edge-0")])
+    assert "Only the cloud of a fleet knows all of it" in wrong.output
+
+
+def test_the_clouds_log_tells_of_rounds_scores_and_members(fleet: LocalFleet) -> None:
+    lines = [json.loads(x) for x in (fleet.directory / "cloud" / "node.log").read_text().splitlines()]
+    assert {x["level"] for x in lines if x["event"] in ("round closed", "evaluated", "member joined")} == {"info"}
+    assert [x["round"] for x in lines if x["event"] == "round closed"][:2] == [1, 2]
+    assert "acc_global" in next(x for x in lines if x["event"] == "evaluated")
+    joined = {x["member"]: x["parent"] for x in lines if x["event"] == "member joined"}
+    assert joined == {"edge-0": "cloud", **{f"device-{i}": "edge-0" for i in range(3)}}
 
 
 def test_logs_are_json(fleet: LocalFleet) -> None:
@@ -145,6 +183,10 @@ def test_who_comes_with_another_authoritys_certificate_is_seen(fleet: LocalFleet
 def test_a_parent_with_another_name_is_not_believed(fleet: LocalFleet) -> None:
     # who answers at edge 0's address shows a certificate of edge 0: a device that looks for edge 7 does not trust it
     fleet.kill("device-2", signal.SIGTERM)
+    cloud = fleet.directory / "cloud"
+    left = eventually(lambda: [m for m in ask(cloud, do="fleet")["members"] if m["state"] == "gone"])
+    assert [m["name"] for m in left] == ["device-2"]
+    assert '"event": "member left", "member": "device-2"' in (cloud / "node.log").read_text()
     target = fleet.endpoint("edge-0")
     fleet.launch("device-2", parents=(f"edge-7@{target}",))
     log = fleet.directory / "device-2" / "node.log"

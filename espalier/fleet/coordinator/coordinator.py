@@ -19,6 +19,7 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.runtime import RunRounds
 from espalier.core.store import Ref
+from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
 from espalier.fleet.coordinator.topology import Arranger
@@ -45,7 +46,7 @@ class Coordinator:
         """Go on with the run in a directory, or prepare a new one that begins with so many devices."""
         self.engine, self.registry, self.directory = engine, registry, directory
         experiment = engine.manifest.experiment
-        entry, spec = experiment.methods[0], engine.manifest.card.spec
+        entry, spec, fleet = experiment.methods[0], engine.manifest.card.spec, experiment.fleet
         self.recorder = Recorder(
             directory / "run.sqlite",
             {
@@ -84,6 +85,7 @@ class Coordinator:
         self._spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
         self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
+        self.bulletin = Bulletin(engine.directory, plain.get("bulletin", {}), self.recorder.connection)
         self.traffic: dict[tuple[str, str, str], int] = {}
         #: at the end: who has not given account yet, and until when they are waited for
         self._accounts: set[int] = set()
@@ -96,7 +98,6 @@ class Coordinator:
         self._closing = any(score.data["last"] for score in scores)
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
-        fleet = experiment.fleet
         self.recorder.meta("fleet", {"devices": fleet.devices, "edges": fleet.edges, "cloud": engine.me})
         if not self.finished:
             self.recorder.meta("status", {"state": "running"})
@@ -117,6 +118,7 @@ class Coordinator:
         """Hosts came or went: note it, begin the run when enough are there."""
         engine = self.engine
         self.tree.changed(joined, gone, self.started)
+        self.bulletin.changed(joined, gone)
         for host in gone:
             self.recorder.event(engine.now(), "gone", host, {})
             self.rounds.gone(host)
@@ -181,7 +183,8 @@ class Coordinator:
         return len(self._devices())
 
     def reached(self, round: int) -> None:
-        """Nothing on a fleet is redrawn with a round."""
+        """Tell that a round is closed; nothing on a fleet is redrawn with it."""
+        self.bulletin.round_closed(round, self.present())
 
     def evaluate(self) -> None:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
@@ -284,6 +287,7 @@ class Coordinator:
         """Write something into the record."""
         if kind == "rejected":
             self._unusable[self.engine.me] += 1
+        self.bulletin.noted(self.engine.me, kind, data)
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
@@ -309,8 +313,11 @@ class Coordinator:
         for time, kind, node, what in data["events"]:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
             self._unusable[origin] += kind == "rejected"
+            self.bulletin.noted(origin, str(kind), what)
         for node, kind, start, stop in data["spans"]:
             self._trained[origin] += kind == "train"
+            if kind == "train":
+                self.bulletin.worked(origin, min(float(stop), self.engine.now()))
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
             if self.engine.manifest.experiment.record.spans:
                 self.recorder.span(int(node), str(kind), float(start), float(stop))
@@ -352,6 +359,7 @@ class Coordinator:
         for (tier, direction, kind), count in sorted(totals.items()):
             recorder.traffic(time, round, tier, direction, kind, count)
         self.last = row
+        self.bulletin.evaluated(round, time, row)
         self._account_for_privacy()
         if last:
             for kind in ("train", "measure"):
@@ -415,7 +423,7 @@ class Coordinator:
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
                 "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
                 "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
-                "rows": self.recorder.watermarks(),
+                "bulletin": self.bulletin.to_plain(), "rows": self.recorder.watermarks(),
             },
         )  # fmt: skip
         self.engine.journal.put("registry", self.registry.known)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from espalier._version import __version__
 from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry
@@ -148,7 +149,7 @@ class Hub:
         base = known or Member(mine, self.identity.name, self.identity.role, via=mine)
         return replace(
             base, incarnation=self.own["incarnation"], stamp=self.own["stamp"], samples=self.own.get("samples", 0),
-            aggregates=self.settings.aggregates, endpoint=self.endpoint, busy=busy,
+            aggregates=self.settings.aggregates, endpoint=self.endpoint, busy=busy, version=__version__,
         )  # fmt: skip
 
     def everybody(self) -> list[Member]:

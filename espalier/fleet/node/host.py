@@ -237,6 +237,10 @@ class Host(Hub):
             for expelled in conduct.expelled:
                 self.child_links.expel(expelled)
             conduct.expelled.clear()
+        elif conduct is not None:
+            while conduct.bulletin.lines:
+                event, fields = conduct.bulletin.lines.popleft()
+                self.log(event, **fields)
         if conduct is not None and conduct.wants_count:
             self._look_around()
         if conduct is not None and conduct.finished and not self._stop.is_set():

@@ -10,9 +10,10 @@ import secrets
 import signal
 import tomllib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -30,6 +31,7 @@ from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, NoTrainer
+from espalier.fleet.overview import overview
 from espalier.fleet.status import Ops
 from espalier.privacy.accountant import require_library
 from espalier.privacy.budget import is_private
@@ -38,6 +40,11 @@ from espalier.simulator.directory import DirectoryLock, describe
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
+
+#: shows the fleet while a block lasts: gets a function that looks at it, gives the page's address
+Page = Callable[[Callable[[], dict[str, Any]]], contextlib.AbstractContextManager[str]]
+#: seconds that a page waits for the node's answer
+PAGE_SECONDS = 5.0
 
 #: files that a node may have open, if its hard limit allows it
 OPEN_FILES = 65_536
@@ -111,8 +118,8 @@ class CloudOptions:
     round_deadline: float = ROUND_DEADLINE_SECONDS
 
 
-def run(options: Options, cloud: CloudOptions | None = None) -> None:
-    """Run a node until the fleet is done or a signal ends it.
+def run(options: Options, cloud: CloudOptions | None = None, page: Page | None = None) -> None:
+    """Run a node until the fleet is done or a signal ends it; a cloud's ``page`` shows the fleet meanwhile.
 
     Raises:
         EspalierError: What the operator must mend.
@@ -136,7 +143,7 @@ def run(options: Options, cloud: CloudOptions | None = None) -> None:
     claim = None if where is None else DirectoryLock(where, shared=True)
     try:
         with log.crashes():
-            asyncio.run(_run(bundle, options, cloud, log))
+            asyncio.run(_run(bundle, options, cloud, page, log))
     except EspalierError as error:
         log("failed", level="error", why=str(error))
         raise
@@ -164,7 +171,7 @@ def plug_in(modules: Sequence[str]) -> None:
         imported(f"{name}:__name__", "--plugin")
 
 
-async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log: Log) -> None:
+async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, page: Page | None, log: Log) -> None:
     settings = Settings(
         lambda manifest, address: make_trainer(manifest, address, options, bundle.identity.role),
         options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
@@ -186,14 +193,29 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, log
     handshakes = HandshakeWatch(told) if options.listen is not None else None
     ops = Ops(host)
     await ops.start(options.ops, options.directory)
+    pages = contextlib.ExitStack()
     watch = asyncio.create_task(_publish(host, ops, options.directory))
     try:
+        if page is not None:
+            ops.page = pages.enter_context(page(lambda: _overview_from_afar(host, loop)))
+            log("status page", address=ops.page.partition("?")[0])
         await host.run()
     finally:
         watch.cancel()
+        # in a thread: whoever asks for the page at this moment is answered by this loop
+        await asyncio.to_thread(pages.close)
         await ops.stop()
         if handshakes is not None:
             handshakes.close()
+
+
+def _overview_from_afar(host: Host, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+    """Look at the fleet from another thread than the event loop's."""
+
+    async def look() -> dict[str, Any]:
+        return overview(host)
+
+    return asyncio.run_coroutine_threadsafe(look(), loop).result(PAGE_SECONDS)
 
 
 async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:

@@ -38,10 +38,12 @@ class Stragglers:
         self._sent: dict[tuple[Address, int], float] = known.get("sent", {})
         #: what each child took for its last report: aggregator -> child -> seconds
         self._took: dict[Address, dict[Address, float]] = known.get("took", {})
+        #: when each child last reported
+        self.last_report: dict[Address, float] = known.get("last", {})
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self._state.journal.put("stragglers", {"sent": self._sent, "took": self._took})
+        self._state.journal.put("stragglers", {"sent": self._sent, "took": self._took, "last": self.last_report})
 
     def ordered(self, node: Address, actions: Sequence[Action]) -> None:
         """An aggregator gives orders: see to it that its round ends."""
@@ -54,7 +56,8 @@ class Stragglers:
             self._state.timers.set(node, self._least, Deadline(OVERDUE))
 
     def reported(self, report: Report) -> None:
-        """A child has reported: note how long it took."""
+        """A child has reported: note when, and how long it took."""
+        self.last_report[report.sender] = self._state.now()
         sent = self._sent.pop((report.sender, report.order), None)
         for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
             del self._sent[key]  # superseded, and never answered

@@ -40,7 +40,7 @@ class Frame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., reach: _Optional[_Union[Reach, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., enrol: _Optional[_Union[Enrol, _Mapping]] = ..., enrolled: _Optional[_Union[Enrolled, _Mapping]] = ..., restart: _Optional[_Union[Restart, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds")
+    __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds", "version")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Member(_message.Message):
     SECONDS_PER_BATCH_FIELD_NUMBER: _ClassVar[int]
     BUSY_FIELD_NUMBER: _ClassVar[int]
     MODEL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     address: int
     name: str
     role: str
@@ -65,7 +66,8 @@ class Member(_message.Message):
     seconds_per_batch: float
     busy: bool
     model_seconds: float
-    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ...) -> None: ...
+    version: str
+    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "member", "wish", "run", "peer", "probe")
