@@ -1,8 +1,9 @@
-"""The site's pages run as they stand, its notebooks are its tutorials, and it builds without a warning."""
+"""Pages and examples run as they stand, notebooks are their tutorials, and the site builds without a warning."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,32 @@ PAGES = [ROOT / "docs/quick-start.md", *sorted((ROOT / "docs/how-to").glob("*.md
 def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
     done = follow(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+#: how an example is run, in a folder with all of them, and what it leaves there
+EXAMPLES = {
+    "compare_on_csv.py": ("compare_on_csv.py", "report.html"),
+    "own_model.py": ("own_model.py", "net.pt"),
+    "own_method.py": ("own_method.py", ""),
+    "moving_fleet.toml": ("-m espalier run moving_fleet.toml --quiet --out runs --report report.html", "report.html"),
+    "sweep.toml": ("-m espalier sweep sweep.toml --grid training.lr=0.1 --out runs", "runs"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    command, left = EXAMPLES[name]
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / left).exists()
+
+
+def test_every_example_is_run() -> None:
+    files = {p.name for p in (ROOT / "examples").iterdir() if p.suffix in (".py", ".toml")}
+    assert files == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
