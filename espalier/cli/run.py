@@ -181,7 +181,8 @@ def _carry_out(
     if any(end.state == "stopped" for end in ends):
         click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
         sys.exit(130)
-    runs = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
+    # A run that failed at once compares with none.
+    runs = [run for run in find_runs(where) if not worst or run.rounds > 0]
     if runs and not quiet:
         if as_json:
             click.echo(json.dumps(show.plain(runs), indent=2))

@@ -34,7 +34,9 @@ class Budget:
 
     @property
     def text(self) -> str:
-        """The amount in words."""
+        """The amount in words; without limit: nothing was used up that could be held equal."""
+        if self.amount == float("inf"):
+            return "all that was done"
         if self.kind == "round":
             return f"{self.amount:.0f} {'round' if self.amount == 1 else 'rounds'}"
         return {

@@ -44,7 +44,7 @@ class DirectoryLock:
         """
         self.directory = directory
         self._made = _missing(directory)
-        self.fresh = not (directory / "run.toml").exists() and not (directory / "run.sqlite").exists()
+        self.fresh = not any(os.path.exists(directory / name) for name in ("run.toml", "run.sqlite"))
         self._lock = FileLock(str(directory / "run.lock"))
         if self.fresh and not shared and (others := _others(directory)):
             raise RunError(
@@ -91,8 +91,8 @@ def _others(directory: Path) -> list[str]:
 
 
 def _missing(directory: Path) -> list[Path]:
-    """Return the directories that must be made for one, deepest first."""
-    return [p for p in (directory, *directory.parents) if not p.exists()]
+    """Return the directories that must be made for one, deepest first (those that may not be looked at, too)."""
+    return [p for p in (directory, *directory.parents) if not os.path.exists(p)]
 
 
 def holder(directory: Path) -> str:

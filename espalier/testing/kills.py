@@ -63,14 +63,18 @@ class KillTally:
 
 
 def contents(directory: Path) -> dict[str, Any]:
-    """Return all that a finished run leaves: its database's rows with their numbers, its models' bytes."""
+    """Return all that a finished run leaves: its database's rows with their numbers, its models' bytes.
+
+    Not the processor time that it took: that is the host's.
+    """
     connection = database.connect(directory / "run.sqlite", readonly=True)
     tables = [r[0] for r in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
     found: dict[str, Any] = {}
     for table in tables:
         order = "key" if table == "meta" else "rowid"
         columns = "*" if table == "meta" else "rowid, *"
-        found[table] = connection.execute(f"SELECT {columns} FROM {table} ORDER BY {order}").fetchall()
+        of = "meta WHERE key != 'cpu_seconds'" if table == "meta" else table
+        found[table] = connection.execute(f"SELECT {columns} FROM {of} ORDER BY {order}").fetchall()
     connection.close()
     for path in sorted((directory / "models").glob("*")):
         found[path.name] = path.read_bytes()
