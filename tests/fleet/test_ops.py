@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import signal
 import socket
 import stat
@@ -92,6 +93,22 @@ def test_metrics(fleet: LocalFleet) -> None:
     sent = {(s.labels["tier"], s.labels["direction"], s.labels["kind"]): s.value
             for s in found["espalier_sent_bytes"].samples}  # fmt: skip
     assert sent["edge-cloud", "down", "model"] >= 2 * 2600, "two rounds' models of 650 numbers"
+
+
+def test_the_dashboard_asks_for_what_the_cloud_exports(fleet: LocalFleet) -> None:
+    board = json.loads((Path(__file__).parents[2] / "examples" / "grafana" / "fleet.json").read_text())
+    text = get(fleet, "cloud", "/metrics")[1]
+    exported = {f.name for f in text_string_to_metric_families(text)}
+    # counters are called NAME_total where they are asked for, also as long as they have no sample
+    known = exported | {f"{name}_total" for name in exported}
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    queries += [v["query"]["query"] for v in board["templating"]["list"] if v["type"] == "query"]
+    for query in queries:
+        (pattern,) = re.findall(r'__name__=~"([^"]+)"', query) or [None]
+        names = {n for n in exported if pattern and re.fullmatch(pattern, n)} or set(re.findall(r"espalier_\w+", query))
+        assert names, query
+        assert names <= known, query
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
 def test_the_control_socket_is_the_owners(fleet: LocalFleet) -> None:

@@ -1,0 +1,227 @@
+"""The examples for containers: commands that the real command line understands, ports and volumes that fit together.
+
+No engine runs here: images are not built and nothing is started. Commands are parsed by the commands themselves, shell
+scripts are run by a real shell with programs in their places that write down what they were called with.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import kubernetes_validate
+import pytest
+import yaml
+
+from espalier.cli.main import main
+from espalier.cli.node import one_run
+from espalier.experiment import Experiment, read
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KUBERNETES = EXAMPLES / "kubernetes"
+NODES = {"cloud": 1, "edge": 3, "device": 12}
+
+
+def parsed(words: list[str]) -> click.Context:
+    """Let the command line read a command, as far as running it."""
+    context = main.make_context("espalier", list(words))
+    while isinstance(context.command, click.Group):
+        name, command, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    return context
+
+
+def calls(script: str, folder: Path, **variables: str) -> list[list[str]]:
+    """Run a shell script where ``espalier`` and ``kubectl`` only write down what they are told; return that."""
+    log = folder / "calls"
+    for name in ("espalier", "kubectl"):
+        program = folder / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nprintf "%s\\0" {name} "$@" >> "{log}"; printf "\\n" >> "{log}"\n')
+        program.chmod(0o755)
+    log.unlink(missing_ok=True)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    subprocess.run(["/bin/sh", "-ec", script], env={"PATH": path, **variables}, cwd=folder, check=True)
+    return [line.rstrip("\0").split("\0") for line in log.read_text().splitlines()]
+
+
+def node(words: list[str], role: str, name: str) -> dict[str, Any]:
+    """Check what all nodes have in common; return the options."""
+    assert words[:2] == ["node", role], name
+    options = parsed(words).params
+    assert (options["certs"], options["directory"]) == (Path("/certs"), Path("/state")), name
+    assert options["ops"].rpartition(":")[2] == "9100"
+    return options
+
+
+# -- compose -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((EXAMPLES / "compose.yaml").read_text())
+    return found
+
+
+def names(role: str) -> list[str]:
+    return ["cloud"] if role == "cloud" else [f"{role}-{i}" for i in range(NODES[role])]
+
+
+def test_compose_starts_every_node_as_the_command_line_has_it(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    everybody = [name for role in NODES for name in names(role)]
+    assert list(services) == ["certificates", *everybody]
+    options = {name: node(shlex.split(services[name]["command"]), role, name) for role in NODES for name in names(role)}
+    cloud = options["cloud"]
+    fleet = one_run(cloud["config"], cloud["method"], cloud["seed"], cloud["changes"]).fleet
+    assert (fleet.devices, fleet.edges) == (12, 3)
+    reached = {f"{n}@{o['advertise']}" for n, o in options.items() if o.get("advertise")}
+    for name, found in options.items():
+        if name != "cloud":
+            assert set(found["parents"]) <= reached, name
+            assert found["number"] == int(name.rpartition("-")[2])
+        if found["listen"] is not None:
+            assert (found["listen"], found["advertise"]) == ("0.0.0.0:7700", f"{name}:7700")
+    children = [options[n]["parents"][0].partition("@")[0] for n in names("device")]
+    assert [children.count(edge) for edge in names("edge")] == [4, 4, 4]
+    # the page is published on this machine only
+    assert (cloud["status_page"], services["cloud"]["ports"]) == ("0.0.0.0:8650", ["127.0.0.1:8650:8650"])
+
+
+def test_compose_gives_each_node_its_own_state_and_bundle(compose: dict[str, Any], tmp_path: Path) -> None:
+    services, used = compose["services"], {"certs"}
+    for name in [n for role in NODES for n in names(role)]:
+        state, bundle = services[name]["volumes"]
+        assert state == f"{name}:/state"
+        assert (bundle["source"], bundle["target"], bundle["read_only"]) == ("certs", "/certs", True)
+        assert bundle["volume"] == {"subpath": name}
+        assert services[name]["depends_on"]["certificates"]["condition"] == "service_completed_successfully"
+        used.add(name)
+    assert set(compose["volumes"]) == used
+    make = services["certificates"]
+    assert (EXAMPLES / make["build"]["context"] / make["build"]["dockerfile"]).resolve() == EXAMPLES / "Containerfile"
+    script = make["command"][0].replace("$$", "$").replace("/state", str(tmp_path / "state"))
+    (tmp_path / "state").mkdir()
+    issued = check_certificates([c[1:] for c in calls(script, tmp_path) if c[0] == "espalier"])
+    assert issued == {name: (role, (name,)) for role in ("cloud", "edge") for name in names(role)} | {
+        name: ("device", ()) for name in names("device")
+    }
+
+
+def check_certificates(commands: list[list[str]]) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return whom certificates are issued to: role and hosts by name."""
+    assert commands[0][:2] == ["certs", "init"]
+    found = {}
+    for words in commands:
+        options = parsed(words).params
+        if words[1] == "issue":
+            found[options["name"]] = (options["role"], options["hosts"])
+    return found
+
+
+# -- Kubernetes ----------------------------------------------------------------------------------------------------
+
+
+def manifests() -> dict[tuple[str, str], dict[str, Any]]:
+    wanted = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
+    assert {p.name for p in KUBERNETES.glob("*.yaml")} == {"kustomization.yaml", *wanted}
+    found = [d for name in wanted for d in yaml.safe_load_all((KUBERNETES / name).read_text())]
+    assert all(d["apiVersion"] in ("v1", "apps/v1") for d in found)
+    return {(d["kind"], d["metadata"]["name"]): d for d in found}
+
+
+def test_the_manifests_keep_to_kubernetes_schemas() -> None:
+    for found in manifests().values():
+        kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("role", NODES)
+def test_every_pod_starts_a_node_that_the_command_line_has(role: str, tmp_path: Path) -> None:
+    spec = manifests()["StatefulSet", role]["spec"]
+    assert spec["replicas"] == NODES[role]
+    container = spec["template"]["spec"]["containers"][0]
+    assert container["command"] == ["/bin/sh", "-ec"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    for number in range(NODES[role]):
+        ((_, *words),) = calls(container["args"][0], tmp_path, HOSTNAME=f"{role}-{number}")
+        options = node(words, role, f"{role}-{number}")
+        assert int(options["ops"].rpartition(":")[2]) == ports["ops"]
+        if role == "cloud":
+            assert int(options["status_page"].rpartition(":")[2]) == ports["page"]
+            assert options["advertise"] == "cloud:7700"
+        else:
+            above = f"edge-{number % 3}@edge-{number % 3}.edge:7700" if role == "device" else "cloud@cloud:7700"
+            assert (options["parents"], options["number"]) == ((above,), number)
+        if role == "edge":
+            assert options["advertise"] == f"edge-{number}.edge:7700"
+        if options["listen"] is not None:
+            assert int(options["listen"].rpartition(":")[2]) == ports["link"]
+
+
+@pytest.mark.parametrize("role", NODES)
+def test_ports_probes_volumes_and_labels_fit_together(role: str) -> None:
+    known = manifests()
+    spec, service = known["StatefulSet", role]["spec"], known["Service", role]["spec"]
+    pod = spec["template"]["spec"]
+    container = pod["containers"][0]
+    labels = spec["template"]["metadata"]["labels"]
+    assert spec["serviceName"] == role
+    assert service["selector"] == spec["selector"]["matchLabels"] == labels
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    assert {p["targetPort"]: p["port"] for p in service["ports"]} == ports
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        (how,) = (container[probe][k] for k in ("tcpSocket", "httpGet") if k in container[probe])
+        assert how["port"] in ports
+    volumes = {v["name"] for v in pod["volumes"]} | {c["metadata"]["name"] for c in spec["volumeClaimTemplates"]}
+    mounted = {m["name"] for c in (*pod["initContainers"], container) for m in c["volumeMounts"]}
+    assert mounted == volumes
+    assert "bundles" not in {m["name"] for m in container["volumeMounts"]}, "a node sees its own key only"
+    for volume in pod["volumes"]:
+        if "configMap" in volume:
+            assert ("ConfigMap", volume["configMap"]["name"]) in known
+
+
+def test_the_clusters_experiment_is_for_so_many_nodes(tmp_path: Path) -> None:
+    (tmp_path / "experiment.toml").write_text(manifests()["ConfigMap", "experiment"]["data"]["experiment.toml"])
+    found = read(str(tmp_path / "experiment.toml"))
+    assert isinstance(found, Experiment)
+    assert (found.fleet.devices, found.fleet.edges) == (NODES["device"], NODES["edge"])
+
+
+def test_the_clusters_certificates_are_those_that_its_pods_look_for(tmp_path: Path) -> None:
+    # the authority's work, done beforehand: the stand-in for espalier writes no files
+    for name in ("cloud", *names("edge"), *names("device")):
+        (tmp_path / "ca" / name).mkdir(parents=True)
+        for file in ("ca.pem", "crl.pem", "node.key", "node.pem"):
+            (tmp_path / "ca" / name / file).write_text(name)
+    script = (KUBERNETES / "bundles.sh").read_text().replace("rm -r", "true")
+    called = calls(script, tmp_path)
+    issued = check_certificates([c[1:] for c in called if c[0] == "espalier"])
+    assert issued == {
+        "cloud": ("cloud", ("cloud",)),
+        **{name: ("edge", (f"{name}.edge",)) for name in names("edge")},
+        **{name: ("device", ()) for name in names("device")},
+    }
+    secrets = [c[c.index("generic") + 1] for c in called if c[0] == "kubectl"]
+    for role, count in NODES.items():
+        assert f"{role}-bundles" in secrets
+        volumes = manifests()["StatefulSet", role]["spec"]["template"]["spec"]["volumes"]
+        assert {"name": "bundles", "secret": {"secretName": f"{role}-bundles"}} in volumes
+        pods = {f"{role}-{i}.tar" for i in range(count)}
+        assert {p.name for p in (tmp_path / f"bundles-{role}").iterdir()} == pods
+    listed = subprocess.run(
+        ["tar", "-tf", tmp_path / "bundles-cloud" / "cloud-0.tar"], capture_output=True, text=True, check=True
+    )
+    assert sorted(listed.stdout.split()) == ["ca.pem", "crl.pem", "node.key", "node.pem"]
+
+
+def test_the_image_has_the_command_on_its_path() -> None:
+    text = (EXAMPLES / "Containerfile").read_text()
+    assert re.search(r"^ENV PATH=/opt/espalier/bin:\$PATH$", text, flags=re.MULTILINE)
+    assert "--uid 1000" in text, "as the manifests' runAsUser"
