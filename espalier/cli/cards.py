@@ -28,6 +28,7 @@ class MethodCard:
     title: str
     citation: str
     reconstruction: str
+    category: str
     text: str
     about: str
     options: tuple[tuple[str, str, str], ...]
@@ -62,6 +63,7 @@ def _ask(cls: Any) -> MethodCard:
         cls.title,
         cls.citation,
         cls.reconstruction,
+        cls.category,
         inspect.cleandoc(text),
         inspect.cleandoc(cls.__doc__ or ""),
         options,
@@ -105,7 +107,7 @@ def _text(value: ast.expr, tree: ast.Module) -> str:
 
 
 def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
-    says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": ""}
+    says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": "", "category": ""}
     options: dict[str, tuple[str, str]] = {}
     for node in reversed(line):
         for part in node.body:
@@ -125,6 +127,7 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
         says["title"],
         says["citation"],
         says["reconstruction"],
+        says["category"],
         ast.get_docstring(tree) or "",
         ast.get_docstring(line[0]) or "",
         rows,

@@ -17,6 +17,16 @@ from espalier.cli.cards import MethodCard, cards
 from espalier.core.errors import ConfigError, nearest
 from espalier.experiments import bundled
 
+#: what methods are about, in the order in which they are listed
+CATEGORIES = {
+    "global": "one model for all",
+    "hierarchical": "made for a tree",
+    "personal": "a device's own model",
+    "clustered": "a model per cluster",
+    "asynchronous": "nobody waits",
+    "selection": "who works when",
+}
+
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -34,17 +44,19 @@ def methods(as_json: bool) -> None:
     """List the methods."""
     found = cards()
     if as_json:
-        rows = [
-            {"name": n, "title": c.title, "citation": c.citation, "reconstruction": c.reconstruction}
-            for n, c in found.items()
-        ]
-        click.echo(json.dumps(rows, indent=2))
+        kept = ("title", "citation", "category", "reconstruction")
+        click.echo(json.dumps([{"name": n, **{k: getattr(c, k) for k in kept}} for n, c in found.items()], indent=2))
         return
     out = Table("name", "method", "from", box=None, pad_edge=False)
-    for name, card in found.items():
-        out.add_row(name, card.title + (" *" if card.reconstruction else ""), Text(card.source, no_wrap=True))
+    for category, what in CATEGORIES.items():
+        out.add_row(Text(category, style="bold"), Text(what, style="bold"))
+        for name, card in found.items():
+            if card.category == category:
+                shown = card.title + (" *" if card.reconstruction else "")
+                out.add_row(f"  {name}", shown, Text(card.source, no_wrap=True))
     Console().print(out)
     click.echo("* reconstructed where the original text is silent. More: espalier describe NAME")
+    click.echo("With any of them: espalier config merge (robust ones), espalier config selection")
 
 
 @click.command()

@@ -100,6 +100,8 @@ class Setting:
 
 
 Level = Literal["root", "edge", "device"]
+#: what a method is about, by which lists are ordered
+Category = Literal["global", "personal", "clustered", "asynchronous", "hierarchical", "selection"]
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,8 @@ class Method(Spec, family="method"):
     #: how tables and pictures name it
     title: ClassVar[str] = ""
     citation: ClassVar[str] = ""
+    #: what it is about: one model for all, unless it says otherwise
+    category: ClassVar[Category] = "global"
     #: empty, or what of it is reconstructed because the original text leaves it open
     reconstruction: ClassVar[str] = ""
 

@@ -16,7 +16,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.environment import Environment
 from espalier.core.messages import ALL, Action, Closed, Event, Order, Serve, Started, Train, Trained
-from espalier.core.method import Method, Node, Plan, Setting
+from espalier.core.method import Category, Method, Node, Plan, Setting
 from espalier.core.policies import HandDown, Pace, Progress, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import View
@@ -94,6 +94,7 @@ class Standalone(Method, kind="standalone"):
     """Every device trains its own model and sends nothing."""
 
     title: ClassVar[str] = "Standalone"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = "the baseline without communication"
 
     def plan(self, setting: Setting) -> Plan:
@@ -110,6 +111,7 @@ class OnlyEdge(Method, kind="only_edge"):
     """Federated averaging inside every edge; edges never meet."""
 
     title: ClassVar[str] = "OnlyEdge"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "the edge-only baseline of PHE-FL"
 
     fraction: float = 1.0
@@ -129,6 +131,7 @@ class EdgeCloud(Method, kind="edge_cloud"):
     """HierFAVG with a cloud merge after every edge round and everybody taking part."""
 
     title: ClassVar[str] = "EdgeCloud"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "the edge-cloud baseline of PHE-FL"
 
     def plan(self, setting: Setting) -> Plan:

@@ -27,7 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Merge, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -121,6 +121,7 @@ class CFL(SampledMethod, kind="cfl"):
     """Splits clusters in two by the cosines of updates, every ``every`` rounds and not in the first ``after``."""
 
     title: ClassVar[str] = "CFL"
+    category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Sattler et al., Clustered Federated Learning, IEEE TNNLS 2021"
 
     every: int = 10

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.core.messages import Order, Train
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Contribution, Local, LocalView, Pace, Rules, Selection
 from espalier.core.store import Ref
 
@@ -74,6 +74,7 @@ class Ditto(SampledMethod, kind="ditto"):
     """
 
     title: ClassVar[str] = "Ditto"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021"
 
     lam: float = 0.1

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -97,6 +97,7 @@ class FedAsync(SampledMethod, kind="fedasync"):
     """
 
     title: ClassVar[str] = "FedAsync"
+    category: ClassVar[Category] = "asynchronous"
     citation: ClassVar[str] = "Xie et al., Asynchronous Federated Optimization, 2019"
 
     alpha0: float = 0.6
@@ -139,6 +140,7 @@ class FedBuff(SampledMethod, kind="fedbuff"):
     """
 
     title: ClassVar[str] = "FedBuff"
+    category: ClassVar[Category] = "asynchronous"
     citation: ClassVar[str] = "Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022"
 
     buffer: int = 10

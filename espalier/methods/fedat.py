@@ -23,7 +23,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -115,6 +115,7 @@ class FedAT(SampledMethod, kind="fedat"):
     """
 
     title: ClassVar[str] = "FedAT"
+    category: ClassVar[Category] = "asynchronous"
     citation: ClassVar[str] = (
         "Chai et al., FedAT: A High-Performance and Communication-Efficient Federated Learning System with "
         "Asynchronous Tiers, SC 2021"

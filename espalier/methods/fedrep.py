@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.core.messages import Order, Train
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import LocalView, Pace, Rules, Selection
 from espalier.core.store import Ref
 from espalier.policies.parts import Parts
@@ -77,6 +77,7 @@ class FedRep(SampledMethod, kind="fedrep"):
     """
 
     title: ClassVar[str] = "FedRep"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = (
         "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
     )

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.policies.association import AutoReach, TimeSharing, reach_under
 from espalier.policies.asynchronous import Asynchronous, Mixing
@@ -40,6 +40,7 @@ class FedUC(SampledMethod, kind="feduc"):
     """
 
     title: ClassVar[str] = "FedUC"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Ma et al., FedUC: A Unified Clustering Approach for Hierarchical Federated Learning, TMC 2024"
     )

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -89,6 +89,7 @@ class FLHC(SampledMethod, kind="flhc"):
     """
 
     title: ClassVar[str] = "FL+HC"
+    category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = (
         "Briggs et al., Federated learning with hierarchical clustering of local updates, IJCNN 2020"
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Completion, HandDown, Local, Pace, Rules, Selection
 
 
@@ -36,6 +36,7 @@ class HierFAVG(SampledMethod, kind="hierfavg"):
     """
 
     title: ClassVar[str] = "HierFAVG"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020"
 
     kappa2: int = 1

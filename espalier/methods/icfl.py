@@ -30,7 +30,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import ALL
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -132,6 +132,7 @@ class ICFL(SampledMethod, kind="icfl"):
     """Clusters form, merge and split by the mean cosine of updates, every ``every`` rounds."""
 
     title: ClassVar[str] = "ICFL"
+    category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Yan et al., Clustered Federated Learning in Heterogeneous Environment, IEEE TNNLS 2023"
     reconstruction: ClassVar[str] = (
         "the idea (incremental clustering, then clustering, by average connectivity) is the paper's; formulas are ours"

@@ -26,7 +26,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.messages import Order
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import (
     Arrangement,
     Contribution,
@@ -156,6 +156,7 @@ class IFCA(SampledMethod, kind="ifca"):
     """Every device trains, of ``clusters`` models, the one with the least loss on its training data."""
 
     title: ClassVar[str] = "IFCA"
+    category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020"
 
     clusters: int = 4

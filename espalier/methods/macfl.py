@@ -26,7 +26,7 @@ from torch import Tensor
 from espalier.core.address import Address
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order, Train
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Contribution, HandDown, Local, LocalView, Merge, Pace, Rules, Selection, normalised
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -140,6 +140,7 @@ class MACFL(SampledMethod, kind="macfl"):
     """
 
     title: ClassVar[str] = "MACFL"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Feng et al., Mobility-Aware Cluster Federated Learning in Hierarchical Wireless Networks, TWC 2022"
     )

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.policies.parts import Parts
@@ -89,6 +89,7 @@ class FedPer(_PersonalLayers, kind="fedper"):
     """
 
     title: ClassVar[str] = "FedPer"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
 
     head: tuple[str, ...] = ()
@@ -109,6 +110,7 @@ class LGFedAvg(_PersonalLayers, kind="lg_fedavg"):
     """
 
     title: ClassVar[str] = "LG-FedAvg"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = (
         "Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020"
     )
@@ -131,6 +133,7 @@ class FedBN(_PersonalLayers, kind="fedbn"):
     """
 
     title: ClassVar[str] = "FedBN"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = (
         "Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021"
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.core.messages import Order, Train
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Pace, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -110,6 +110,7 @@ class PFedMe(SampledMethod, kind="pfedme"):
     """
 
     title: ClassVar[str] = "pFedMe"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = "Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
 
     lam: float = 15.0

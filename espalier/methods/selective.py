@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection, Structure
 from espalier.policies.selections import ByTier, ByUtility, HighestLosses
 
@@ -63,6 +63,7 @@ class PowerOfChoice(_Selective, kind="power_of_choice"):
     """
 
     title: ClassVar[str] = "Power-of-Choice"
+    category: ClassVar[Category] = "selection"
     citation: ClassVar[str] = (
         "Cho et al., Towards Understanding Biased Client Selection in Federated Learning, AISTATS 2022"
     )
@@ -87,6 +88,7 @@ class Oort(_Selective, kind="oort"):
     """
 
     title: ClassVar[str] = "Oort"
+    category: ClassVar[Category] = "selection"
     citation: ClassVar[str] = (
         "Lai et al., Oort: Efficient Federated Learning via Guided Participant Selection, OSDI 2021"
     )
@@ -113,6 +115,7 @@ class TiFL(_Selective, kind="tifl"):
     """
 
     title: ClassVar[str] = "TiFL"
+    category: ClassVar[Category] = "selection"
     citation: ClassVar[str] = "Chai et al., TiFL: A Tier-based Federated Learning System, HPDC 2020"
 
     tiers: int = 5

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from espalier.cli.cards import from_classes, from_source
+from espalier.cli.lists import CATEGORIES
 from espalier.cli.main import COMMANDS, main
 
 HEAVY = ("torch", "scipy", "sklearn", "pandas", "plotly")
@@ -50,7 +51,8 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
 def test_methods_fit_a_terminal_of_eighty_columns() -> None:
     done = CliRunner().invoke(main, ["methods"], env={"COLUMNS": "80"})
     lines = done.output.splitlines()
-    assert len(lines) == len(from_source()) + 2 and max(map(len, lines)) <= 80
+    assert len(lines) == len(from_source()) + len(CATEGORIES) + 3 and max(map(len, lines)) <= 80
+    assert set(CATEGORIES) == {card.category for card in from_source().values()}
     assert any(line.split() == ["hierfavg", "HierFAVG", "Liu", "et", "al.", "2020"] for line in lines)
 
 

@@ -41,7 +41,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.methods.cflhkd.bilevel import CloudHandDown, CloudMerge, CloudPace, EdgeHandDown, EdgePace, Occupied
 from espalier.methods.cflhkd.drift_watch import Watchful
@@ -80,6 +80,7 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
     """
 
     title: ClassVar[str] = "CFLHKD"
+    category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Ahmad et al., Clustered Federated Learning with Hierarchical Knowledge Distillation"
 
     share_every: int = 1

@@ -39,7 +39,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Pace, Rules
 from espalier.methods.csahfl.distribution import ByDistribution
 from espalier.methods.csahfl.one_shot import OneShot
@@ -69,6 +69,7 @@ class CSAHFL(SampledMethod, kind="csahfl"):
     """
 
     title: ClassVar[str] = "CSAHFL"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Li et al., CSAHFL: Clustered Semi-Asynchronous Hierarchical Federated Learning for Dual-layer Non-IID in "
         "Heterogeneous Edge Computing Networks, IJCAI 2025"

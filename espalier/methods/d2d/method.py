@@ -37,7 +37,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Category, Method, Plan, Setting
 from espalier.core.policies import Rules
 from espalier.methods.d2d.clustering import Adapted, Cliques, Clustering, Spectral, SwapSearch
 from espalier.methods.d2d.member import ClusterMember, HeadDown, HeadPace, nodes
@@ -121,6 +121,7 @@ class D2D(ClusteredD2D, kind="d2d"):
     """Swap search on (angle, round time); the fields are `SwapSearch`'s."""
 
     title: ClassVar[str] = "D2D co-optimisation"
+    category: ClassVar[Category] = "hierarchical"
 
     solution: Solution = "1.1"
     n_swap: int = 80
@@ -141,6 +142,7 @@ class BenchmarkA(ClusteredD2D, kind="d2d_a"):
     """Spectral clustering of like speeds and like directions (FedMDS, Zhang et al. 2023, as the D2D paper uses it)."""
 
     title: ClassVar[str] = "Benchmark A"
+    category: ClassVar[Category] = "hierarchical"
     reconstruction: ClassVar[str] = "FedMDS' clustering as the D2D paper states it, without its asynchronous groups"
 
     sigma: float = 0.5
@@ -154,6 +156,7 @@ class BenchmarkAPlus(ClusteredD2D, kind="d2d_a_plus"):
     """Spectral clustering of like speeds and unlike directions."""
 
     title: ClassVar[str] = "Benchmark A+"
+    category: ClassVar[Category] = "hierarchical"
 
     sigma_t: float = 0.5
     sigma_ft: float = 0.8
@@ -167,6 +170,7 @@ class BenchmarkB(ClusteredD2D, kind="d2d_b"):
     """Cliques of equal size whose label mix is the fleet's (D-Cliques, Bellet et al. 2022)."""
 
     title: ClassVar[str] = "Benchmark B"
+    category: ClassVar[Category] = "hierarchical"
 
     feature: Literal["phi", "phi_crop", "skew", "pred"] = "skew"
     n_swap: int = 80

@@ -48,7 +48,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.environment import Environment
-from espalier.core.method import Method, Node, Plan, Setting
+from espalier.core.method import Category, Method, Node, Plan, Setting
 from espalier.core.policies import Merge, Pace, Rules, Structure
 from espalier.methods.easf.aaf import AAF, Predictor
 from espalier.methods.easf.control import ControlledDevice, ControlledHead, ControlNode
@@ -114,6 +114,7 @@ class EASF(Method, kind="easf"):
     """
 
     title: ClassVar[str] = "EASF"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Xu et al., Dynamic Optimization of Edge Aggregation Structures and Update Frequencies for Efficient "
         "Distributed Hierarchical Model Training, IEEE TMC"
@@ -216,6 +217,7 @@ class Syn(EASF, kind="syn"):
     """Strong synchronisation: DSF's tree without regard to accuracy, one update everywhere, everybody is awaited."""
 
     title: ClassVar[str] = "Syn"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "the strongly synchronous baseline of EASF, after Ramaswamy et al., 2005"
 
     structure: Literal["dsf", "syn", "kma"] = "syn"
@@ -228,6 +230,7 @@ class HFL(Syn, kind="hfl_easf"):
     """Syn with two updates of a device before it reports: EASF's "HFL" (Liu et al.'s scheme on Syn's tree)."""
 
     title: ClassVar[str] = "HFL (EASF)"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "the HFL baseline of EASF, after Liu et al., ICC 2020"
 
     leaf_updates: int = 2
@@ -238,6 +241,7 @@ class KMARAF(EASF, kind="kma_raf"):
     """A control node builds the tree by KMA, RAF sets the frequencies, everybody is awaited."""
 
     title: ClassVar[str] = "KMA-RAF"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Yang et al., Optimizing Aggregation Frequency for Hierarchical Model Training in Heterogeneous Edge "
         "Computing, IEEE TMC 2023"

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.methods.hiflash.staleness_control import Climbing, Learnt
 from espalier.policies.association import AutoReach, Balanced, reach_under
@@ -46,6 +46,7 @@ class HiFlash(SampledMethod, kind="hiflash"):
     """
 
     title: ClassVar[str] = "HiFlash"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = (
         "Wu et al., HiFlash: Communication-Efficient Hierarchical Federated Learning with Adaptive Staleness Control "
         "and Heterogeneity-Aware Client-Edge Association, TPDS 2023"

@@ -33,7 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Method, Plan, Setting
+from espalier.core.method import Category, Method, Plan, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.methods.phefl.personal import Personal, Remember
 
@@ -53,6 +53,7 @@ class PheFl(Method, kind="phefl"):
     """
 
     title: ClassVar[str] = "PHE-FL"
+    category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = (
         "Lee et al., Personalizing Federated Learning for Hierarchical Edge Networks with Non-IID Data, "
         "arXiv 2504.08872, 2025"
