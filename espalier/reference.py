@@ -56,7 +56,8 @@ def families(*, ours: bool = False) -> dict[str, dict[str, type[Spec]]]:
 
 
 def _ours(cls: type[Spec]) -> bool:
-    return cls.__module__.startswith("espalier.")
+    # what a fleet's commands set stands in no experiment file
+    return cls.__module__.startswith("espalier.") and not cls.__module__.startswith("espalier.fleet.")
 
 
 def _below(cls: type[Spec]) -> Iterator[type[Spec]]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from espalier.core import code
 from espalier.core.errors import ConfigError
 from espalier.core.learning import TrainingFacts
 from espalier.core.messages import LocalWork
@@ -29,6 +30,10 @@ class TaskSpec(Spec, family="task"):
     A dataset of your own is a table: ``{ kind = "csv", path = "mine.csv", label = "ill", owner = "clinic" }``.
     From Python the model may also be an object: an `nn.Module`, a class, or a function that returns a module. Runs
     start from weights drawn by the seed, or (``start = "given"``, as an `nn.Module` does) from those that it has.
+    ``loss`` is ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
+    (``package.module:function``, from Python the function): outputs and targets in, one loss per sample out.
+    ``metrics`` are measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
+    functions, outputs and targets in, a number out.
     ``target`` is the score (of ``score``) whose first reaching is measured as time to target. For choosing settings,
     ``judged_on = "validation"`` puts a fifth of the training data in the place of the test data.
     """
@@ -38,6 +43,7 @@ class TaskSpec(Spec, family="task"):
     dataset_options: dict[str, Any] = field(default_factory=dict)
     model_options: dict[str, Any] = field(default_factory=dict)
     loss: str | None = None
+    metrics: tuple[str, ...] = ()
     target: float | None = None
     score: str = "acc_device"
     start: Literal["drawn", "given"] = "drawn"
@@ -54,6 +60,13 @@ class TaskSpec(Spec, family="task"):
             object.__setattr__(self, "dataset_options", options)
         if not isinstance(self.model, str):
             object.__setattr__(self, "model", name_of(self.model))
+        if not isinstance(self.loss, str | None):
+            object.__setattr__(self, "loss", code.name_of(self.loss, "task.loss", "a name, or a function"))
+        if isinstance(self.metrics, list | tuple):
+            metrics = [
+                m if isinstance(m, str) else code.name_of(m, "task.metrics", "names, functions") for m in self.metrics
+            ]
+            object.__setattr__(self, "metrics", tuple(metrics))
         super().__post_init__()
 
 
@@ -91,7 +104,10 @@ class Training(TrainingFacts):
 
     def at(self, clock: int) -> Optimizer:
         """Return the optimiser of the root's round ``clock``."""
-        return Optimizer(self.optimizer, lr=self.lr_at(clock), momentum=self.momentum, weight_decay=self.weight_decay)
+        return Optimizer(
+            self.optimizer, lr=self.lr_at(clock), momentum=self.momentum, weight_decay=self.weight_decay,
+            options=self.optimizer_options,
+        )  # fmt: skip
 
     def job(
         self,

@@ -60,8 +60,8 @@ def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             "--plugin", "plugins", multiple=True, metavar="MODULE", help="Import this first: your own methods."
         ),
         "allow_models": click.option(
-            "--allow-model", "allow_models", multiple=True, metavar="MODULE:FACTORY",
-            help="A model of your own that the fleet may use here.",
+            "--allow-model", "allow_models", multiple=True, metavar="MODULE:NAME",
+            help="A model, loss, optimiser or schedule of your own that the fleet may use here.",
         ),
         "ops": click.option("--ops", metavar="[HOST:]PORT", help="Serve /healthz and /metrics there (loopback)."),
         "log_file": click.option("--log-file", type=_PATH, help="Write the log here [default: standard error]."),

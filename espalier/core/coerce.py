@@ -154,5 +154,8 @@ def imported(path: str, where: str) -> Any:
         for part in attribute.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{where} {path}: cannot be imported ({error}); give package.module:name.") from error
+        raise ConfigError(
+            f"{where} {path}: cannot be imported ({error}); give package.module:name of something installed, or "
+            "file:name of a file in the current directory."
+        ) from error
     return found

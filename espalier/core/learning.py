@@ -14,8 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from espalier.core.code import is_own, name_of
 from espalier.core.coerce import imported
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, nearest
 from espalier.core.spec import Spec
 
 
@@ -131,13 +132,16 @@ class TrainingFacts(Spec, family="training"):
     """How a device trains, as far as methods may see it.
 
     An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of the root's round
-    t is ``lr`` times the schedule's factor, times ``lr_decay ** (t // lr_decay_every)``.
+    t is ``lr`` times the schedule's factor, times ``lr_decay ** (t // lr_decay_every)``. An optimiser besides ``sgd``
+    and ``adam`` is a class by its import path (``torch.optim:AdamW``; from Python, the class), made with
+    ``optimizer_options``; it trains one client at a time.
     """
 
     batch_size: int = 10
     updates: int = 1
     unit: Literal["epoch", "step"] = "epoch"
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: Literal["sgd", "adam"] | str = "sgd"
+    optimizer_options: dict[str, Any] = field(default_factory=dict)
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -145,11 +149,27 @@ class TrainingFacts(Spec, family="training"):
     lr_decay_every: int = 1
     schedule: Schedule = field(default_factory=ConstantRate)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.optimizer, str):
+            name = name_of(self.optimizer, "training.optimizer", "'sgd', 'adam' or a class of torch.optim")
+            object.__setattr__(self, "optimizer", name)
+        super().__post_init__()
+
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
         self.require(self.updates >= 1, "updates", "at least 1")
         self.require(self.lr > 0, "lr", "more than 0")
+        own, known = is_own(self.optimizer), ("sgd", "adam")
+        if not own and self.optimizer not in known:
+            raise ConfigError(
+                f"training.optimizer = {self.optimizer!r}: must be 'sgd', 'adam' or package.module:Class."
+                f"{nearest(self.optimizer, known)}"
+            )
+        self.require(own or not self.optimizer_options, "optimizer_options", "empty for sgd and adam")
+        self.require("lr" not in self.optimizer_options, "optimizer_options", "without lr: say it as training.lr")
+        for name in ("momentum", "weight_decay"):
+            self.require(not own or not getattr(self, name), name, "0 here, and given in optimizer_options")
         self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
         self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 #: scores of which more is better; every other one is an error, a loss or a cost
-HIGHER_IS_BETTER = ("acc", "miou", "ari")
+HIGHER_IS_BETTER = ("acc", "miou", "ari", "f1", "auc")
 
 
 def lower_is_better(name: str) -> bool:
@@ -24,7 +24,10 @@ def main_score(metrics: Iterable[str]) -> str:
 
 
 #: what a score is called, and the scopes it is measured in, as words behind it
-_NAMES = {"acc": "accuracy", "miou": "mean IoU"}
+_NAMES = {
+    "acc": "accuracy", "miou": "mean IoU", "f1": "F1", "auc": "AUC", "ece": "calibration error",
+    "mae": "mean absolute error",
+}  # fmt: skip
 SCOPES = {
     "global": "of the global model",
     "edge": "per edge",

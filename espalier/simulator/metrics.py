@@ -22,6 +22,7 @@ from espalier.simulator.ledger import Ledger
 from espalier.simulator.task import Task
 from espalier.training.evaluate import Evaluation
 from espalier.training.figures import figure_names, figures
+from espalier.training.metrics import measured
 from espalier.training.work import Pool
 
 #: for each device, the node that serves it and the number of its group, [N] each
@@ -156,11 +157,15 @@ class Scores:
         return self.found(ref, look).evaluation
 
     def overall(self, ref: Ref) -> dict[str, float]:
-        """Return a model's figures on the whole test set (under the commonest look)."""
+        """Return a model's figures, and the task's own metrics, on the whole test set (under the commonest look)."""
         look = self._commonest()
         evaluation = self._evaluation(ref, look)
         mix = self._views.mix(look, evaluation.count[None].astype(np.float32))
-        return {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
+        found = {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
+        if metrics := self._task.metrics:
+            pool, rows = self._views.test_pool(look, labels=True), np.arange(len(self._task.dataset.cell_test))
+            found |= measured(metrics, self._task.evaluator, self._ledger.vector(ref), pool, rows)
+        return found
 
     def at_devices(self, places: DevicePlaces, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
         """Return every device's figures on its own test distribution, [N] each."""

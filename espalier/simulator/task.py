@@ -17,8 +17,12 @@ from espalier.policies.privacy import privatise
 from espalier.settings import Training
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
+from espalier.training import metrics as whole
 from espalier.training.evaluate import Evaluator
+from espalier.training.figures import figure_names
+from espalier.training.losses import BY_KIND, Loss, resolve
 from espalier.training.outputs import check_classes, check_outputs
+from espalier.training.torch_optimizer import check_optimizer
 from espalier.training.trainer import Trainer
 from espalier.training.work import TrainerJob
 
@@ -45,9 +49,6 @@ class Backend(Protocol):
         ...
 
 
-_LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
-
-
 class Task:
     """What is learnt: a dataset, a module, a loss, and the training settings."""
 
@@ -57,10 +58,11 @@ class Task:
         module: nn.Module,
         training: Training | None = None,
         *,
-        loss: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+        loss: Loss | None = None,
         start: Literal["drawn", "given"] = "drawn",
         metric: Callable[[Tensor, Tensor], Tensor] | None = None,
         metric_names: Sequence[str] = (),
+        metrics: Sequence[str] = (),
         workers: int = 1,
         backend: Backend | None = None,
         device: str = "cpu",
@@ -70,12 +72,14 @@ class Task:
         self.dtype = getattr(torch, self.training.precision)
         self.module = module.to(self.dtype)
         self.spec = ParamSpec.of(module)
-        self.loss = loss or _LOSSES[dataset.kind]
+        self.loss = resolve(loss or BY_KIND[dataset.kind])
         # What a backend's workers compute on need not be here.
         self.device = device
         self.trainer = Trainer(module, self.loss, workers=workers, where="cpu" if backend else device)
-        self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric)
+        self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric, loss=self.loss)
         self.metric_names = tuple(metric_names)
+        #: of the whole test set
+        self.metrics = whole.resolve(metrics, dataset.kind, (*figure_names(dataset.kind, metric_names), "loss"))
         self._backend = backend
         self.computers: list[Computer] = []
 
@@ -92,14 +96,16 @@ class Task:
         """
         module = experiment.module(dataset)
         check_outputs(
-            module, dataset.x_test, dataset.kind, dataset.n_classes, experiment.task.loss or _LOSSES[dataset.kind]
-        )
+            module, dataset.x_test, dataset.kind, dataset.n_classes, experiment.task.loss or BY_KIND[dataset.kind],
+            dataset.y_test,
+        )  # fmt: skip
+        check_optimizer(experiment.training.at(0))
         if dataset.kind == "classification":
             check_classes(dataset.y_train, dataset.y_test)
         return Task(
             dataset, module, experiment.training, loss=experiment.task.loss, start=experiment.task.start,
             metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),
-            workers=workers, backend=backend, device=device,
+            metrics=experiment.task.metrics, workers=workers, backend=backend, device=device,
         )  # fmt: skip
 
     def initial(self, seed: int, index: int) -> Tensor:

@@ -22,7 +22,7 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
-from espalier.training.losses import IGNORED, Loss, mse, resolve
+from espalier.training.losses import BY_KIND, IGNORED, Loss, checked, mse, resolve
 from espalier.training.merged.probe import MergePlan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
@@ -32,13 +32,6 @@ from espalier.training.work import Pool
 
 Kind = Literal["classification", "regression", "segmentation"]
 Metric = Callable[[Tensor, Tensor], Tensor]
-
-_LOSSES: dict[str, str] = {
-    "classification": "cross_entropy",
-    "regression": "mse",
-    "segmentation": "pixel_cross_entropy",
-}
-
 
 _MOST_MODELS = 8
 """Models that run as one: their common batches are large already, more would only leave the cache."""
@@ -107,15 +100,15 @@ class Evaluator:
             metric: Regression: ``(outputs, y) -> per-sample metrics [n, m]``; the squared error by default.
             loss: The loss that is summed; by default the kind's own.
         """
-        if kind not in _LOSSES:
-            raise ConfigError(f"kind is {kind!r}; accepted: {', '.join(repr(k) for k in _LOSSES)}.")
+        if kind not in BY_KIND:
+            raise ConfigError(f"kind is {kind!r}; accepted: {', '.join(repr(k) for k in BY_KIND)}.")
         if n_cells < 1 or batch < 1:
             raise ConfigError(f"n_cells is {n_cells} and batch is {batch}; positive numbers are accepted.")
         self._module = copy.deepcopy(module).eval()
         self._spec = ParamSpec.of(self._module)
         self._kind, self._cells, self._batch = kind, n_cells, batch
         self._metric = metric or squared_error
-        self._loss = resolve(loss or _LOSSES[kind])
+        self._loss = resolve(loss or BY_KIND[kind])
         self._replicas: dict[torch.dtype, Replica] = {}
         self.batched = True
         keep_pages()
@@ -170,7 +163,8 @@ class Evaluator:
 
     def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Loss per model and sample ``[K, n]`` of outputs ``[K, n, ...]``."""
-        return torch.stack([self._loss(one, y) for one in outputs])
+        with torch.no_grad():  # a loss may have parameters of its own
+            return torch.stack([checked(self._loss(one, y), len(y)) for one in outputs])
 
     def _outputs(
         self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from espalier.core.code import is_own, named
 from espalier.core.errors import ConfigError, TrainingError, nearest
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 Loss = str | PerSample
-"""``"cross_entropy"``, ``"mse"``, ``"pixel_cross_entropy"``, or a callable (outputs, y) -> loss per sample."""
+"""A bundled loss's name, an import path, or a callable (outputs, y) -> loss per sample."""
 
 IGNORED = 255
 """Pixel label that takes no part in a segmentation loss or metric (Cityscapes' convention)."""
@@ -97,16 +98,22 @@ _BY_NAME: dict[str, PerSample] = {
     "mse": mse,
     "pixel_cross_entropy": pixel_cross_entropy,
 }
+BY_KIND = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
+"""The loss of a task that names none."""
 
 
 def resolve(loss: Loss) -> PerSample:
-    """Return the per-sample function of a loss given by name or as a callable."""
+    """Return the per-sample function of a loss given by name, by import path or as a callable."""
     if callable(loss):
         return loss
+    if is_own(loss):
+        found: PerSample = named(loss, "task.loss")
+        return found
     if loss not in _BY_NAME:
         known = ", ".join(repr(n) for n in _BY_NAME)
         raise ConfigError(
-            f"loss is {loss!r}; accepted: {known}, or a callable (outputs, y) -> per-sample loss [n]."
+            f"loss is {loss!r}; accepted: {known}, 'package.module:function', or a callable (outputs, y) -> "
+            f"per-sample loss [n]."
             f"{nearest(str(loss), _BY_NAME)}"
         )
     return _BY_NAME[loss]
@@ -114,9 +121,10 @@ def resolve(loss: Loss) -> PerSample:
 
 def checked(losses: Tensor, rows: int) -> Tensor:
     """Return the losses if they are one number per row; a loss already averaged is refused."""
-    if losses.shape != torch.Size([rows]):
+    if not isinstance(losses, Tensor) or losses.shape != torch.Size([rows]):
+        found = f"tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
         raise TrainingError(
-            f"The loss gave a tensor of shape {tuple(losses.shape)} for {rows} samples; "
+            f"The loss gave a {found} for {rows} samples; "
             f"one number per sample, shape ({rows},), is accepted: use reduction='none'."
         )
     return losses

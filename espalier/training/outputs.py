@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from espalier.core.code import is_own
 from espalier.core.errors import ConfigError
-from espalier.training.losses import Loss
+from espalier.training.losses import Loss, PerSample, checked, resolve
 
 #: samples that are looked at
 ROWS = 4
@@ -20,7 +21,7 @@ class SetupWarning(UserWarning):
     """An experiment that can be run and is hardly what was meant."""
 
 
-def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss: Loss) -> None:
+def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss: Loss, y: Tensor | None = None) -> None:
     """Refuse a model whose outputs its task cannot use; warn about those that look like a mistake.
 
     Args:
@@ -29,9 +30,11 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         kind: The task.
         n_classes: Classes, or outputs of a regression.
         loss: What it is trained with.
+        y: The inputs' targets, ``[n, …]``: a loss of the user's own is tried with them.
 
     Raises:
-        ConfigError: The model gives no tensor, or too few outputs.
+        ConfigError: The model gives no tensor, or too few outputs; the loss fails on them.
+        TrainingError: The loss gives something else than one number per sample.
     """
     outputs = _outputs(module, x[:ROWS])
     shape = tuple(outputs.shape)
@@ -39,7 +42,9 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         raise ConfigError(
             f"The model gave outputs of shape {shape} for {len(x[:ROWS])} samples: give one row per sample."
         )
-    if callable(loss):
+    if callable(loss) or is_own(loss):
+        if y is not None:
+            _check_loss(resolve(loss), outputs, y[:ROWS])
         return  # a loss of the user's own knows what it wants
     if kind == "regression":
         if outputs[0].numel() != n_classes:
@@ -57,6 +62,18 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         _warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
     if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(()).to(outputs), atol=1e-4):
         _warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
+
+
+def _check_loss(loss: PerSample, outputs: Tensor, y: Tensor) -> None:
+    try:
+        with torch.no_grad():
+            losses = loss(outputs, y.to(outputs.dtype) if y.is_floating_point() else y)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"task.loss cannot take outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}: "
+            f"{error}"
+        ) from error
+    checked(losses, len(outputs))
 
 
 def _outputs(module: nn.Module, x: Tensor) -> Tensor:

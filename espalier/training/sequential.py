@@ -17,6 +17,7 @@ from espalier.training.losses import PerSample, checked, shifted
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.schedule import schedule, width
+from espalier.training.torch_optimizer import TorchOptimizer
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Result, TrainerJob
 
@@ -147,7 +148,11 @@ class Sequential:
         ]
         spans = [(e.start, e.stop) for e in entries]
         values = [vector[a:b].unsqueeze(0) for a, b in spans]
-        update = update_for([job], values, spans, self._spec.n_params, inside=False)
+        update: Update
+        if job.optimizer.own:
+            update = TorchOptimizer(job, values, spans, [state[e.name] for e in entries])
+        else:
+            update = update_for([job], values, spans, self._spec.n_params, inside=False)
         update.before()
         for e, sink in zip(entries, update.sinks, strict=True):
             first, tensor = state[e.name].grad, state[e.name]

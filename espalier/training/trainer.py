@@ -205,6 +205,8 @@ class Trainer:
     def _plan(self, job: TrainerJob) -> MergePlan | None:
         """How to merge jobs of this job's arithmetic; None to train one by one."""
         dtype = job.start.dtype
+        if self.batched and job.optimizer.own:
+            self._give_up(f"the optimiser {job.optimizer.name!r} steps one client, 'sgd' and 'adam' step many at once")
         if self.batched and dtype not in self._plans:
             x, y = job.pool.gather(torch.from_numpy(job.rows[:16].copy()))
             try:

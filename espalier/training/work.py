@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
 from espalier.core.statistics import Pool as Pool
@@ -25,21 +26,31 @@ _NAMES = ("sgd", "adam")
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How a device steps: PyTorch's SGD or Adam, with PyTorch's meaning of every field."""
+    """How a device steps: PyTorch's SGD or Adam, with PyTorch's meaning of every field.
 
-    name: Literal["sgd", "adam"] = "sgd"
+    Any other is a subclass of `torch.optim.Optimizer` by its import path, made with ``lr`` and ``options``.
+    """
+
+    name: str = "sgd"
     lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def own(self) -> bool:
+        """Whether it is given by its import path, and steps one client at a time."""
+        return is_own(self.name)
 
     def __post_init__(self) -> None:
         """Refuse what PyTorch's optimizers would refuse, and what they would quietly ignore."""
-        if self.name not in _NAMES:
+        if not self.own and self.name not in _NAMES:
             raise ConfigError(
-                f"optimizer.name is {self.name!r}; accepted: 'sgd', 'adam'.{nearest(str(self.name), _NAMES)}"
+                f"optimizer.name is {self.name!r}; accepted: 'sgd', 'adam', 'package.module:Class'."
+                f"{nearest(str(self.name), _NAMES)}"
             )
         if not 0.0 < self.lr < float("inf"):
             raise ConfigError(f"optimizer.lr is {self.lr!r}; a positive finite number is accepted.")
@@ -120,7 +131,7 @@ class Result:
         samples: Samples seen, repeats counted.
         steps: Mini-batch steps made.
         optimizer_state: Optimizer state where the job asked for it: SGD's momentum ``[n_params]``, Adam's
-            ``[m | v | t]`` of size ``2·n_params + 1``.
+            ``[m | v | t]`` of size ``2·n_params + 1``, any other's tensors one after another.
     """
 
     vector: Tensor

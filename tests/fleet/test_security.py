@@ -367,6 +367,7 @@ def test_a_name_that_hurries_is_held_back(ca: Path, quick: Path) -> None:
 
 def test_models_of_the_users_own_are_not_imported_unasked(quick: Path) -> None:
     from espalier.core.errors import ConfigError
+    from espalier.fleet.coordinator.manifest import Manifest
     from espalier.fleet.node.data import Holdings
     from espalier.fleet.node.trainer import ArrayTrainer
 
@@ -374,6 +375,14 @@ def test_models_of_the_users_own_are_not_imported_unasked(quick: Path) -> None:
     wicked = replace(made, card=replace(made.card, model="os:system", options={"command": "touch /tmp/owned"}))
     with pytest.raises(ConfigError, match="--allow-model os:system"):
         ArrayTrainer(wicked, Holdings())
+    training = replace(made.experiment.training, optimizer="os:system")
+    for card, experiment in (
+        (replace(made.card, loss="os:system"), made.experiment),
+        (made.card, replace(made.experiment, training=training)),
+    ):
+        wicked = replace(made, card=card, experiment=experiment)
+        with pytest.raises(ConfigError, match="--allow-model os:system"):
+            ArrayTrainer(Manifest.of_bytes(wicked.to_bytes()), Holdings(), allowed=["os:remove"])
     assert OneMore().samples == 10
 
 

@@ -24,6 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "noisy updates": {"method": {"name": "hierfavg", "local": {"kind": "private", "clip": 1.0, "noise": 0.5}}},
     "memories kept": {"method": "standalone", "training": {"momentum": 0.9, "batch_size": 10}, "stop": {"rounds": 2}},
     "adam": {"method": "hierfavg", "training": {"optimizer": "adam", "lr": 0.01, "batch_size": 10}},
+    "a loss of the user's own": {"method": "hierfavg", "task": {"loss": "tests.training.test_losses:squared_hinge"}},
     "float64": {"method": "hierfavg", "training": {"precision": "float64", "batch_size": 10}},
 }
 

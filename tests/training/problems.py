@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
-from espalier.training.losses import resolve
+from espalier.training.losses import Loss, resolve
 from espalier.training.models import build
 from espalier.training.schedule import schedule
 from espalier.training.work import Optimizer, TrainerJob
@@ -122,7 +122,7 @@ class Textbook:
     """Training with nn.Module, autograd and torch.optim; the only thing shared is the order of the batches."""
 
     module: nn.Module
-    loss: str
+    loss: Loss
 
     def run(self, job: TrainerJob) -> tuple[Tensor, float]:
         dtype = job.start.dtype
@@ -166,6 +166,10 @@ class Textbook:
 
     def optimizer(self, job: TrainerJob, model: nn.Module) -> torch.optim.Optimizer:
         o = job.optimizer
+        if o.own:
+            kind = getattr(torch.optim, o.name.partition(":")[2])
+            made: torch.optim.Optimizer = kind(model.parameters(), lr=o.lr, **o.options)
+            return made
         if o.name == "adam":
             return torch.optim.Adam(model.parameters(), o.lr, o.betas, o.eps, o.weight_decay)
         return torch.optim.SGD(

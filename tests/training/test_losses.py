@@ -5,6 +5,22 @@ import torch
 
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.training.losses import IGNORED, checked, label_offset, resolve, shifted
+from espalier.training.trainer import Trainer
+from tests.training.problems import CASES, Textbook, distance, make
+
+
+def squared_hinge(outputs, y):
+    """A loss of a user's own: ``sum_c max(0, 1 - s_c z_c)^2`` with ``s_c`` = 1 for the label, -1 for the others."""
+    sign = 2.0 * torch.nn.functional.one_hot(y, outputs.shape[1]) - 1.0
+    return (1.0 - sign * outputs).clamp(min=0).square().sum(1)
+
+
+def averaged(outputs, y):
+    """A loss that is no loss per sample."""
+    return squared_hinge(outputs, y).mean()
+
+
+OWN = "tests.training.test_losses:squared_hinge"
 
 
 def test_cross_entropy_by_hand():
@@ -56,3 +72,46 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 def test_a_loss_that_is_already_averaged_is_refused():
     with pytest.raises(TrainingError, match="reduction='none'"):
         checked(torch.tensor(1.0), 3)
+
+
+@pytest.mark.parametrize("found", [1.0, [1.0, 2.0, 3.0], torch.zeros(3, 1)])
+def test_what_is_no_number_per_sample_is_refused(found):
+    with pytest.raises(TrainingError, match="one number per sample, shape \\(3,\\)"):
+        checked(found, 3)
+
+
+def test_an_own_loss_is_found_by_its_import_path():
+    # logits (2, 0) of class 0: s = (1, -1), max(0, 1-2)^2 + max(0, 1+0)^2 = 1; of class 1: (1+2)^2 + (1-0)^2 = 10.
+    found = resolve(OWN)(torch.tensor([[2.0, 0.0], [2.0, 0.0]]), torch.tensor([0, 1]))
+    assert found.tolist() == [1.0, 10.0]
+    with pytest.raises(ConfigError, match=r"task.loss = tests.training.test_losses:nothing: cannot be imported"):
+        resolve("tests.training.test_losses:nothing")
+
+
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("loss", [OWN, lambda outputs, y: (outputs.gather(1, y[:, None])[:, 0] - 1).abs()])
+def test_an_own_loss_trains_as_a_plain_loop_does(loss, batched):
+    # clients of 11, 3 and 6 samples in batches of 4: last batches are padded, and padding takes no part
+    case = CASES[1]
+    module, pool = case.module(), case.pool(20)
+    jobs = make(module, pool, [11, 3, 6], dtype=torch.float64, updates=2)
+    trainer = Trainer(module, loss, batched=batched)
+    for job, result in zip(jobs, trainer.run(jobs), strict=True):
+        expected, mean = Textbook(module, loss).run(job)
+        assert distance(result.vector, expected, job.start) < 1e-12
+        assert result.loss == pytest.approx(mean, rel=1e-12)
+    assert trainer.batched == batched
+
+
+def test_a_loss_that_mixes_samples_is_trained_one_client_at_a_time():
+    # a contrast with the batch's mean: merged, a client would see other clients' samples
+    def contrast(outputs, y):
+        return squared_hinge(outputs - outputs.mean(0), y)
+
+    case = CASES[1]
+    module, pool = case.module(), case.pool(20)
+    jobs = make(module, pool, [8, 8], dtype=torch.float64, updates=1)
+    with pytest.warns(UserWarning, match="a client's result depends on other clients' samples"):
+        found = list(Trainer(module, contrast).run(jobs))
+    for job, result in zip(jobs, found, strict=True):
+        assert distance(result.vector, Textbook(module, contrast).run(job)[0], job.start) < 1e-12

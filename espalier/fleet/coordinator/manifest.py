@@ -1,7 +1,7 @@
 """The manifest: what a fleet does. The cloud writes it, every node gets it with its parent's welcome.
 
-It names methods, policies and models; it carries no code. A model of the user's own (``package.module:Factory``) is
-imported on a node only if that node's operator allowed it by name.
+It names methods, policies and models; it carries no code. A user's own (``package.module:name`` of a model, a loss, an
+optimiser, a schedule) is imported on a node only if that node's operator allowed it by name.
 """
 
 from __future__ import annotations
@@ -115,6 +115,15 @@ class Manifest:
     def bounds(self) -> Limits:
         """The limits, with what follows from the model's size."""
         return self.limits.fitted(self.card.spec.size)
+
+    @property
+    def code(self) -> dict[str, str]:
+        """Import paths of the user's own code that a training calls, and the keys that name them."""
+        training = self.experiment.training
+        named = [("task.model", self.card.model), ("task.loss", self.card.loss or "")]
+        named += [("training.schedule", path) for path in training.schedule.code]
+        named.append(("training.optimizer", training.optimizer))
+        return {path: key for key, path in named if ":" in path}
 
     def plan(self) -> Plan:
         """Return the policies of every node."""

@@ -65,7 +65,7 @@ class Options:
         client: A user's own client, ``package.module:factory``.
         flower_client: A Flower client, ``package.module:client_fn``.
         plugins: Modules to import first: methods and policies of the user's own.
-        allow_models: Models of the user's own that may be imported.
+        allow_models: Code of the user's own (models, losses, optimisers, schedules) that may be imported.
         number: The number it would like.
         aggregates: Whether it may be head of a cluster of devices.
         ops: ``[host:]port`` of health and metrics, or None.
@@ -249,8 +249,8 @@ def make_trainer(manifest: Manifest, address: int, options: Options, role: str) 
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
     # the cloud's operator wrote the manifest: what it names is the operator's own
-    allowed = (*options.allow_models, manifest.card.model) if role == "cloud" else options.allow_models
-    return ArrayTrainer(manifest, held, allowed)
+    allowed = (*options.allow_models, *manifest.code) if role == "cloud" else options.allow_models
+    return ArrayTrainer(manifest, held, allowed, manifest.experiment.task.metrics if role == "cloud" else ())
 
 
 def _holdings(manifest: Manifest, address: int, options: Options) -> Holdings:

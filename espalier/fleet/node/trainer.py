@@ -30,14 +30,13 @@ from espalier.fleet.node.data import Holdings, Test
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.store import EagerStore
 from espalier.policies.privacy import privatise
+from espalier.training import metrics as whole
 from espalier.training.evaluate import Evaluation, Evaluator
-from espalier.training.figures import figures
+from espalier.training.figures import figure_names, figures
 from espalier.training.localdata import PooledData
-from espalier.training.losses import label_offset
+from espalier.training.losses import BY_KIND, label_offset, resolve
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
-
-_LOSSES = {"classification": "cross_entropy", "regression": "mse", "segmentation": "pixel_cross_entropy"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,25 +105,22 @@ class NodeTrainer(Protocol):
 class ArrayTrainer:
     """The project's own trainer on arrays in memory."""
 
-    def __init__(self, manifest: Manifest, holdings: Holdings, allowed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, manifest: Manifest, holdings: Holdings, allowed: Sequence[str] = (), metrics: Sequence[str] = ()
+    ) -> None:
         """Build the model that the manifest names.
 
         Args:
             manifest: What the fleet does.
             holdings: This node's data.
-            allowed: Models of the user's own (``package.module:Factory``) that may be imported here.
+            allowed: Code of the user's own (``package.module:name``) that may be imported here.
+            metrics: What is measured of a whole test set, besides what is measured anyway.
         """
         card = manifest.card
-        if ":" in card.model and card.model not in allowed:
-            raise ConfigError(
-                f"The fleet's model is {card.model!r}, code of its own; allow it on this node with --allow-model "
-                f"{card.model}."
-            )
-        for path in manifest.experiment.training.schedule.code:
+        for path, what in manifest.code.items():
             if path not in allowed:
                 raise ConfigError(
-                    f"The fleet's training.schedule calls {path!r}, code of its own; allow it on this node with "
-                    f"--allow-model {path}."
+                    f"The fleet's {what} is {path!r}, code of its own; allow it on this node with --allow-model {path}."
                 )
         torch.set_num_threads(1)
         self._manifest, self._held = manifest, holdings
@@ -132,8 +128,10 @@ class ArrayTrainer:
         dtype = getattr(torch, self._training.precision)
         module = build(card.model, input_shape=card.input_shape, n_classes=card.n_classes, **card.options).to(dtype)
         self._dtype = dtype
-        self._trainer = Trainer(module, card.loss or _LOSSES[card.kind])
-        self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric)  # type: ignore[arg-type]
+        loss = resolve(card.loss or BY_KIND[card.kind])
+        self._trainer = Trainer(module, loss)
+        self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric, loss=loss)  # type: ignore[arg-type]
+        self._metrics = whole.resolve(metrics, card.kind, (*figure_names(card.kind, holdings.metric_names), "loss"))
         self.samples = holdings.samples
         self._serve = manifest.plan().serve
         self._fits()
@@ -215,7 +213,11 @@ class ArrayTrainer:
             return []
         offset = self._offset(vectors, test) if where == "test" else None
         found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells, offset=offset)
-        return [self._figures(one, test.mix) for one in found]
+        rows = [self._figures(one, test.mix) for one in found]
+        if where == "test" and self._metrics:
+            for row, vector in zip(rows, vectors, strict=True):
+                row |= whole.measured(self._metrics, self._evaluator, vector, test.pool, test.rows)
+        return rows
 
     def _offset(self, vectors: Sequence[Tensor], test: Test) -> Tensor | None:
         """Return the log of this node's label prior ``[C]``, if models are served with one that it can know."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
-import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import nn
 
+from espalier.core import code
 from espalier.core.errors import ConfigError, nearest
 from espalier.training.models import cnn, mlp, resnet, squeezenet, text, unet
 
@@ -49,11 +49,8 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
         options: The model's own options.
     """
     given = {"input_shape": tuple(input_shape), "n_classes": n_classes}
-    if name.startswith(_OBJECT):
-        factory = _object(name)
-        options = {k: v for k, v in given.items() if _takes(factory, k)} | options
-    elif ":" in name:
-        factory = _imported(name)
+    if code.is_own(name):
+        factory = _own(name)
         options = {k: v for k, v in given.items() if _takes(factory, k)} | options
     elif name in _MODELS:
         factory = _MODELS[name]
@@ -78,52 +75,19 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
     return model
 
 
-#: how the names of models begin that were given as objects and cannot be imported
-_OBJECT = "object "
-_OBJECTS: dict[str, Factory] = {}
-
-
 def name_of(model: nn.Module | Factory) -> str:
     """Return the name under which :func:`build` makes a model that is given as an object.
-
-    Classes and functions of a module have their import path. Others, such as a module with its weights, are known in
-    this process alone.
 
     Raises:
         ConfigError: It is neither a module nor something that can be called.
     """
-    if not callable(model):
-        raise ConfigError(
-            f"task.model is a {type(model).__name__}; accepted: a name, an nn.Module, or a class or function that "
-            "makes one."
-        )
-    module, path = getattr(model, "__module__", None), getattr(model, "__qualname__", None)
-    if not isinstance(model, nn.Module) and module and path and "<" not in path and module in sys.modules:
-        return f"{module}:{path}"
-    known = next((n for n, f in _OBJECTS.items() if getattr(f, "of", f) is model), None)
-    if known is None:
-        known = f"{_OBJECT}{path or type(model).__qualname__} {len(_OBJECTS) + 1}"
-        _OBJECTS[known] = _Copies(model) if isinstance(model, nn.Module) else model
-    return known
+    return code.name_of(model, "task.model", "a name, an nn.Module, or a class or function that makes one")
 
 
-class _Copies:
-    """Makes copies of a module."""
-
-    def __init__(self, of: nn.Module) -> None:
-        self.of = of
-
-    def __call__(self) -> nn.Module:
-        return copy.deepcopy(self.of)
-
-
-def _object(name: str) -> Factory:
-    if name not in _OBJECTS:
-        raise ConfigError(
-            f"model {name!r} was an object of the process that began the run. Put it into a file as a class or a "
-            "function and name it 'file:Name', so that other processes find it."
-        )
-    return _OBJECTS[name]
+def _own(name: str) -> Factory:
+    """Return what makes a model of the user's own: of a module with its weights, copies."""
+    found = code.named(name, "task.model")
+    return partial(copy.deepcopy, found) if isinstance(found, nn.Module) else found
 
 
 def _takes(factory: Factory, name: str) -> bool:
@@ -132,20 +96,3 @@ def _takes(factory: Factory, name: str) -> bool:
     except ValueError:
         return False
     return name in parameters or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-
-
-def _imported(path: str) -> Factory:
-    module, _, attribute = path.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"model {path!r} cannot be imported ({error}); give 'file:Name' of a file in the current directory or "
-            "'package.module:Name' of something installed."
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"model {path!r} is a {type(found).__name__}; a callable that returns a module is accepted.")
-    factory: Factory = found
-    return factory

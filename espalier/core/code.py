@@ -1,0 +1,67 @@
+"""A user's own code by name: ``package.module:name``, or (from Python) an object that this process alone knows.
+
+Experiments are plain tables, so a model, a loss or a metric that is given as an object gets a name. Nothing is imported
+before :func:`named` is asked, by whoever computes with it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from espalier.core.coerce import imported
+from espalier.core.errors import ConfigError
+
+#: how the names of objects begin that cannot be imported
+_OBJECT = "object "
+_OBJECTS: dict[str, Any] = {}
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a name is that of a user's own code, and not of something bundled."""
+    return ":" in name or name.startswith(_OBJECT)
+
+
+def name_of(thing: Any, where: str, accepted: str) -> str:
+    """Return the name under which :func:`named` finds what can be called.
+
+    Classes and functions of a module have their import path. Others, such as a module with its weights or a lambda,
+    are known in this process alone.
+
+    Raises:
+        ConfigError: It cannot be called; ``where`` is the key, ``accepted`` what it takes.
+    """
+    if not callable(thing):
+        raise ConfigError(f"{where} is a {type(thing).__name__}; accepted: {accepted}.")
+    module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if module and path and "<" not in path and module in sys.modules:
+        return f"{module}:{path}"
+    known = next((n for n, found in _OBJECTS.items() if found is thing), None)
+    if known is None:
+        known = f"{_OBJECT}{path or type(thing).__qualname__} {len(_OBJECTS) + 1}"
+        _OBJECTS[known] = thing
+    return known
+
+
+def short_name(name: str) -> str:
+    """Return the last part of a name: ``score`` of ``package.module:score``."""
+    return name.removeprefix(_OBJECT).partition(" ")[0].rpartition(":")[2].rpartition(".")[2].strip("<>")
+
+
+def named(name: str, where: str) -> Any:
+    """Return what can be called under a name of a user's own code, imported if need be.
+
+    Raises:
+        ConfigError: There is no such thing, or it cannot be called; ``where`` is the key that named it.
+    """
+    if name.startswith(_OBJECT):
+        if name not in _OBJECTS:
+            raise ConfigError(
+                f"{where} = {name!r} was an object of the process that began the run. Put it into a file as a class "
+                "or a function and name it 'file:Name', so that other processes find it."
+            )
+        return _OBJECTS[name]
+    found = imported(name, f"{where} =")
+    if not callable(found):
+        raise ConfigError(f"{where} = {name!r} is a {type(found).__name__}; a callable is accepted.")
+    return found

@@ -1,0 +1,126 @@
+"""Metrics of a whole test set: numbers that are no mean over samples (``task.metrics``).
+
+A metric takes all outputs ``[n, C]`` and targets ``[n]`` at once and returns a number. Beside the bundled ones, any
+function of the user's own is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.code import is_own, named, short_name
+from espalier.core.errors import ConfigError, TrainingError, nearest
+from espalier.training.evaluate import Evaluator
+from espalier.training.work import Pool
+
+WholeMetric = Callable[[Tensor, Tensor], Any]
+
+CALIBRATION_BINS = 15
+"""Bins of confidence, as in Guo et al. (2017)."""
+
+
+def f1(outputs: Tensor, y: Tensor) -> float:
+    """Macro F1: the mean of ``2 tp / (2 tp + fp + fn)`` over the classes that are there or were answered."""
+    classes, answers = outputs.shape[1], outputs.argmax(1)
+    right = torch.bincount(y[answers == y], minlength=classes).double()
+    either = torch.bincount(y, minlength=classes) + torch.bincount(answers, minlength=classes)
+    seen = either > 0
+    return float((2.0 * right[seen] / either[seen]).mean())
+
+
+def auc(outputs: Tensor, y: Tensor) -> float:
+    """Area under the ROC curve, one class against the rest, the mean over classes that some samples have and some not.
+
+    It is the share of pairs (a sample of the class, one of the rest) in which the first has the higher softmax output;
+    equal ones count half. NaN if there is no such class.
+    """
+    likely, areas = outputs.double().softmax(1), []
+    for c in range(outputs.shape[1]):
+        mine = y == c
+        n, rest = int(mine.sum()), int((~mine).sum())
+        if n and rest:
+            _, place, counts = torch.unique(likely[:, c], return_inverse=True, return_counts=True)
+            ranks = (counts.cumsum(0) - (counts - 1) / 2.0)[place]
+            areas.append((float(ranks[mine].sum()) - n * (n + 1) / 2.0) / (n * rest))
+    return sum(areas) / len(areas) if areas else float("nan")
+
+
+def ece(outputs: Tensor, y: Tensor) -> float:
+    """Expected calibration error: how far confidence is from accuracy, per bin of confidence, weighted by samples.
+
+    Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Eq. (3); the bins are
+    ``(0, 1/15], (1/15, 2/15], …``.
+    """
+    confidence, answers = outputs.double().softmax(1).max(1)
+    at = (confidence * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
+    gap = (answers == y).double() - confidence
+    return float(torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, at, gap).abs().sum() / len(y))
+
+
+def mae(outputs: Tensor, y: Tensor) -> float:
+    """Mean absolute error of outputs and targets ``[n, …]``."""
+    return float((outputs.double() - y.reshape(outputs.shape).double()).abs().mean())
+
+
+_BY_NAME: dict[str, tuple[WholeMetric, str]] = {
+    "f1": (f1, "classification"),
+    "auc": (auc, "classification"),
+    "ece": (ece, "classification"),
+    "mae": (mae, "regression"),
+}
+
+
+def resolve(names: Sequence[str], kind: str, taken: Sequence[str] = ()) -> dict[str, WholeMetric]:
+    """Return the metrics by the names they are recorded under; one of the user's own has its function's name.
+
+    Args:
+        names: Bundled ones or import paths.
+        kind: The task's.
+        taken: Figures that are measured anyway.
+
+    Raises:
+        ConfigError: One is unknown, of another kind of task, or recorded under a name that is taken.
+    """
+    found: dict[str, WholeMetric] = {}
+    for name in names:
+        if not is_own(name) and name not in _BY_NAME:
+            known = ", ".join(_BY_NAME)
+            raise ConfigError(
+                f"task.metrics has {name!r}; accepted: {known}, package.module:function.{nearest(name, _BY_NAME)}"
+            )
+        function, wanted = (named(name, "task.metrics"), kind) if is_own(name) else _BY_NAME[name]
+        if wanted != kind:
+            raise ConfigError(f"task.metrics has {name!r}, which needs a {wanted}; this task is a {kind}.")
+        label = short_name(name)
+        if label in (*taken, *found):
+            raise ConfigError(f"task.metrics has {name!r}, but {label!r} is measured already; give it another name.")
+        found[label] = function
+    return found
+
+
+def measured(
+    metrics: Mapping[str, WholeMetric], evaluator: Evaluator, vector: Tensor, pool: Pool, rows: NDArray[np.int64]
+) -> dict[str, float]:
+    """Return a model's metrics on rows of a pool.
+
+    Raises:
+        TrainingError: A metric fails, or gives no number.
+    """
+    outputs = evaluator.logits([vector], pool, rows)[0]
+    y = pool.gather(torch.from_numpy(np.ascontiguousarray(rows)))[1]
+    found = {}
+    for name, metric in metrics.items():
+        try:
+            found[name] = float(metric(outputs, y))
+        except Exception as error:  # the user's own code may raise anything
+            raise TrainingError(
+                f"The metric {name!r} gave no number for outputs of shape {tuple(outputs.shape)} and targets of shape "
+                f"{tuple(y.shape)}: {type(error).__name__}: {error}"
+            ) from error
+    return found

@@ -1,0 +1,96 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from espalier.core.errors import ConfigError, TrainingError
+from espalier.experiment import Experiment
+from espalier.simulator.runner import Runner
+from espalier.training.evaluate import Evaluator
+from espalier.training.metrics import auc, ece, f1, mae, measured, resolve
+from tests.training.problems import CASES
+
+
+def logits(probabilities):
+    return torch.tensor(probabilities, dtype=torch.float64).log()
+
+
+def test_macro_f1_by_hand():
+    # truth 0 0 1 1 2, answers 0 1 1 1 0. Class 0: tp 1, fp 1, fn 1: 2/4. Class 1: tp 2, fp 1, fn 0: 4/5. Class 2: 0.
+    # Class 3 is neither there nor answered: it does not count. (0.5 + 0.8 + 0) / 3.
+    answers = torch.nn.functional.one_hot(torch.tensor([0, 1, 1, 1, 0]), 4).double()
+    assert f1(answers, torch.tensor([0, 0, 1, 1, 2])) == pytest.approx(1.3 / 3)
+
+
+def test_auc_by_hand():
+    # Class 1 of two: positives .9 and .4, negatives .4 and .1. Pairs: .9>.4, .9>.1, .4=.4 (half), .4>.1: 3.5 of 4; and
+    # class 0, whose outputs are one minus those, the same.
+    found = auc(logits([[0.1, 0.9], [0.6, 0.4], [0.6, 0.4], [0.9, 0.1]]), torch.tensor([1, 1, 0, 0]))
+    assert found == pytest.approx(3.5 / 4)
+
+
+def test_auc_of_three_classes_is_the_mean_over_those_that_are_there():
+    # Class 0: positive .5 against .25 and .125: 1. Class 1: positives .25 and .75 against .25: half and one, of two.
+    # Class 2 is never the truth: it does not count.
+    found = auc(logits([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5], [0.125, 0.75, 0.125]]), torch.tensor([0, 1, 1]))
+    assert found == pytest.approx(1.75 / 2)
+    assert math.isnan(auc(torch.zeros(2, 3), torch.tensor([1, 1])))
+
+
+def test_calibration_error_by_hand():
+    # Two answers of confidence .8 (bin 12/15), one right: |1 - 1.6| = .6; one of .6 (bin 9/15), right: .4; of 3: 1/3.
+    found = ece(logits([[0.8, 0.2], [0.2, 0.8], [0.6, 0.4]]), torch.tensor([0, 0, 0]))
+    assert found == pytest.approx(1 / 3)
+
+
+def test_absolute_error_by_hand():
+    # |1-0|, |2-4|, |3-3|, |0-1|: 4 of 4; targets may lack the second axis
+    assert mae(torch.tensor([[1.0], [2.0], [3.0], [0.0]]), torch.tensor([0.0, 4.0, 3.0, 1.0])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "word"),
+    [
+        (["f2"], "classification", "accepted: f1, auc, ece, mae, package.module:function. Did you mean 'f1'"),
+        (["f1"], "regression", "needs a classification; this task is a regression"),
+        (["mae"], "classification", "needs a regression"),
+        (["f1", "tests.training.test_metrics:f1"], "classification", "'f1' is measured already"),
+        (["tests.training.test_metrics:f3"], "classification", "cannot be imported"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(names, kind, word):
+    with pytest.raises(ConfigError, match=word):
+        resolve(names, kind, ("acc", "loss"))
+
+
+def test_a_metric_that_gives_no_number_is_named():
+    module, pool = CASES[1].module(), CASES[1].pool(5)
+    vector = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    evaluator = Evaluator(module, "classification", 5)
+    with pytest.raises(TrainingError, match="The metric 'shares' gave no number for outputs of shape \\(5, 5\\)"):
+        measured({"shares": lambda outputs, y: outputs.mean(0)}, evaluator, vector, pool, np.arange(5))
+
+
+def right_share(outputs, y):
+    """A metric of a user's own: the accuracy."""
+    return (outputs.argmax(1) == y).double().mean()
+
+
+def test_metrics_stand_beside_the_accuracy_of_the_global_model():
+    path = "tests.training.test_metrics:right_share"
+    table = {
+        "fleet": {"devices": 6, "edges": 2},
+        "stop": {"rounds": 2},
+        "task": {"metrics": ["f1", "auc", "ece", path]},
+    }
+    runner = Runner(Experiment.build(table).only("hierfavg", 0), None)
+    runner.run()
+    last = runner.simulation.meter.last
+    assert last["right_share_global"] == pytest.approx(last["acc_global"])
+    data, task = runner.task.dataset, runner.task
+    (model,) = runner.final_models().values()
+    outputs = task.evaluator.logits([model], data.pool("test"), np.arange(len(data.y_test)))[0]
+    for name, metric in {"f1": f1, "auc": auc, "ece": ece}.items():
+        assert last[f"{name}_global"] == pytest.approx(metric(outputs, data.y_test))
+    assert 0.5 < last["auc_global"] < 1.0
