@@ -269,6 +269,41 @@ def certs_issue(name: str, role: str, hosts: tuple[str, ...], days: int, directo
     click.echo(str(authority.issue(directory, name, role, hosts, days)))
 
 
+@certs.command("renew")
+@click.argument("name")
+@click.option("--days", type=int, default=825, show_default=True, help="How long it is valid.")
+@_CA
+@needs_deploy
+def certs_renew(name: str, days: int, directory: Path) -> None:
+    """Issue NAME a new key and certificate, for the same role and hosts; prints the directory to copy to the node."""
+    from espalier.fleet import certs as authority
+
+    click.echo(str(authority.renew(directory, name, days)))
+
+
+@certs.command("rotate")
+@click.option("--days", type=int, default=3650, show_default=True, help="How long the new authority is valid.")
+@_CA
+@needs_deploy
+def certs_rotate(days: int, directory: Path) -> None:
+    """Make a new authority beside the old one; prints the directories to copy to the nodes, which then trust both."""
+    from espalier.fleet import certs as authority
+
+    for bundle in authority.rotate(directory, days):
+        click.echo(str(bundle))
+
+
+@certs.command("retire")
+@_CA
+@needs_deploy
+def certs_retire(directory: Path) -> None:
+    """Trust the newest authority only; prints the directories to copy to the nodes."""
+    from espalier.fleet import certs as authority
+
+    for bundle in authority.retire(directory):
+        click.echo(str(bundle))
+
+
 @certs.command("revoke")
 @click.argument("name")
 @_CA

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,8 +97,8 @@ def revoked(crl: bytes, ca: bytes) -> frozenset[int]:
         return frozenset()
     try:
         found = x509.load_pem_x509_crl(crl)
-        key = x509.load_pem_x509_certificate(ca).public_key()
-        genuine = isinstance(key, ec.EllipticCurvePublicKey) and found.is_signature_valid(key)
+        keys = [c.public_key() for c in x509.load_pem_x509_certificates(ca)]
+        genuine = any(isinstance(key, ec.EllipticCurvePublicKey) and found.is_signature_valid(key) for key in keys)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise ConfigError(f"The list of revoked certificates cannot be read: {error}.") from error
     if not genuine:
@@ -123,8 +124,14 @@ def init(directory: Path, fleet: str = "fleet", days: int = 3650) -> None:
         raise ConfigError(f"{directory} holds a certificate authority already; choose another directory.")
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "issued").mkdir(exist_ok=True)
+    _make_authority(directory, f"espalier {fleet}", days)
+    _write_crl(directory, [])
+
+
+def _make_authority(directory: Path, title: str, days: int, older: bytes = b"") -> None:
+    """Write a new authority's key and certificate; ``older`` ones' certificates stay trusted besides."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"espalier {fleet}")])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
     usage = x509.KeyUsage(
         digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
         data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
@@ -140,8 +147,51 @@ def init(directory: Path, fleet: str = "fleet", days: int = 3650) -> None:
         .sign(key, hashes.SHA256())
     )
     _write_secret(directory / "ca.key", _pem_key(key))
-    (directory / "ca.pem").write_bytes(cert.public_bytes(serialization.Encoding.PEM))
-    _write_crl(directory, [])
+    (directory / "ca.pem").write_bytes(cert.public_bytes(serialization.Encoding.PEM) + older)
+
+
+def rotate(directory: Path, days: int = 3650) -> list[Path]:
+    """Make a new authority that issues from now on; the old one's certificates stay valid until :func:`retire`.
+
+    Returns:
+        The bundles, which trust both now: each node needs its own before any node shows a certificate of the new one.
+    """
+    _authority(directory)
+    before = (directory / "ca.pem").read_bytes()
+    if len(x509.load_pem_x509_certificates(before)) > 1:
+        raise ConfigError(f"{directory} has two authorities already; retire the old one first: espalier certs retire.")
+    crl = x509.load_pem_x509_crl((directory / "crl.pem").read_bytes())
+    # a name of its own: with two of one name, TLS would try only one of them
+    _make_authority(directory, f"espalier {secrets.token_hex(4)}", days, before)
+    _write_crl(directory, [entry.serial_number for entry in crl], _number(crl) + 1)
+    return _refresh(directory)
+
+
+def retire(directory: Path) -> list[Path]:
+    """Trust the newest authority only; return the bundles, which say so too.
+
+    Raises:
+        ConfigError: A bundle's certificate is still of the old one.
+    """
+    newest, _ = _authority(directory)
+    for bundle in _bundles(directory):
+        if x509.load_pem_x509_certificate((bundle / "node.pem").read_bytes()).issuer != newest.subject:
+            raise ConfigError(f"{bundle} is of the old authority still; renew it first: espalier certs renew.")
+    (directory / "ca.pem").write_bytes(newest.public_bytes(serialization.Encoding.PEM))
+    return _refresh(directory)
+
+
+def _bundles(directory: Path) -> list[Path]:
+    return sorted(p.parent for p in directory.glob("*/node.pem"))
+
+
+def _refresh(directory: Path) -> list[Path]:
+    """Copy the authority's certificate and its list into every bundle."""
+    found = _bundles(directory)
+    for bundle in found:
+        for name in ("ca.pem", "crl.pem"):
+            shutil.copyfile(directory / name, bundle / name)
+    return found
 
 
 def issue(directory: Path, name: str, role: str, hosts: Sequence[str] = (), days: int = 825) -> Path:
@@ -194,15 +244,43 @@ def issue(directory: Path, name: str, role: str, hosts: Sequence[str] = (), days
     return bundle
 
 
+def renew(directory: Path, name: str, days: int = 825) -> Path:
+    """Issue a certificate with a new key to a node that has one, for the same role and hosts; return its bundle.
+
+    The one before stays valid until it ends: the node takes the new bundle when it is started again.
+
+    Raises:
+        ConfigError: The node has no certificate, or it was revoked.
+    """
+    newest = max(_issued(directory, name), key=lambda c: c.not_valid_before_utc)
+    if newest.serial_number in revoked((directory / "crl.pem").read_bytes(), (directory / "ca.pem").read_bytes()):
+        raise ConfigError(f"The certificate of {name!r} is revoked; to let it in again: espalier certs issue.")
+    alternative = newest.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    hosts = [str(h.value) for h in alternative if h.value != name]
+    role = identity_of(newest.public_bytes(serialization.Encoding.PEM)).role
+    return issue(directory, name, role, hosts, days)
+
+
+def _issued(directory: Path, name: str) -> list[x509.Certificate]:
+    """Return every certificate that was issued to a name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    texts = [p.read_bytes() for p in (directory / "issued").glob("*.pem")]
+    found = [x509.load_pem_x509_certificate(t) for t in texts if identity_of(t).name == name]
+    if not found:
+        known = {identity_of(t).name for t in texts}
+        raise ConfigError(f"{directory} has issued no certificate to {name!r}.{nearest(name, known)}")
+    return found
+
+
 def revoke(directory: Path, name: str) -> int:
     """Put every certificate of a name on the list of revoked ones; return how many are newly on it."""
-    found = [p for p in (directory / "issued").glob("*.pem") if identity_of(p.read_bytes()).name == name]
-    if not found:
-        known = {identity_of(p.read_bytes()).name for p in (directory / "issued").glob("*.pem")}
-        raise ConfigError(f"{directory} has issued no certificate to {name!r}.{nearest(name, known)}")
+    found = _issued(directory, name)
     old = x509.load_pem_x509_crl((directory / "crl.pem").read_bytes())
     serials = [entry.serial_number for entry in old]
-    new = [s for s in (identity_of(p.read_bytes()).serial for p in found) if s not in serials]
+    new = [c.serial_number for c in found if c.serial_number not in serials]
     _write_crl(directory, [*serials, *new], _number(old) + 1)
     return len(new)
 

@@ -4,6 +4,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from espalier.core.errors import ConfigError
 from espalier.fleet import certs
@@ -100,3 +101,48 @@ def test_a_parent_is_named_or_checked_by_its_host() -> None:
     for wrong in ("host", "host:", ":70", "a@host:x"):
         with pytest.raises(ConfigError, match="must be host:port"):
             parse_parent(wrong)
+
+
+def test_a_renewed_certificate_is_for_the_same_role_and_hosts(tmp_path: Path) -> None:
+    certs.init(tmp_path)
+    before = certs.Bundle.read(certs.issue(tmp_path, "edge-a", "edge", ["192.0.2.2", "edge.example.com"]))
+    after = certs.Bundle.read(certs.renew(tmp_path, "edge-a"))
+    assert (after.identity.name, after.identity.role) == ("edge-a", "edge")
+    assert after.identity.serial != before.identity.serial
+    assert after.key != before.key
+    hosts = [
+        x509.load_pem_x509_certificate(b.cert).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        for b in (before, after)
+    ]
+    assert hosts[0] == hosts[1]
+    with pytest.raises(ConfigError, match="has issued no certificate to 'edge-b'"):
+        certs.renew(tmp_path, "edge-b")
+    certs.revoke(tmp_path, "edge-a")
+    with pytest.raises(ConfigError, match="is revoked"):
+        certs.renew(tmp_path, "edge-a")
+
+
+def test_an_authority_is_rotated_in_three_steps(tmp_path: Path) -> None:
+    certs.init(tmp_path)
+    for name in ("a", "b"):
+        certs.issue(tmp_path, name, "device")
+    certs.revoke(tmp_path, "b")
+    gone = certs.revoked((tmp_path / "crl.pem").read_bytes(), (tmp_path / "ca.pem").read_bytes())
+    first = certs.Bundle.read(tmp_path / "a")
+    assert certs.rotate(tmp_path) == [tmp_path / "a", tmp_path / "b"]
+    both = certs.Bundle.read(tmp_path / "a")
+    assert (both.cert, both.ca.endswith(first.ca), both.ca == first.ca) == (first.cert, True, False)
+    # who was revoked stays revoked, for nodes that trust both; a list of the old authority's counts with them, too
+    assert certs.revoked(both.crl, both.ca) == certs.revoked(first.crl, both.ca) | gone == gone
+    with pytest.raises(ConfigError, match="not signed by this fleet's authority"):
+        certs.revoked(both.crl, first.ca)
+    with pytest.raises(ConfigError, match="has two authorities already"):
+        certs.rotate(tmp_path)
+    with pytest.raises(ConfigError, match="is of the old authority still"):
+        certs.retire(tmp_path)
+    certs.renew(tmp_path, "a")
+    certs.issue(tmp_path, "b", "device")
+    certs.retire(tmp_path)
+    last = certs.Bundle.read(tmp_path / "a")
+    assert both.ca == last.ca + first.ca
+    assert certs.revoked(last.crl, last.ca) == gone

@@ -220,6 +220,30 @@ def fleet_ca(fleet: LocalFleet) -> bytes:
     return (fleet.directory / "ca" / "ca.pem").read_bytes()
 
 
+def test_a_new_authority_takes_over_without_stopping_the_run(fleet: LocalFleet) -> None:
+    ca, run = fleet.directory / "ca", fleet.status("cloud")["run"]
+
+    def restart(*names: str) -> None:
+        at = fleet.status("cloud")["round"]
+        for name in names:
+            fleet.kill(name, signal.SIGTERM)
+        for name in names:
+            fleet.launch(name)
+        fleet.until("cloud", lambda s: s.get("round", 0) > at and s["devices"] == 3)
+
+    restarted = ("cloud", "edge-0", "device-1")
+    certs.rotate(ca)
+    restart(*restarted)  # they trust both
+    before = {name: Bundle.read(ca / name).identity for name in restarted}
+    for name in ("edge-0", "device-1"):
+        certs.renew(ca, name)
+    # device-1 and its edge show the new authority's certificates; the cloud still has one of the old one's
+    restart("edge-0", "device-1", "device-0", "device-2")
+    after = {name: Bundle.read(ca / name).identity for name in restarted}
+    assert {n for n in restarted if before[n].serial != after[n].serial} == {"edge-0", "device-1"}
+    assert fleet.status("cloud")["run"] == run
+
+
 def test_stopped_in_good_order_and_gone_on_with(fleet: LocalFleet) -> None:
     at = fleet.status("cloud")["round"]
     fleet.kill("cloud", signal.SIGTERM)
