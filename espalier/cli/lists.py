@@ -40,8 +40,14 @@ def experiments() -> None:
 
 @click.command("methods")
 @_JSON
-def methods(as_json: bool) -> None:
+@click.option("--table", is_flag=True, help="Print docs/methods.md: what each is and needs, from plans and short runs.")
+def methods(as_json: bool, table: bool) -> None:
     """List the methods."""
+    if table:
+        from espalier.testing.matrix import markdown
+
+        click.echo(markdown(), nl=False)
+        return
     found = cards()
     if as_json:
         kept = ("title", "citation", "category", "reconstruction")

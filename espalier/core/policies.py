@@ -293,6 +293,9 @@ class Local(Policy, family="local", kind="plain"):
     and ``lr = view.lr(order)``.
     """
 
+    #: statistics of the device's data that it tells with its reports
+    tells: ClassVar[tuple[str, ...]] = ()
+
     mu: float = 0.0
 
     def around(self, own: Local) -> Local:

@@ -81,6 +81,8 @@ def _told(arrival: Arrival, name: str) -> float | None:
 class AskedLoss(Local, kind="qfedavg"):
     """Plain local training that tells the loss of the model it received."""
 
+    tells = ("losses",)
+
     def question(self, view: LocalView, order: Order) -> str:
         """Ask for the loss of the received model."""
         return "losses"

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
-from espalier.core.policies import LocalView, Merge
+from espalier.core.policies import Local, LocalView, Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.local_objectives import LocalWrapper
@@ -94,6 +94,16 @@ class PrivateLocal(LocalWrapper, kind="private"):
         self.require(self.noise >= 0, "noise", "0 or more")
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
         self.require(self.statistics is None or self.statistics >= 0, "statistics", "0 or more")
+
+    def around(self, own: Local) -> Self:
+        """Return this policy around a method's own, if all that it tells has a private form."""
+        told = [name for name in own.tells if name not in PRIVATE and name not in HARMLESS]
+        if self.statistics is not None and told:
+            raise ConfigError(
+                f"local.statistics = {self.statistics}: local {own.kind!r} tells {', '.join(told)}, which has no "
+                f"private form. Leave local.statistics out, or change the method."
+            )
+        return super().around(own)
 
     def changed(self, train: Train) -> Train:
         """Return a training to be clipped and noised by whoever does it: a report may be made of any of them."""

@@ -65,6 +65,11 @@ def _run(target: Target, **changes: Any) -> Runner:
     return runner
 
 
+def runs(target: Target, rounds: int) -> None:
+    """Run a method for some rounds on the suite's fleet."""
+    _ended_well(_run(target, stop={"rounds": rounds}), rounds)
+
+
 def _ended_well(runner: Runner, rounds: int) -> None:
     sim = runner.simulation
     assert sim.round >= rounds, f"the run stopped in round {sim.round} of {rounds} at {sim.now:.1f} s"
