@@ -181,8 +181,8 @@ def _carry_out(
     if any(end.state == "stopped" for end in ends):
         click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
         sys.exit(130)
-    # A run that failed at once compares with none.
-    runs = [run for run in find_runs(where) if not worst or run.rounds > 0]
+    found = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
+    runs = [run for run in found if not worst or run.rounds > 0]  # one that failed at once compares with none
     if runs and not quiet:
         if as_json:
             click.echo(json.dumps(show.plain(runs), indent=2))

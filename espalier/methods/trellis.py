@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.method import Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Merge, Pace, Rules, Selection
 from espalier.core.serving import Serving
 from espalier.core.view import Arrival, View
@@ -57,6 +57,7 @@ class Trellis(SampledMethod, kind="trellis"):
     """
 
     title: ClassVar[str] = "Trellis"
+    category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "this project: calibrated objective, late work, momentum, and serving by label prior"
 
     kappa2: int = 1

@@ -1,11 +1,11 @@
 """Models of which a part is shared and the rest stays at the device (FedPer, FedRep, LG-FedAvg, FedBN).
 
-    { name = "fedavg", local = { kind = "parts", own = ["head.*"] } }
+    { name = "fedavg", local = { kind = "parts", own = ["head.*"] }, serve = { model = "own" } }
 
 Parts are named by patterns of the names of parameters and buffers, as file names are. A device trains from what it
-receives with its own part put in, reports what it received with the shared part of its training put in, and uses all
-of its training. So the own part of a model that travels is never a device's, costs no bytes, and does not leave the
-device on a fleet.
+receives with its own part put in, reports what it received with the shared part of its training put in, and (where
+the method or ``serve`` says that devices use their own models) uses all of its training. So the own part of a model
+that travels is never a device's, costs no bytes, and does not leave the device on a fleet.
 """
 
 from __future__ import annotations
