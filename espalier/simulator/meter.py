@@ -225,11 +225,18 @@ class Meter:
         return found
 
     def _edge_models(self, initial: Ref) -> dict[int, Ref]:
-        """Return the model in use at each edge, by number (where an edge has one for all)."""
+        """Return the model in use at each edge, by number (where an edge has one for all).
+
+        Where devices use their edge's model, an edge without devices is left out: nobody uses what it had last.
+        """
         found: dict[int, Ref] = {}
-        root = self._runtime.served.get(self._fleet.tree.root, {})
+        tree = self._fleet.tree
+        root = self._runtime.served.get(tree.root, {})
         for edge in range(self._fleet.n_edges):
-            at_edge = self._runtime.served.get(self._fleet.edge_host(edge), {}) if self._serves == "edge" else {}
+            host = self._fleet.edge_host(edge)
+            if self._serves == "edge" and not tree.has_children(host):
+                continue
+            at_edge = self._runtime.served.get(host, {}) if self._serves == "edge" else {}
             served = at_edge or root
             if ALL in served:
                 found[edge] = served[ALL]
