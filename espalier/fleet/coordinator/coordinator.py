@@ -242,9 +242,12 @@ class Coordinator:
             self._hand_models_in_use()
 
     def _hand_models_in_use(self) -> None:
-        """Bytes are counted: let every device evaluate the model that it would use now."""
+        """Bytes are counted: let every device evaluate the model that it would use now.
+
+        Those who have not given account when their time was up are not waited for a second time.
+        """
         engine, self._handed = self.engine, True
-        self._accounts = set(self._devices())
+        self._accounts = set(self._devices()) - self._accounts
         self._account_by = engine.now() + ACCOUNT_SECONDS
         everywhere = source_of(engine) != "edge"
         hand_models_in_use(engine, self._devices() if everywhere else engine.directory.children(engine.me))
