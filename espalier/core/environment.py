@@ -104,6 +104,10 @@ class Trials(Protocol):
         """Return how a trial training's model spreads its answers over the classes, on samples common to all."""
         ...
 
+    def epochs_above_chance(self) -> int:
+        """Return how many epochs a trial training takes until the devices' mean accuracy is well above chance."""
+        ...
+
     def label_shares(self, device: Address) -> Sequence[float]:
         """Return the label shares of a device's data: an oracle, for theory only."""
         ...

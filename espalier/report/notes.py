@@ -22,7 +22,7 @@ from espalier.report.palette import SCALE, colour, dash
 #: events of the simulator and of the tree; they have places of their own in a report
 KNOWN = frozenset((
     "dropped", "late", "unreachable", "gone", "came", "drift", "rejected", "stalled", "taken_over",
-    "similarity", "leads", "seat",
+    "similarity", "elected", "joined",
 ))  # fmt: skip
 #: fields that say where and when, not what
 _PLACE = frozenset(("node", "child", "round", "clock", "time", "cohort", "device"))

@@ -36,6 +36,8 @@ JUDGED_SAMPLES = 500
 PROXY_SHARE = 0.05
 #: models of trial trainings that are held at once
 TRIAL_BLOCK = 16
+#: a trial training tells something from so many times chance on, and is given up after so many epochs
+TELLING_CHANCES, MOST_TRIAL_EPOCHS = 1.5, 64
 _GRADIENT_BATCH = 256
 
 
@@ -92,6 +94,19 @@ class SimulatedTrials:
         if found.correct is None:
             raise ConfigError('Answers are counted of a classifier only; set balance = "accuracy".')
         return [float(v) for v in found.confusion.sum(0) / found.count.sum()]
+
+    def epochs_above_chance(self) -> int:
+        """Return after how many epochs (1, 2, 4 …) the devices' mean accuracy is 1.5 times chance."""
+        epochs = 1
+        while (found := self._pretrained(epochs))[0].correct is not None and epochs <= MOST_TRIAL_EPOCHS:
+            accuracies = [_share(evaluation) for evaluation in found]
+            if np.mean(accuracies) >= TELLING_CHANCES / len(found[0].count):
+                return epochs
+            epochs *= 2
+        raise ConfigError(
+            f"No pre-training of up to {MOST_TRIAL_EPOCHS} epochs brings the devices' models above chance; "
+            'set pretrain = "epochs".'
+        )
 
     def label_shares(self, device: int) -> list[float]:
         """Return the shares of a device's labels (of its cells, where there are no classes)."""

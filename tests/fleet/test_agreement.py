@@ -105,8 +105,8 @@ def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_p
     simulated = espalier.simulate(method, base, directory=tmp_path / "simulated")
     assert agree(run, simulated)
     # equal links: one cluster, whose head is the root
-    top = [(e["node"], e["members"]) for e in run.events("leads") if not e["level"]]
-    assert top == [(e["node"], e["members"]) for e in simulated.events("leads") if not e["level"]]
+    top = [(e["node"], e["members"]) for e in run.events("elected") if not e["level"]]
+    assert top == [(e["node"], e["members"]) for e in simulated.events("elected") if not e["level"]]
 
 
 def test_lone_devices_train_in_step_as_simulated(tmp_path: Path) -> None:

@@ -79,3 +79,17 @@ def test_gradients_are_those_of_the_whole_local_loss() -> None:
         mean = sim.task.evaluator.mean_loss([start], sim.views.pool(0), sim.views.rows(device, 0))[0]
         assert np.isclose(losses[i], mean)
     assert torch.equal(sim.ledger.vector(model), start)
+
+
+def test_a_pretraining_goes_on_until_it_tells_something() -> None:
+    trials = simulation().simulation.fleet.trials
+    epochs = trials.epochs_above_chance()
+    mean = {n: np.mean([trials.pretraining_accuracy(d, n) for d in range(4)]) for n in (epochs, max(1, epochs // 2))}
+    assert mean[epochs] >= 0.15 and (epochs == 1 or mean[epochs // 2] < 0.15)
+
+
+def test_a_pretraining_that_never_tells_anything_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("espalier.simulator.trials.TELLING_CHANCES", 11)  # more than all answers right
+    monkeypatch.setattr("espalier.simulator.trials.MOST_TRIAL_EPOCHS", 2)
+    with pytest.raises(ConfigError, match="up to 2 epochs"):
+        simulation().simulation.fleet.trials.epochs_above_chance()

@@ -396,6 +396,10 @@ class OwnTrials:
         """Refuse: hosts tell each other an accuracy only."""
         raise ConfigError('A real fleet is balanced by accuracy only; set balance = "accuracy".')
 
+    def epochs_above_chance(self) -> int:
+        """Refuse: no host of a real fleet knows all devices' accuracies."""
+        raise ConfigError('Pre-training until all are above chance is for a simulation only; set pretrain = "epochs".')
+
     def label_shares(self, device: Address) -> Sequence[float]:
         """Refuse: labels stay where they are."""
         raise ConfigError('Label shares can be had in a simulation only; set balance = "accuracy".')

@@ -19,6 +19,9 @@ from espalier.core.spec import Spec
 from espalier.core.view import Arrival, View
 from espalier.methods.easf.timeout import PREDICTED_ROUND, TimedPace, total_time
 
+#: the mean number of updates that a parent recommends to its children, in the run's record
+FREQUENCY_EVENT = "frequency"
+
 
 def next_time(predicted: float | None, real: float, growth: float) -> float:
     """Return the predicted time of the next round, Algorithm 3, lines 1-5.
@@ -148,6 +151,9 @@ class AAF(TimedPace, kind="aaf"):
                 continue
             transfer = times["download"][-1] + times["upload"][-1]
             work[child] = Assignment(*recommended(predicted, transfer, times["update"][-1], self.f_max))
+        if predicted is not None and work:
+            mean = sum(one.updates for one in work.values()) / len(work)
+            view.note(FREQUENCY_EVENT, round=view.clock, updates=mean)
         return work
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:

@@ -202,7 +202,7 @@ class ControlledDevice(Device):
         messages.NEW_MODEL: "own",
     }
 
-    def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int) -> None:
+    def __init__(self, me: Address, local: Local, pace: Pace, env: Environment, epochs: int | None) -> None:
         super().__init__(me, local, pace, env, ControlledDeviceState())
         self.epochs = epochs
 
@@ -242,7 +242,9 @@ class ControlledDevice(Device):
 
     def _register(self, now: float, number: int) -> list[Action]:
         """Register; until there is a place in the tree, say so again now and then."""
-        accuracy = self.env.trials.pretraining_accuracy(self.me, self.epochs)
+        trials = self.env.trials
+        epochs = trials.epochs_above_chance() if self.epochs is None else self.epochs
+        accuracy = trials.pretraining_accuracy(self.me, epochs)
         word = Word(ControlKind.REGISTER, self.me, self.env.places.cloud, now, {"accuracy": accuracy})
         return [Send(word), SetDeadline(REGISTER_SECONDS, Alarm("register", number))]
 

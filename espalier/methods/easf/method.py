@@ -106,6 +106,8 @@ class EASF(Method, kind="easf"):
         sweeps: The most sweeps of exchange.
         width: The most children of the root before further levels are put in.
         delay_limit: The longest delay (seconds of one model) at which a newcomer looks for a cluster; None: any.
+        pretrain: How long devices pre-train: ``epochs``, as the paper has it; ``until`` the mean of their accuracies is
+            1.5 times chance (in a simulation only), so that it is no mere noise that the clusters balance.
         pretrain_epochs: Epochs of the pre-training.
         patience: Seconds that an agent waits for messages that may still come; None: 0.2, on a real fleet 2.
         clusters: Memberships of kma; None: the square root of the number of devices.
@@ -139,6 +141,7 @@ class EASF(Method, kind="easf"):
     sweeps: int = 10
     width: int = 32
     delay_limit: float | None = None
+    pretrain: Literal["epochs", "until"] = "epochs"
     pretrain_epochs: int = 1
     patience: float | None = None
     clusters: int | None = None
@@ -180,11 +183,15 @@ class EASF(Method, kind="easf"):
         rules = Rules(pace=pace, structure=SelfMade(), merge=WatchedMerge() if self.theory else Merge())
         plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
         if self.structure == "kma":
-            device = partial(ControlledDevice, epochs=self.pretrain_epochs)
+            device = partial(ControlledDevice, epochs=self._pretrain_epochs)
             control = partial(self._control, patience_seconds=self._patience_seconds(setting))
             return plan(node=control, aggregator=ControlledHead, device=device)
         head = ClusterHead if self.keeps_frequencies else ForgetfulHead
         return plan(aggregator=head, device=partial(Peer, limits=self.limits(setting)))
+
+    @property
+    def _pretrain_epochs(self) -> int | None:
+        return self.pretrain_epochs if self.pretrain == "epochs" else None
 
     def _patience_seconds(self, setting: Setting) -> float:
         if self.patience is not None:
@@ -195,7 +202,7 @@ class EASF(Method, kind="easf"):
         """Return the numbers of the protocol."""
         return ProtocolLimits(
             self.balance if self.structure == "dsf" else None, self.hops, self.rho_e, self.sweeps, self.width,
-            self.pretrain_epochs, self._patience_seconds(setting),
+            self._pretrain_epochs, self._patience_seconds(setting),
             float("inf") if self.delay_limit is None else self.delay_limit,
         )  # fmt: skip
 

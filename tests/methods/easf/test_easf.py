@@ -116,6 +116,14 @@ class TestTheSameMethod:
 
 
 class TestPace:
+    def test_what_parents_recommend_is_recorded_and_nothing_where_they_recommend_nothing(self, tmp_path: Path) -> None:
+        for frequency, acts in (("aaf", True), ("raf", False)):
+            method = {"name": "easf", "structure": "syn", "frequency": frequency, "abandon": "none"}
+            one = runner(method, links=graph(tmp_path, *STARS), stop={"rounds": 3})
+            one.run()
+            rows = one.simulation.recorder.connection.execute("SELECT data FROM events WHERE kind = 'frequency'")
+            assert bool(rows.fetchall()) is acts
+
     def test_new_pairs_begin_anew_and_others_keep_what_they_know(self, tmp_path: Path) -> None:
         # 0 leads 1, 2, 3; device 1 is four times as fast. Device 9 is new to the cluster of 0.
         rows = [(d, 0.0, 0.1) for d in range(9)] + [(1, 0.0, 0.025)]

@@ -54,10 +54,12 @@ class Agent(Formation, Membership, Election, ViewChange, TreeMaintenance):
             self.record(STATISTIC_EVENT, values=list(self.own.statistic))
         self.discover(0)
 
-    def _statistic(self, balance: Balance, epochs: int) -> Statistic:
+    def _statistic(self, balance: Balance, epochs: int | None) -> Statistic:
         trials = self.env.trials
         if balance == "labels":
             return tuple(trials.label_shares(self.me))
+        if epochs is None:
+            epochs = trials.epochs_above_chance()
         if balance == "answers":
             return tuple(trials.pretraining_answers(self.me, epochs))
         return (trials.pretraining_accuracy(self.me, epochs),)

@@ -124,4 +124,4 @@ class Phase:
 
 #: kinds of rows that agents write into the run's record: a device has another central node; it leads a cluster; what
 #: stands for its data
-SEAT_EVENT, LEADS_EVENT, STATISTIC_EVENT = "seat", "leads", "statistic"
+JOINED_EVENT, ELECTED_EVENT, STATISTIC_EVENT = "joined", "elected", "statistic"

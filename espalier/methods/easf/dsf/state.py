@@ -29,7 +29,7 @@ class ProtocolLimits:
         excess: The rate rho_e: clusters larger than this many times the usual size must let nodes go.
         sweeps: How often a central node offers nodes at most.
         width: The most children that the root has before further levels are put in.
-        pretrain_epochs: Epochs of the trial training behind a device's statistic.
+        pretrain_epochs: Epochs of the trial training behind a device's statistic; None: until it is above chance.
         patience_seconds: How long an agent waits for messages that may still come: the unit of all its timers.
         delay_seconds: The longest delay (of one model) at which a newcomer looks for a cluster.
     """
@@ -39,7 +39,7 @@ class ProtocolLimits:
     excess: float = 1.2
     sweeps: int = 10
     width: int = 32
-    pretrain_epochs: int = 1
+    pretrain_epochs: int | None = 1
     patience_seconds: float = 0.2
     delay_seconds: float = math.inf
 

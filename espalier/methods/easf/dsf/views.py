@@ -13,13 +13,13 @@ from espalier.core.messages import ALL, Arrange, Report, Send, Word
 from espalier.methods.easf.dsf.base import AgentBase
 from espalier.methods.easf.dsf.messages import (
     BECOME_ROOT,
+    ELECTED_EVENT,
     HEARTBEAT,
-    LEADS_EVENT,
+    JOINED_EVENT,
     LEAVE,
     MODEL_REQUEST,
     REDIRECT,
     RESET,
-    SEAT_EVENT,
     Phase,
     TimerKey,
 )
@@ -124,7 +124,7 @@ class ViewChange(AgentBase):
 
     def _tell_change(self, level: int, told: dict[str, Any]) -> None:
         """This device has another central node: neighbours, the cluster below and other trees are to know."""
-        self.record(SEAT_EVENT, level=level, centre=told["centre"], term=told["term"], messages=self.own.messages)
+        self.record(JOINED_EVENT, level=level, centre=told["centre"], term=told["term"], messages=self.own.messages)
         if level == 0:
             self.start_heartbeat()
             if told["parent"] == NOBODY:
@@ -156,7 +156,7 @@ class ViewChange(AgentBase):
         members.update({m: a for m, a in self.memberships.applicants.pop(level, {}).items() if self.answers(m)})
         self.led[level] = LedCluster(view.cluster, members, True, set(told["members"]))
         self.attach(level, self.me)
-        self.record(LEADS_EVENT, level=level, members=sorted(members), top=view.is_root, term=view.term)
+        self.record(ELECTED_EVENT, level=level, members=sorted(members), top=view.is_root, term=view.term)
         if set(members) != set(told["members"]):
             self.announce(level)
         if view.is_root:

@@ -206,6 +206,6 @@ class TestLocalKnowledge:
             )
             assert agent(sim, device).own.messages <= 12 * degree[device] + 20 * cluster + 40
         sim.recorder.commit()
-        seats = sim.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'seat'").fetchall()
-        assert {host_of(node) for node, _ in seats} == set(range(60))
-        assert all('"messages":' in data for _, data in seats)
+        joined = sim.recorder.connection.execute("SELECT node, data FROM events WHERE kind = 'joined'").fetchall()
+        assert {host_of(node) for node, _ in joined} == set(range(60))
+        assert all('"messages":' in data for _, data in joined)
