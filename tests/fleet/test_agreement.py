@@ -27,13 +27,15 @@ BASE: dict[str, Any] = {
 SLOWDOWN = 50.0
 
 
-def scripted(method: Any, folder: Path, base: dict[str, Any] = BASE, simulated: Run | None = None) -> Run:
+def scripted(
+    method: Any, folder: Path, base: dict[str, Any] = BASE, simulated: Run | None = None, slowdown: float = SLOWDOWN
+) -> Run:
     """Run an experiment on a fleet of processes at the world's times; slower, if this machine cannot keep them.
 
     A fleet that was late and still has the ``simulated`` models need not be run again.
     """
     for slower in (1.0, 3.0, 9.0):
-        run = real(method, folder / f"{slower:g}", base, script=Script(0.0005, 0.005, SLOWDOWN * slower))
+        run = real(method, folder / f"{slower:g}", base, script=Script(0.0005, 0.005, slowdown * slower))
         if not run.events("behind") or (simulated is not None and agree(run, simulated)):
             break
     return run
@@ -98,10 +100,11 @@ def test_a_real_fleet_trains_the_simulated_models(tmp_path: Path, method: str) -
 def test_devices_that_make_their_tree_themselves_train_the_simulated_model(tmp_path: Path) -> None:
     # With one update per report everywhere, the root's model is the average over all devices whatever tree they have
     # made, if everybody is in it once. How many updates AAF recommends depends on measured times: no two fleets agree.
-    method = {"name": "easf", "frequency": "fixed", "abandon": "none"}
-    # Their protocol waits for messages by the clock, and everybody talks to everybody: a few devices must do here.
+    # Their protocol waits for messages by the clock, and everybody talks to everybody: a few devices must do here, and
+    # a patience of ten messages' time.
+    method = {"name": "easf", "frequency": "fixed", "abandon": "none", "patience": 0.05}
     base = {**BASE, "fleet": {"devices": 6, "edges": 2}}
-    run = scripted(method, tmp_path, base)
+    run = scripted(method, tmp_path, base, slowdown=SLOWDOWN / 2.5)
     simulated = espalier.simulate(method, base, directory=tmp_path / "simulated")
     assert agree(run, simulated)
     # equal links: one cluster, whose head is the root

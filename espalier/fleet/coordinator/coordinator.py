@@ -19,6 +19,7 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.runtime import RunRounds
 from espalier.core.store import Ref
+from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
@@ -31,8 +32,6 @@ from espalier.record.database import Recorder
 from espalier.record.measures import spread
 from espalier.simulator.meter import Divergence
 
-#: seconds that the cloud waits at the end for what others still have to tell
-ACCOUNT_SECONDS = 30.0
 #: so many times as many updates in vain as in a simulation end a run whose training has diverged
 PATIENCE_TIMES = 4
 #: how long a scripted fleet has to be told that it begins, as messages take
@@ -87,9 +86,11 @@ class Coordinator:
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.bulletin = Bulletin(engine.directory, plain.get("bulletin", {}), self.recorder.connection)
         self.traffic: dict[tuple[str, str, str], int] = {}
+        script = engine.manifest.script
         #: at the end: who has not given account yet, and until when they are waited for
-        self._accounts: set[int] = set()
-        self._account_by = 0.0
+        self._accounts = Accounts(1.0 if script is None else script.slowdown)
+        #: seconds of the longest training that somebody told of
+        self._longest: float = plain.get("longest", 0.0)
         #: whether devices have been handed the models that they would use
         self._handed = False
         #: whether the bytes must be counted anew before the last evaluation
@@ -224,16 +225,15 @@ class Coordinator:
         if not self.ending:
             self.ending = self.engine.frozen = True
             self._ended_at = self.engine.now()
-            self._accounts = set(self.tree.hosts())
-            self._account_by = self.engine.now() + ACCOUNT_SECONDS
+            self._accounts.ask(self.tree.hosts(), self.engine.now())
             self.wants_count = True
             for host in self.tree.hosts():
                 self.engine.say(host, "account")
             self._accounted()
 
     def _accounted(self) -> None:
-        waits = self.wants_count or bool(self._accounts & set(self.engine.directory.members))
-        if not self.ending or self._closing or (waits and self.engine.now() < self._account_by):
+        waits = self.wants_count or self._accounts.waits(self.engine.directory.members.keys(), self.engine.now())
+        if not self.ending or self._closing or waits:
             return
         if self._handed or source_of(self.engine) == "own":
             self._closing = True
@@ -247,8 +247,7 @@ class Coordinator:
         Those who have not given account when their time was up are not waited for a second time.
         """
         engine, self._handed = self.engine, True
-        self._accounts = set(self._devices()) - self._accounts
-        self._account_by = engine.now() + ACCOUNT_SECONDS
+        self._accounts.ask(set(self._devices()) - self._accounts.missing, engine.now())
         everywhere = source_of(engine) != "edge"
         hand_models_in_use(engine, self._devices() if everywhere else engine.directory.children(engine.me))
         for host in self.tree.hosts():
@@ -320,6 +319,7 @@ class Coordinator:
         for node, kind, start, stop in data["spans"]:
             self._trained[origin] += kind == "train"
             if kind == "train":
+                self._longest = max(self._longest, float(stop) - float(start))
                 self.bulletin.worked(origin, min(float(stop), self.engine.now()))
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
             if self.engine.manifest.experiment.record.spans:
@@ -329,7 +329,7 @@ class Coordinator:
         if data["scores"]:
             self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
         if data["final"]:
-            self._accounts.discard(origin)
+            self._accounts.given(origin, self.engine.now(), self._longest)
             self._accounted()
 
     # -- evaluating ------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ class Coordinator:
                 "ended_at": self._ended_at, "stalled": self.stalled, "divergence": self._divergence.save(),
                 "trained": dict(self._trained), "unusable": dict(self._unusable), "trainings": self._trainings,
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
-                "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds,
+                "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "longest": self._longest,
                 "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
                 "bulletin": self.bulletin.to_plain(), "rows": self.recorder.watermarks(),
             },

@@ -14,6 +14,7 @@ from typing import Any
 
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.fleet.certs import Bundle
+from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry, read_names
 from espalier.fleet.coordinator.manifest import Manifest
@@ -32,6 +33,9 @@ from espalier.fleet.node.events import Call, Due, Effects
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.threads import Worker
+
+#: seconds that a host waits at most, when the run is over, for those below to leave
+FINISH_SECONDS = 10.0
 
 
 class Host(Hub):
@@ -252,15 +256,22 @@ class Host(Hub):
             link.post(frame)
 
     async def _finish(self) -> None:
-        """The run is over: leave when everybody below has (or does not answer)."""
-        transmitter = self.transmitter
+        """The run is over: leave when everybody below has (or takes much longer than the others)."""
+        transmitter, children = self.transmitter, self.routes.children
         assert transmitter is not None
         # only the cloud's letters still matter: those that tell the others that it is over
         conducts = self.registry is not None
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 10
-        while (self.routes.children or (conducts and transmitter.reachable())) and loop.time() < until:
+        loop, asked, leaving = asyncio.get_running_loop(), set(children), Accounts()
+        now = loop.time()
+        until = now + FINISH_SECONDS
+        leaving.ask(asked, now)
+        while now < until and (
+            leaving.waits(children.keys(), now) or children.keys() - asked or (conducts and transmitter.reachable())
+        ):
             await asyncio.sleep(0.02)
+            now = loop.time()
+            for gone in leaving.missing - children.keys():
+                leaving.given(gone, now, 0.0)
         self.stop("the run is finished")
 
     async def _tick(self) -> None:
