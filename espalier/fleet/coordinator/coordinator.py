@@ -86,9 +86,8 @@ class Coordinator:
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.bulletin = Bulletin(engine.directory, plain.get("bulletin", {}), self.recorder.connection)
         self.traffic: dict[tuple[str, str, str], int] = {}
-        script = engine.manifest.script
         #: at the end: who has not given account yet, and until when they are waited for
-        self._accounts = Accounts(1.0 if script is None else script.slowdown)
+        self._accounts = Accounts(engine.manifest.slowdown)
         #: seconds of the longest training that somebody told of
         self._longest: float = plain.get("longest", 0.0)
         #: whether devices have been handed the models that they would use

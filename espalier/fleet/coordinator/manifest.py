@@ -112,6 +112,11 @@ class Manifest:
         return self.experiment.seeds[0]
 
     @property
+    def slowdown(self) -> float:
+        """Real seconds per second of the fleet's time."""
+        return 1.0 if self.script is None else self.script.slowdown
+
+    @property
     def bounds(self) -> Limits:
         """The limits, with what follows from the model's size."""
         return self.limits.fitted(self.card.spec.size)

@@ -142,7 +142,7 @@ class Host(Hub):
         if epoch is None:
             epoch = time.time()
             await self.driver.at_once(lambda: self.journal.put("epoch", epoch))
-        self.clock.slow(1.0 if manifest.script is None else manifest.script.slowdown)
+        self.clock.slow(manifest.slowdown)
         self.clock.begin(epoch)
         known = await self.driver.at_once(lambda: self.journal.get("registry"))
         self.registry = Registry(fleet.devices, manifest.cloud, known)
@@ -154,7 +154,7 @@ class Host(Hub):
         """Make the engine for a manifest."""
         self.manifest, self.model_bytes = manifest, manifest.card.spec.model_bytes
         self.admission.limits = manifest.limits
-        self.clock.slow(1.0 if manifest.script is None else manifest.script.slowdown)
+        self.clock.slow(manifest.slowdown)
         self.own["address"] = self.routes.me = address
         self.own["stamp"] += 1
 
