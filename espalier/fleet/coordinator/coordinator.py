@@ -92,10 +92,9 @@ class Coordinator:
         self._longest: float = plain.get("longest", 0.0)
         #: whether devices have been handed the models that they would use
         self._handed = False
-        #: whether the bytes must be counted anew before the last evaluation
-        self.wants_count = False
-        scores = [w.action for w in engine.jobs.waiting.values() if isinstance(w.action, ScoreModels)]
-        self._closing = any(score.data["last"] for score in scores)
+        self.wants_count = False  # whether the bytes must be counted anew before the last evaluation
+        asked = [w.action for w in engine.jobs.waiting.values()]
+        self._closing = any(isinstance(a, ScoreModels) and a.data["last"] for a in asked)
         #: figures of the last evaluation
         self.last: dict[str, float] = plain.get("last", {})
         self.recorder.meta("fleet", {"devices": fleet.devices, "edges": fleet.edges, "cloud": engine.me})
