@@ -208,7 +208,7 @@ class LocalFleet:
         process = self.processes[name]
         assert process.pid is not None
         os.kill(process.pid, number)
-        if number in (signal.SIGKILL, signal.SIGTERM):
+        if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
             process.join(START_SECONDS)
 
     def status(self, name: str) -> dict[str, Any]:

@@ -66,7 +66,9 @@ class Visitor:
 
     async def greet(self, **fields: Any) -> pb.Frame:
         member = pb.Member(incarnation=1, stamp=1, samples=10)
-        await self.say(pb.Frame(hello=pb.Hello(**{"version": wire.VERSION, "member": member, "wish": -1, **fields})))
+        await self.say(
+            pb.Frame(hello=pb.Hello(**{"version": wire.VERSIONS.newest, "member": member, "wish": -1, **fields}))
+        )
         frame = await self.hear()
         assert frame is not None
         return frame
@@ -343,7 +345,8 @@ def test_versions_and_roles_must_fit(ca: Path, quick: Path) -> None:
         async with cloud(ca, quick) as s:
             frame = await s.visitor("d0").greet(version=99)
             assert frame.refusal.final
-            assert frame.refusal.why == f"it speaks version 99, this node version {wire.VERSION}"
+            why = f"it speaks version 99 of the protocol, this node {wire.VERSIONS}: upgrade the older one"
+            assert frame.refusal.why == why
             frame = await s.visitor("cloud").greet()
             assert frame.refusal.why == "a cloud has no parent"
             rogue = s.visitor("d1")

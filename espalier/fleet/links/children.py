@@ -110,8 +110,11 @@ class ChildLinks:
     async def _greet(self, link: Link, hello: pb.Hello) -> None:
         hub, peer = self._hub, link.peer
         assert peer is not None
-        if hello.version != wire.VERSION:
-            self.refuse(link, f"it speaks version {hello.version}, this node version {wire.VERSION}", final=True)
+        theirs = wire.Versions(hello.version, max(hello.version, hello.newest))
+        version = hub.settings.versions.common(theirs)
+        if version is None:
+            why = f"it speaks {theirs} of the protocol, this node {hub.settings.versions}: upgrade the older one"
+            self.refuse(link, why, final=True)
             return
         if peer.role not in ("edge", "device"):
             self.refuse(link, f"a {peer.role} has no parent", final=True)
@@ -121,7 +124,7 @@ class ChildLinks:
             link.close()
             return
         if hello.peer:
-            await self._greet_peer(link, hello)
+            await self._greet_peer(link, hello, version)
             return
         if len(hub.routes.children) >= hub.manifest.limits.children:
             self.refuse(link, f"{len(hub.routes.children)} children are linked already")
@@ -140,9 +143,9 @@ class ChildLinks:
         before = hub.routes.add(address, peer.name, peer.role, link, hello.member.stamp)
         if before is not None:
             before.close()
-        link.post(pb.Frame(welcome=hub.welcome(address)))
+        link.post(pb.Frame(welcome=hub.welcome(address, version)))
 
-    async def _greet_peer(self, link: Link, hello: pb.Hello) -> None:
+    async def _greet_peer(self, link: Link, hello: pb.Hello, version: int) -> None:
         hub = self._hub
         assert link.peer is not None
         for _ in range(round(UNKNOWN_PEER_SECONDS / 0.1)):
@@ -160,7 +163,7 @@ class ChildLinks:
             self._probes.add(link)
         else:
             self._peers.add(address, link)
-        link.post(pb.Frame(welcome=pb.Welcome(version=wire.VERSION, address=address, now=hub.clock.now())))
+        link.post(pb.Frame(welcome=pb.Welcome(version=version, address=address, now=hub.clock.now())))
 
     async def _enrol(self, name: str, role: str, wish: int) -> int:
         """Return a name's number: known, or from the cloud.

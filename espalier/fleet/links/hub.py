@@ -50,6 +50,7 @@ class Settings:
         start_with: The cloud's: the run begins when so many devices are there.
         allow: The cloud's: a file with the names that may join.
         crl: The cloud's: the list of revoked certificates, looked at while it runs.
+        versions: Of the protocol. Only tests of older and newer nodes give others.
     """
 
     trainer: Callable[[Manifest, int], NodeTrainer]
@@ -63,6 +64,7 @@ class Settings:
     start_with: int = 1
     allow: Path | None = None
     crl: Path | None = None
+    versions: wire.Versions = wire.VERSIONS
 
 
 class Hub:
@@ -185,11 +187,18 @@ class Hub:
 
     # -- what it tells others --------------------------------------------------------------------------------
 
-    def welcome(self, address: int) -> pb.Welcome:
-        """Return the welcome for a child."""
+    def hello(self) -> pb.Hello:
+        """Return a greeting that says who this host is and what it speaks."""
+        versions = self.settings.versions
+        return pb.Hello(
+            version=versions.oldest, newest=versions.newest, member=self.myself().to_wire(), run=self.run_name
+        )
+
+    def welcome(self, address: int, version: int) -> pb.Welcome:
+        """Return the welcome for a child, in a version that it speaks."""
         assert self.manifest is not None
         return pb.Welcome(
-            version=wire.VERSION, address=address, parent=self.myself().to_wire(), run=self.manifest.run,
+            version=version, address=address, parent=self.myself().to_wire(), run=self.manifest.run,
             manifest=self.manifest.to_bytes(), now=self.clock.now(), crl=self.admission.crl,
         )  # fmt: skip
 

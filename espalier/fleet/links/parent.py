@@ -51,9 +51,8 @@ class ParentLink:
         while not hub.stopping:
             name, target = self._parents[0]
             self._welcomed = False
-            hello = pb.Hello(
-                version=wire.VERSION, member=hub.myself().to_wire(), wish=hub.settings.wish, run=hub.run_name
-            )
+            hello = hub.hello()
+            hello.wish = hub.settings.wish
             hello.member.stamp = await hub.next_stamp()
             why = await dial(hub.bundle, target, name, hello, self._take, connected=self._connected)
             self._link = None
@@ -132,8 +131,8 @@ class ParentLink:
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
         hub = self._hub
-        if welcome.version != wire.VERSION:
-            self._refused = f"it speaks version {welcome.version}, this node version {wire.VERSION}"
+        if hub.settings.versions.common(wire.Versions(welcome.version, welcome.version)) is None:
+            self._refused = f"it speaks version {welcome.version}, this node {hub.settings.versions}"
             link.close()
             return
         try:

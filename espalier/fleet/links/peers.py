@@ -8,7 +8,6 @@ import time
 from functools import partial
 
 from espalier.fleet.coordinator.member import Participant
-from espalier.fleet.links import wire
 from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import Link, dial
@@ -65,8 +64,9 @@ class PeerLinks:
         hub.resend([address])
 
     def _hello(self, probe: bool = False) -> pb.Hello:
-        hub, mine = self._hub, self._hub.myself().to_wire()
-        return pb.Hello(version=wire.VERSION, member=mine, peer=True, run=hub.run_name, probe=probe)
+        hello = self._hub.hello()
+        hello.peer, hello.probe = True, probe
+        return hello
 
     async def _keep(self, address: int) -> None:
         """Keep a link to a peer while an arrangement wants it; without it, letters go by way of the parents."""

@@ -21,8 +21,28 @@ from espalier.core.errors import EspalierError, ProtocolError
 from espalier.core.messages import Message, Order, Part, Report, Word
 from espalier.core.store import Ref
 
-#: 4: auxiliary vectors and losses in orders and reports
-VERSION = 4
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions of the protocol that a node speaks, from the oldest to the newest."""
+
+    oldest: int
+    newest: int
+
+    def common(self, other: Versions) -> int | None:
+        """Return the newest version that both speak; None if there is none."""
+        best = min(self.newest, other.newest)
+        return best if best >= max(self.oldest, other.oldest) else None
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"version {self.oldest}" if self.oldest == self.newest else f"versions {self.oldest} to {self.newest}"
+
+
+#: 4: auxiliary vectors and losses in orders and reports; 5: whoever has no run waits for one on its link
+VERSIONS = Versions(4, 5)
+#: from this version on a node waits on its link
+WAITS_VERSION = 5
 
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96

@@ -49,6 +49,7 @@ class Host(Hub):
         self.sent_bytes = SentBytes(self.routes, bundle.identity.role)
         self._worker = Worker(self.driver, self.spawn, log)
         self._stop = asyncio.Event()
+        self._returns = False
         self._allow_read = 0.0
 
     # -- running -----------------------------------------------------------------------------------------------
@@ -88,16 +89,17 @@ class Host(Hub):
         """Seconds that the worker was busy."""
         return self._worker.seconds
 
-    def stop(self, why: str = "asked to") -> None:
-        """End in good order."""
+    def stop(self, why: str = "asked to", *, returns: bool = False) -> None:
+        """End in good order; who ``returns`` soon is waited for as one whose link is lost."""
         if not self._stop.is_set():
             self.log("stopping", why=why)
+            self._returns = returns
             self._stop.set()
 
     async def _shut_down(self) -> None:
         self.stopping = True
         failed = self.failed.done() and not self.failed.cancelled() and self.failed.exception() is not None
-        if self.parent_link is not None and not failed:
+        if self.parent_link is not None and not failed and not self._returns:
             # a node that fails may be started again: it is waited for as one whose link is lost
             self.parent_link.leave("stops")
         self.child_links.close()

@@ -12,6 +12,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.wire import VERSIONS, Versions
 from espalier.fleet.node.data import Holdings, from_arrays, read_arrays, shape_of, share
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
@@ -71,6 +73,7 @@ class Options:
         ops: ``[host:]port`` of health and metrics, or None.
         log_file: Where its log goes; standard error by default.
         log_level: The least level that is written.
+        versions: Of the protocol that it speaks. Only tests of older and newer nodes give others.
     """
 
     certs: Path
@@ -89,6 +92,7 @@ class Options:
     ops: str | None = None
     log_file: Path | None = None
     log_level: str = "info"
+    versions: Versions = VERSIONS
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, pag
     settings = Settings(
         lambda manifest, address: make_trainer(manifest, address, options, bundle.identity.role),
         options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
-        options.number, options.aggregates,
+        options.number, options.aggregates, versions=options.versions,
     )  # fmt: skip
     if cloud is not None:
         settings = _conducted(settings, options, cloud)
@@ -185,6 +189,8 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, pag
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, host.stop, f"signal {number.name}")
+    # a service manager that restarts the node says so
+    loop.add_signal_handler(signal.SIGHUP, partial(host.stop, "to be started again", returns=True))
     # what gRPC itself refuses must not go unseen
 
     def told(why: str) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Frame(_message.Message):
-    __slots__ = ("hello", "welcome", "refusal", "head", "chunk", "ack", "reach", "moved", "resume", "ping", "pong", "bye", "enrol", "enrolled", "restart")
+    __slots__ = ("hello", "welcome", "refusal", "head", "chunk", "ack", "reach", "moved", "resume", "ping", "pong", "bye", "enrol", "enrolled", "restart", "waiting", "wish", "answer", "piece")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,10 @@ class Frame(_message.Message):
     ENROL_FIELD_NUMBER: _ClassVar[int]
     ENROLLED_FIELD_NUMBER: _ClassVar[int]
     RESTART_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    WISH_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     welcome: Welcome
     refusal: Refusal
@@ -37,7 +41,11 @@ class Frame(_message.Message):
     enrol: Enrol
     enrolled: Enrolled
     restart: Restart
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., reach: _Optional[_Union[Reach, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., enrol: _Optional[_Union[Enrol, _Mapping]] = ..., enrolled: _Optional[_Union[Enrolled, _Mapping]] = ..., restart: _Optional[_Union[Restart, _Mapping]] = ...) -> None: ...
+    waiting: Waiting
+    wish: Wish
+    answer: Answer
+    piece: Piece
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., reach: _Optional[_Union[Reach, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., enrol: _Optional[_Union[Enrol, _Mapping]] = ..., enrolled: _Optional[_Union[Enrolled, _Mapping]] = ..., restart: _Optional[_Union[Restart, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., wish: _Optional[_Union[Wish, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds", "version")
@@ -70,23 +78,29 @@ class Member(_message.Message):
     def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("version", "member", "wish", "run", "peer", "probe")
+    __slots__ = ("version", "member", "wish", "run", "peer", "probe", "newest", "declined", "why")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MEMBER_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     PROBE_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     version: int
     member: Member
     wish: int
     run: str
     peer: bool
     probe: bool
-    def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ..., probe: bool = ...) -> None: ...
+    newest: int
+    declined: str
+    why: str
+    def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ..., probe: bool = ..., newest: _Optional[int] = ..., declined: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "address", "parent", "run", "manifest", "now", "crl")
+    __slots__ = ("version", "address", "parent", "run", "manifest", "now", "crl", "standing")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +108,7 @@ class Welcome(_message.Message):
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     CRL_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
     version: int
     address: int
     parent: Member
@@ -101,7 +116,8 @@ class Welcome(_message.Message):
     manifest: bytes
     now: float
     crl: bytes
-    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., manifest: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ...) -> None: ...
+    standing: bool
+    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., manifest: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ..., standing: bool = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("why", "final")
@@ -168,14 +184,60 @@ class Enrol(_message.Message):
     def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., wish: _Optional[int] = ...) -> None: ...
 
 class Enrolled(_message.Message):
-    __slots__ = ("name", "address", "refused")
+    __slots__ = ("name", "address", "refused", "full")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: int
     refused: str
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[int] = ..., refused: _Optional[str] = ...) -> None: ...
+    full: bool
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[int] = ..., refused: _Optional[str] = ..., full: bool = ...) -> None: ...
+
+class Waiting(_message.Message):
+    __slots__ = ("waiters",)
+    WAITERS_FIELD_NUMBER: _ClassVar[int]
+    waiters: _containers.RepeatedCompositeFieldContainer[Waiter]
+    def __init__(self, waiters: _Optional[_Iterable[_Union[Waiter, _Mapping]]] = ...) -> None: ...
+
+class Waiter(_message.Message):
+    __slots__ = ("name", "role", "parent", "version", "why")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    parent: str
+    version: str
+    why: str
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., parent: _Optional[str] = ..., version: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class Wish(_message.Message):
+    __slots__ = ("what", "data")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    data: bytes
+    def __init__(self, what: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("refused", "data")
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    refused: str
+    data: bytes
+    def __init__(self, refused: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("path", "data")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    data: bytes
+    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
     __slots__ = ("origin", "dest", "series", "number")
