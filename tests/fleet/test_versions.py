@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.fleet.links.wire import VERSIONS, Versions
+from espalier.fleet.links.wire import VERSIONS, WireVersions
 from espalier.record.run import Run
 from tests.fleet import counting
 
-OLDER = Versions(VERSIONS.oldest, VERSIONS.oldest)
-NEWER = Versions(VERSIONS.newest, VERSIONS.newest + 1)
+OLDER = WireVersions(VERSIONS.oldest, VERSIONS.oldest)
+NEWER = WireVersions(VERSIONS.newest, VERSIONS.newest + 1)
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ NEWER = Versions(VERSIONS.newest, VERSIONS.newest + 1)
     [((4, 5), (4, 5), 5), ((4, 5), (4, 4), 4), ((4, 5), (5, 6), 5), ((4, 5), (6, 7), None), ((4, 4), (5, 5), None)],
 )
 def test_the_newest_common_version(one: tuple[int, int], other: tuple[int, int], common: int | None) -> None:
-    assert Versions(*one).common(Versions(*other)) == common
+    assert WireVersions(*one).common(WireVersions(*other)) == common
 
 
 @given(*[st.integers(1, 9)] * 4)
 def test_both_ends_find_the_same_version_and_speak_it(a: int, b: int, c: int, d: int) -> None:
-    one, other = Versions(min(a, b), max(a, b)), Versions(min(c, d), max(c, d))
+    one, other = WireVersions(min(a, b), max(a, b)), WireVersions(min(c, d), max(c, d))
     common = one.common(other)
     assert common == other.common(one)
     spoken = set(range(one.oldest, one.newest + 1)) & set(range(other.oldest, other.newest + 1))
@@ -47,7 +47,7 @@ def test_a_rolling_upgrade_in_the_middle_of_a_run_loses_nothing(tmp_path: Path) 
             nodes.until("cloud", lambda s, least=2 * turn: s.get("round", -1) >= least)  # type: ignore[misc]
             nodes.kill(name, signal.SIGHUP)
             assert nodes.processes[name].exitcode == 0
-            nodes.launch(name, versions=Versions(VERSIONS.oldest, VERSIONS.newest + 1))
+            nodes.launch(name, versions=WireVersions(VERSIONS.oldest, VERSIONS.newest + 1))
         nodes.wait(60)
     found = counting.counts(tmp_path / "cloud", devices, counting.weights_of(made))
     torch.testing.assert_close(found, torch.full((devices,), rounds / devices, dtype=torch.float64), atol=1e-5, rtol=0)
@@ -58,7 +58,7 @@ def test_a_rolling_upgrade_in_the_middle_of_a_run_loses_nothing(tmp_path: Path) 
 def test_a_node_with_which_nobody_shares_a_version_is_told_so(tmp_path: Path) -> None:
     with counting.fleet(counting.experiment(1, 1, 1), tmp_path) as nodes:
         nodes.start("cloud")
-        nodes.launch("edge-0", versions=Versions(8, 9))
+        nodes.launch("edge-0", versions=WireVersions(8, 9))
         nodes.processes["edge-0"].join(30)
         assert nodes.processes["edge-0"].exitcode == 2
     log = (tmp_path / "edge-0" / "node.log").read_text()

@@ -110,7 +110,7 @@ class ChildLinks:
     async def _greet(self, link: Link, hello: pb.Hello) -> None:
         hub, peer = self._hub, link.peer
         assert peer is not None
-        theirs = wire.Versions(hello.version, max(hello.version, hello.newest))
+        theirs = wire.WireVersions(hello.version, max(hello.version, hello.newest))
         version = hub.settings.versions.common(theirs)
         if version is None:
             why = f"it speaks {theirs} of the protocol, this node {hub.settings.versions}: upgrade the older one"

@@ -64,7 +64,7 @@ class Settings:
     start_with: int = 1
     allow: Path | None = None
     crl: Path | None = None
-    versions: wire.Versions = wire.VERSIONS
+    versions: wire.WireVersions = wire.VERSIONS
 
 
 class Hub:

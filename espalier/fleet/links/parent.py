@@ -131,7 +131,7 @@ class ParentLink:
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
         hub = self._hub
-        if hub.settings.versions.common(wire.Versions(welcome.version, welcome.version)) is None:
+        if hub.settings.versions.common(wire.WireVersions(welcome.version, welcome.version)) is None:
             self._refused = f"it speaks version {welcome.version}, this node {hub.settings.versions}"
             link.close()
             return

@@ -23,13 +23,13 @@ from espalier.core.store import Ref
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Versions:
+class WireVersions:
     """The versions of the protocol that a node speaks, from the oldest to the newest."""
 
     oldest: int
     newest: int
 
-    def common(self, other: Versions) -> int | None:
+    def common(self, other: WireVersions) -> int | None:
         """Return the newest version that both speak; None if there is none."""
         best = min(self.newest, other.newest)
         return best if best >= max(self.oldest, other.oldest) else None
@@ -40,7 +40,7 @@ class Versions:
 
 
 #: 4: auxiliary vectors and losses in orders and reports; 5: whoever has no run waits for one on its link
-VERSIONS = Versions(4, 5)
+VERSIONS = WireVersions(4, 5)
 #: from this version on a node waits on its link
 WAITS_VERSION = 5
 

@@ -27,7 +27,7 @@ from espalier.fleet.links.admission import HandshakeWatch, parse_parent
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
-from espalier.fleet.links.wire import VERSIONS, Versions
+from espalier.fleet.links.wire import VERSIONS, WireVersions
 from espalier.fleet.node.data import Holdings, from_arrays, read_arrays, shape_of, share
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
@@ -92,7 +92,7 @@ class Options:
     ops: str | None = None
     log_file: Path | None = None
     log_level: str = "info"
-    versions: Versions = VERSIONS
+    versions: WireVersions = VERSIONS
 
 
 @dataclass(frozen=True)
