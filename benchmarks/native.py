@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -288,32 +289,43 @@ def models() -> list[dict[str, Any]]:
     return rows
 
 
-def profile() -> dict[str, dict[str, float]]:
+def profile(found: Kernels) -> dict[str, dict[str, float]]:
     """Print and return the shares of one chunk's time, for LeNet and the MLP."""
-    groups = {
-        "native layers, backward": ("_NativeBackward",), "native layers, forward": ("_Native",),
-        "the library's products": ("aten::bmm", "aten::baddbmm", "aten::baddbmm_", "aten::mm", "aten::addmm"),
-        "gathering batches": ("aten::index", "aten::index_select"),
-    }  # fmt: skip
-    found = {}
+    shares: dict[str, dict[str, float]] = {}
     for model in MODELS:
         if model[:2] not in (("lenet", 32), ("mlp", 10)):
             continue
-        train = chunk(*model)
+        train, spent = chunk(*model), dict.fromkeys(("native training", "gathering batches"), 0.0)
         train()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as watched:
+        native, gather = found.train, Memory.gather
+        start = time.process_time()
+        with (
+            patch.object(found, "train", timed(native, spent, "native training")),
+            patch.object(Memory, "gather", timed(gather, spent, "gathering batches")),
+        ):
             train()
-        spent = {event.key: event.self_cpu_time_total for event in watched.key_averages()}
-        whole = sum(spent.values())
-        shares = {group: sum(spent.get(name, 0.0) for name in names) / whole for group, names in groups.items()}
-        shares["rest"] = 1 - sum(shares.values())
-        found[model[0]] = shares
+        whole = time.process_time() - start
+        spent["rest"] = whole - sum(spent.values())
+        shares[model[0]] = {part: seconds / whole for part, seconds in spent.items()}
         print(f"| {model[0]}, batch {model[1]} | share |")
         print("| --- | ---: |")
-        for group, share in shares.items():
-            print(f"| {group} | {share:.1%} |")
+        for part, share in shares[model[0]].items():
+            print(f"| {part} | {share:.1%} |")
         print()
-    return found
+    return shares
+
+
+def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> Callable[..., Any]:
+    """Return the function, adding its seconds to a part's."""
+
+    def call(*args: Any) -> Any:
+        start = time.process_time()
+        try:
+            return function(*args)
+        finally:
+            spent[part] += time.process_time() - start
+
+    return call
 
 
 def main() -> None:
@@ -333,7 +345,7 @@ def main() -> None:
         raise SystemExit("There are no native kernels here: `make install` builds them where there is a compiler.")
     figures: dict[str, Any] = {}
     if args.profile:
-        figures["profile"] = profile()
+        figures["profile"] = profile(found)
     else:
         if args.only in (None, "layers"):
             figures["layers"] = layers(found)

@@ -10,6 +10,7 @@ leave the cache before they are used.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,11 @@ _FEW_PRODUCTS = 1_200_000
 
 _FEW_CHANNELS = 1024
 """Inputs times outputs up to which the native kernels win (measured: 32·32 is even, 32·64 is the library's)."""
+
+_FEW_IN_CHAINS = 2048
+"""The same where whole trainings are native, and nothing is copied between the layers."""
+
+_DEFAULTS: dict[str, Any] = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
 
 
 @dataclass(frozen=True)
@@ -192,16 +198,29 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
 
 
 def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:
-    out, channels, *window = weight.entry.shape
+    shape = weight.entry.shape
+    return shape[0] * shape[1] <= _FEW_CHANNELS and _plain(shape, how) and native.usable(x, weight.data)
+
+
+def _plain(shape: Sequence[int], how: _Geometry) -> bool:
+    """Whether the kernels know convolutions of this kind, with weights of this shape."""
+    window = shape[2:]
     return (
         how.stride == [1, 1]
         and how.dilation == [1, 1]
         and how.groups == 1
-        and out * channels <= _FEW_CHANNELS
         and 1 < max(window) <= 7
         and all(p < k for p, k in zip(how.padding, window, strict=True))
-        and native.usable(x, weight.data)
     )
+
+
+def chain_padding(weight: Stacked, *args: Any, **kwargs: Any) -> tuple[int, int] | None:
+    """Return the padding of a `F.conv2d` that native training of a chain can compute; None: it cannot."""
+    given = dict(zip(("stride", "padding", "dilation", "groups"), args, strict=False)) | kwargs
+    how = _geometry(weight, *(given.get(k, d) for k, d in _DEFAULTS.items()))
+    if how is None or not _plain(weight.shape, how) or weight.shape[0] * weight.shape[1] > _FEW_IN_CHAINS:
+        return None
+    return how.padding[0], how.padding[1]
 
 
 def _small(x: Tensor, weight: Stacked, how: _Geometry) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec
 from espalier.training.losses import PerSample, checked, shifted
+from espalier.training.merged.chain_engine import ChainEngine
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica
@@ -82,9 +83,15 @@ class ChunkEngine:
         self._calibrated: Sequence[TrainerJob] = ()
         self._offsets: Tensor | None = None
         self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
+        self._chain = ChainEngine(spec, plan.chain, self._replica.trained) if plan.chain is not None else None
 
     def run(self, jobs: Sequence[TrainerJob]) -> list[Result]:
         """Train K jobs; the result of each does not depend on the others."""
+        if self._chain is not None and ChainEngine.accepts(jobs[0], self._loss):
+            return [self._chain.run(job) or self._merged([job])[0] for job in jobs]
+        return self._merged(jobs)
+
+    def _merged(self, jobs: Sequence[TrainerJob]) -> list[Result]:
         # The longest first: when a client has made its last step, the stack is cut behind it.
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].n_steps)
         chunk = [jobs[i] for i in order]

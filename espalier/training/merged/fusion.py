@@ -21,7 +21,8 @@ _RELU: frozenset[Any] = frozenset([F.relu, F.relu_, torch.relu, torch.relu_, tor
 _POOL: frozenset[Any] = frozenset([F.max_pool2d, torch.max_pool2d])
 
 
-def _step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def layer_step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Return ``"relu"`` or ``"pool"`` (2×2, by the maximum) if a call is that."""
     if func in _RELU:
         return "relu"
     return "pool" if func in _POOL and pool.is_plain(*args[1:], **kwargs) else None
@@ -45,7 +46,7 @@ class FusionTracker:
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Take note of a call: it continues a way, or it ends it."""
-        step = _step(func, args, kwargs)
+        step = layer_step(func, args, kwargs)
         for leaf in leaves((args, kwargs)):
             if id(leaf) in self._passed:
                 self.pooled.discard(self._passed[id(leaf)][0])
@@ -74,7 +75,7 @@ class FusedResult:
         """Whether this call asks for what is done already, as the last one (True) or not (False); None: no."""
         if not any(leaf is self.result for leaf in leaves((args, kwargs))):
             return None
-        step = _step(func, args, kwargs)
+        step = layer_step(func, args, kwargs)
         if step not in self._left:
             raise Unsupported(f"the forward pass takes another way at {getattr(func, '__name__', func)}")
         self._left.remove(step)

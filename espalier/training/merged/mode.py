@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from espalier.training.merged import attention, conv, dropout, layers, lstm, pool
+from espalier.training.merged.chain import ChainLayer, ChainTracker
 from espalier.training.merged.fusion import FusedResult, FusionTracker
 from espalier.training.merged.plan import PlannedCall, SeenCall, leaves, looks_merged, mark, rebuilt
 from espalier.training.merged.stacked import Stacked, Unsupported
@@ -70,6 +71,8 @@ class MergedForward(TorchFunctionMode):
         plan: The calls of a forward pass; None while it is being recorded (then K is 1).
         noise: Where dropout masks come from; None while recording (then nothing is dropped).
         tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
+        seen: The calls that were recorded.
+        chain: The layers, if what was recorded is a chain of them and nothing else.
     """
 
     def __init__(self, plan: tuple[PlannedCall, ...] | None = None, *, rows: int = 0) -> None:
@@ -79,21 +82,25 @@ class MergedForward(TorchFunctionMode):
         self.noise: dropout.DropoutNoise | None = None
         self.tick = torch.zeros((), requires_grad=True)
         self.seen: list[SeenCall] = []
+        self.chain: tuple[ChainLayer, ...] | None = None
         self._rows = rows
         self._cursor = 0
         self._fusions = FusionTracker()
         self._fused: FusedResult | None = None
+        self._links: ChainTracker | None = None
 
-    def begin(self, clients: int) -> None:
-        """Start a forward pass for ``clients`` clients."""
+    def begin(self, clients: int, x: Tensor | None = None) -> None:
+        """Start a forward pass of ``clients`` clients' inputs ``x``."""
         self.clients = clients
+        self._links = ChainTracker(x) if self.plan is None and x is not None else None
         self._cursor = 0
         self._fused = None
 
-    def end(self) -> None:
-        """End a forward pass: all of the plan's calls must have been met."""
+    def end(self, out: Tensor) -> None:
+        """End a forward pass, which gave ``out``: all of the plan's calls must have been met."""
         if self._fused is not None or (self.plan is not None and self._cursor != len(self.plan)):
             raise Unsupported("the forward pass takes another way and leaves out calls")
+        self.chain = None if self._links is None else self._links.layers(out)
         self.seen = [replace(s, pooled=i in self._fusions.pooled) for i, s in enumerate(self.seen)]
 
     def __torch_function__(
@@ -107,6 +114,8 @@ class MergedForward(TorchFunctionMode):
                 result, self._fused = self._fused.result, None if last else self._fused
                 return result
         answer = self._call(func, types, args, kwargs)
+        if self._links is not None:
+            self._links.see(func, args, kwargs, answer)
         if self.plan is None:
             self._fusions.see(func, args, kwargs, answer)
             if func is F.conv2d and Stacked in types and isinstance(answer, Tensor):

@@ -17,6 +17,7 @@ from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import stream
 from espalier.training.losses import PerSample
+from espalier.training.merged.chain import ChainLayer
 from espalier.training.merged.plan import ROWS, PlannedCall, compare
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
@@ -33,11 +34,13 @@ class MergePlan:
         calls: The intercepted calls of its forward pass.
         used: Indices of the entries that the forward pass uses.
         once: Whether each of them is used once: then plain SGD may step inside the backward pass.
+        chain: The layers, if the model is a chain of them.
     """
 
     calls: tuple[PlannedCall, ...]
     used: frozenset[int]
     once: bool
+    chain: tuple[ChainLayer, ...] | None = None
 
 
 def probe(
@@ -101,15 +104,18 @@ class _Task:
 
     def recorded(self, dtype: torch.dtype) -> MergePlan:
         """Run one client with two numbers of rows, and compare what was called."""
-        seen = []
+        seen, chains = [], []
         for rows in ROWS:
             replica = Replica(self.module, self.spec, dtype, training=self.training, rows=rows)
             with torch.no_grad():
                 replica.forward(cast(self.x[:rows], dtype), 1)
             seen.append(replica.merge.seen)
+            chains.append(replica.merge.chain)
         uses = [slot.uses for slot in replica.slots]
         used = frozenset(i for i, n in enumerate(uses) if n)
-        return MergePlan(compare(*seen), used, all(n <= 1 for n in uses))
+        once = all(n <= 1 for n in uses)
+        chain = chains[0] if once and chains[0] == chains[1] else None
+        return MergePlan(compare(*seen), used, once, chain)
 
     def merged(self, dtype: torch.dtype, plan: MergePlan) -> list[Tensor]:
         """Outputs of every client, then gradients of every client, all computed at once."""

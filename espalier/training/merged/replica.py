@@ -59,10 +59,10 @@ class Replica:
 
     def forward(self, x: Tensor, clients: int) -> Tensor:
         """Run merged inputs ``[K·B, ...]`` through the module."""
-        self.merge.begin(clients)
+        self.merge.begin(clients, x)
         with self.merge:
             out: Tensor = self._module(x)
-        self.merge.end()
+        self.merge.end(out)
         return out
 
     def collect(self) -> None:

@@ -25,11 +25,39 @@ _VERSION = 3
 LEVELS = ("baseline", "avx2", "avx512")
 
 
+def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names]
+
+
+class ChainLink(ctypes.Structure):
+    """A layer of a chain: ``struct Link`` of chain.h."""
+
+    _fields_ = [
+        *_fields(ctypes.c_int64, "conv", "weight", "bias", "trains_weight", "trains_bias", "relu", "pooled"),
+        *_fields(ctypes.c_int64, "in_", "height", "width", "out", "kh", "kw", "ph", "pw"),
+    ]
+
+
+class ChainTraining(ctypes.Structure):
+    """What one client trains: ``struct Training`` of chain.h."""
+
+    _fields_ = [
+        *_fields(ctypes.c_void_p, "vector", "momentum", "anchor", "correction", "offset", "x"),
+        *_fields(ctypes.c_void_p, "labels", "sizes", "spans"),
+        ("links", ctypes.POINTER(ChainLink)),
+        *_fields(ctypes.c_int64, "n_links", "n_spans", "size", "steps", "width"),
+        *_fields(ctypes.c_double, "lr", "mu", "decay", "momentum_rate"),
+        ("nesterov", ctypes.c_int64),
+        ("loss", ctypes.c_double),
+    ]
+
+
 class Kernels:
     """The library's functions, for contiguous float32 tensors on the CPU.
 
     Attributes:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
+        trains: Whether whole trainings can be computed; not so in a library from before that.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -43,6 +71,7 @@ class Kernels:
         library.espalier_linear_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int] * 2, *sizes]
         for name in ("espalier_linear_forward", "espalier_linear_backward"):
             getattr(library, name).restype = None
+        self.trains = hasattr(library, "espalier_train")
         self.linear_rows: int = library.espalier_linear_rows()
         self._library = library
 
@@ -114,6 +143,13 @@ class Kernels:
         tensors = (x, weight, g, where, gx, gw, gb)
         self._checked(self._library.espalier_conv_backward(*map(_at, tensors), _shape(x, weight, padding)), x)
         return gx, gw, gb
+
+    def train(self, training: ChainTraining) -> bool:
+        """Make all steps of one client; False if a label is no class (the vector is then of no use)."""
+        failed = self._library.espalier_train(ctypes.byref(training))
+        if failed == 1:
+            raise TrainingError("There is no memory to train a client; make batches or the fleet smaller.")
+        return not failed
 
     def pool(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """ReLU and 2×2 max-pooling of ``x [..., H, W]``, and which number of each window was taken."""

@@ -295,6 +295,8 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 
 }  // namespace
 
+#include "chain.h"
+
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
@@ -377,6 +379,15 @@ void espalier_linear_forward(const float* x, const float* w, const float* bias, 
 void espalier_linear_backward(const float* x, const float* w, const float* g, float* gx, float* gw, float* gb,
                               int add_w, int add_b, int64_t clients, int64_t batch, int64_t in, int64_t out) {
   linear_back(x, w, g, Sinks{gx, gw, gb, add_w != 0, add_b != 0}, Layer{clients, batch, in, out});
+}
+
+// All steps of one client; see Training. Returns 0, 1 if there was no memory, 2 if a label is no class.
+int espalier_train(Training* training) {
+  try {
+    return Trainee(*training).run() ? 0 : 2;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
 }
 
 }  // extern "C"
