@@ -27,8 +27,10 @@ class State:
         runs: Cells × seeds that it has.
         done: Those that are kept.
         seeds: Under which something is kept.
-        minutes: Core minutes that one run takes (NaN: not known).
-        estimated: Whether that is a guess, not the mean of the kept runs.
+        minutes: Core minutes of all runs: what the kept ones took, the rest by the mean of their column, or as the
+            paper's ``claims.toml`` has it (NaN: not known).
+        left_minutes: Of those that are missing.
+        guessed: Whether some are of no column that was run.
     """
 
     study: Study
@@ -37,12 +39,8 @@ class State:
     done: int
     seeds: tuple[int, ...]
     minutes: float
-    estimated: bool
-
-    @property
-    def left_minutes(self) -> float:
-        """Core minutes that the missing runs would take."""
-        return (self.runs - self.done) * self.minutes
+    left_minutes: float
+    guessed: bool
 
     @property
     def command(self) -> str:
@@ -70,10 +68,17 @@ class Archive:
         planned = {(c.row, c.column, seed) for c in study.cells(scale) for seed in c.experiment.seeds}
         cells = results.cells if results else {}
         found = {(*at, seed): run for at, by_seed in cells.items() for seed, run in by_seed.items()}
-        spent = [run.facts["cpu_seconds"] / SECONDS_PER_MINUTE for run in found.values() if "cpu_seconds" in run.facts]
-        minutes = float(np.mean(spent)) if spent else guessed_minutes(study, scale)
+        spent: dict[str, list[float]] = {}
+        for (_, column, _), run in found.items():
+            if "cpu_seconds" in run.facts:
+                spent.setdefault(column, []).append(run.facts["cpu_seconds"] / SECONDS_PER_MINUTE)
+        means = {column: float(np.mean(minutes)) for column, minutes in spent.items()}
+        guess = guessed_minutes(study, scale)
+        left = sum(means.get(column, guess) for _, column, _ in planned - found.keys())
+        done = sum(means.get(column, guess) for _, column, _ in planned & found.keys())
         seeds = tuple(sorted({seed for *_, seed in found}))
-        return State(study, scale, len(planned), len(planned & found.keys()), seeds, minutes, not spent)
+        guessed = any(column not in means for _, column, _ in planned)
+        return State(study, scale, len(planned), len(planned & found.keys()), seeds, done + left, left, guessed)
 
     def judgements(self, paper: str) -> list[Judgement]:
         """Judge a paper's claims by the largest scale that allows a verdict, or else the largest that was run."""

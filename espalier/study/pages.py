@@ -220,7 +220,7 @@ def cost(state: State, minutes: float) -> str:
     """Say how long runs would take."""
     if math.isnan(minutes):
         return "cost not known"
-    about = "about " if state.estimated else ""
+    about = "about " if state.guessed else ""
     return f"{about}{minutes:,.0f} core minutes" if minutes < 120 else f"{about}{minutes / 60:,.0f} core hours"
 
 
@@ -248,7 +248,7 @@ def state_rows(archive: Archive) -> list[tuple[str, str, str, str, str]]:
                 if study.runs_of:
                     price = f"runs of {study.runs_of}"
                 else:
-                    price = f"{state.runs} runs, {cost(state, state.runs * state.minutes)}"
+                    price = f"{state.runs} runs, {cost(state, state.minutes)}"
                 rows.append((study.name, scale, what, price, study.title))
     return rows
 
