@@ -171,7 +171,7 @@ def facts() -> None:
     print(f"ResNet-18: {spec.n_params:,} parameters, {spec.model_bytes / 1e6:.1f} MB")
     each("CPU: eight jobs of one step with 10 samples each", 1, lambda: list(trainer.run(jobs)))
     merge, part = Running(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
-    each("CPU: add a model (float32) to a merge", 7, lambda: merge.add(0.1, start))
+    each("CPU: add a model (float32) to a merge", 7, lambda: merge.add([0.1], [start]))
     addition = Addition(spec.n_float)
     each("CPU: add a partial sum (float64) to a merge", 6, lambda: addition.place(FAN, part))
     bookkeeping(spec)

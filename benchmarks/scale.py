@@ -64,14 +64,14 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
         nonlocal events
         events += 1
 
-    moved = runner.simulation.reparent
+    moved = runner.simulation.delivery.reparent
 
     def reparent(node: int, parent: int | None) -> None:
         nonlocal moves
         moves += 1
         moved(node, parent)
 
-    runner.simulation.reparent = reparent  # type: ignore[method-assign]
+    runner.simulation.delivery.reparent = reparent  # type: ignore[method-assign]
     runner.run(progress)
     clock.leave()
     wall = time.perf_counter() - ready
@@ -83,7 +83,7 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
                 "devices": devices, "setup_s": ready - begun, "wall_s": wall, "parts": spent, "engine_s": engine,
                 "engine_share": engine / wall, "events": events, "moves": moves,
                 "engine_us_per_event": 1e6 * engine / max(1, events + moves),
-                "messages": runner.simulation.messages, "jobs": runner.simulation.ledger.computed,
+                "messages": runner.simulation.transport._messages, "jobs": runner.simulation.ledger.computed,
                 "rounds": runner.simulation.round,
                 "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
             }

@@ -302,7 +302,10 @@ class LocalWork(Generic[Model]):
 
     def fields(self) -> dict[str, Any]:
         """Return the description by field, without what a subclass adds."""
-        return {f.name: getattr(self, f.name) for f in fields(LocalWork)}
+        return {name: getattr(self, name) for name in _WORK_FIELDS}
+
+
+_WORK_FIELDS = tuple(f.name for f in fields(LocalWork))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,8 +323,8 @@ class Train(LocalWork[Ref]):
     @property
     def inputs(self) -> list[int]:
         """Names of the models that must be there first."""
-        state = () if self.optimizer_state is None else (self.optimizer_state,)
-        return [int(ref) for ref in (*self.models.values(), *state)]
+        refs = (self.start, self.anchor, self.correction, self.optimizer_state)
+        return [int(ref) for ref in refs if ref is not None]
 
 
 @dataclass(frozen=True, slots=True)

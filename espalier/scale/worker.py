@@ -25,7 +25,7 @@ from espalier.scale.batches import Batch, SumNode
 from espalier.settings import Training
 from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.jobs import Job, Outcome
-from espalier.simulator.reduction import PartialSum, Running, fit
+from espalier.simulator.reduction import FAN, PartialSum, Running, fit
 from espalier.simulator.task import Task
 from espalier.training.native import kernels
 
@@ -197,13 +197,19 @@ class _Adding:
         return fit(vector)
 
     def _advance(self, number: int) -> None:
+        """Add the terms that wait for a node, by eights: they are added together."""
         node, running = self._nodes[number], self._running[number]
-        while running.next < len(node.terms):
-            coefficient, name = node.terms[running.next]
-            if name not in self._waiting:
-                return
-            running.add(coefficient, self._waiting[name])
-            if running.next == len(node.terms) or node.terms[running.next][1] != name:
+        first = stop = running.next
+        while stop < len(node.terms) and node.terms[stop][1] in self._waiting:
+            stop += 1
+        if stop < len(node.terms):
+            stop -= stop % FAN
+        if stop <= first:
+            return
+        terms = node.terms[first:stop]
+        running.add([coefficient for coefficient, _ in terms], [self._waiting[name] for _, name in terms])
+        for place, (_, name) in enumerate(terms, first + 1):
+            if place == len(node.terms) or node.terms[place][1] != name:
                 self._uses[name] -= 1
                 if not self._uses[name]:
                     del self._waiting[name]

@@ -8,7 +8,7 @@ so a machine that computed those terms may hand back one vector instead of all o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,30 +16,31 @@ from torch import Tensor
 
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
+from espalier.training import native
 
 FAN = 8
 """Children of a node: fewer would send more partial sums, more would make evenly loaded machines cut more nodes."""
 
 
 class Addition:
-    """A weighted sum in the making: float64 ``[size]``, terms given in order.
+    """A weighted sum in the making, in float64: terms given in order.
 
     ``_open[k]`` is the unfinished node of ``FAN ** (k + 1)`` terms; there is one for every level.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._open: list[Tensor | None] = [None]
         self.count = 0
 
-    def add(self, coefficient: float, vector: Tensor | None) -> None:
-        """Add ``coefficient * vector``; None keeps the place of a term that is left out."""
-        if vector is not None:
-            into = self._open[0]
-            if into is None:
-                into = self._open[0] = torch.zeros(self._size, dtype=torch.float64)
-            into.add_(vector, alpha=coefficient)
-        self._pass(1)
+    def add(self, coefficients: Sequence[float], vectors: Sequence[Tensor]) -> list[bool]:
+        """Add ``coefficients * vectors``; return which are finite: of others only their places are kept."""
+        fits: list[bool] = []
+        while len(fits) < len(vectors):
+            run = slice(len(fits), len(fits) + FAN - self.count % FAN)
+            self._open[0], finite = weighted_sum(coefficients[run], vectors[run], self._open[0])
+            self._pass(len(finite))
+            fits += finite
+        return fits
 
     def place(self, terms: int, total: Tensor | None) -> None:
         """Add a whole node of so many terms, whose sum was made elsewhere (None: all were left out)."""
@@ -91,7 +92,30 @@ def nodes(first: int, stop: int, terms: int) -> Iterator[tuple[int, int]]:
 
 def fit(vector: Tensor) -> bool:
     """Tell whether a model may take part in a sum: all its numbers are finite."""
-    return math.isfinite(float(vector.sum()))
+    # the sum is quick, and only numbers beyond use make it infinite by themselves
+    return math.isfinite(float(vector.sum())) or bool(torch.isfinite(vector).all())
+
+
+def weighted_sum(
+    coefficients: Sequence[float], vectors: Sequence[Tensor], start: Tensor | None
+) -> tuple[Tensor | None, list[bool]]:
+    """Add the finite ones of ``coefficients * vectors``, in order, to ``start`` (float64; None: nothing yet).
+
+    Returns:
+        The sum (None: still nothing), and which vectors are finite. ``start`` may have been written to.
+    """
+    kernels = native.kernels()
+    if kernels is not None and kernels.adds and native.usable(*vectors):
+        total, fits = kernels.weighted_sum(coefficients, vectors, start)
+        if all(fits):
+            return total, fits
+    else:
+        fits = [fit(vector) for vector in vectors]
+    for coefficient, vector, good in zip(coefficients, vectors, fits, strict=True):
+        if good:
+            start = torch.zeros(len(vector), dtype=torch.float64) if start is None else start
+            start.add_(vector, alpha=coefficient)
+    return start, fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +149,23 @@ class Running:
         self.next = 0
         self.empty = True
         self._spec, self._terms = spec, terms
-        self._addition = Addition(spec.n_float)
+        self._addition = Addition()
         self._finished: Tensor | None = None
         self._dtype = torch.float32
         self._kept = self._lost = 0.0
         self._tail: tuple[float, Tensor] | None = None
 
-    def add(self, coefficient: float, vector: Tensor) -> bool:
-        """Add the next term; return whether it was fit to be added."""
-        good, floats = fit(vector), self._spec.n_float
-        self._addition.add(coefficient, vector[:floats] if good else None)
-        if good:
-            self._dtype = vector.dtype
-            if self._spec.size > floats:
-                self._end(coefficient, vector[floats:])
-        return self.count(coefficient, good)
+    def add(self, coefficients: Sequence[float], vectors: Sequence[Tensor]) -> list[bool]:
+        """Add the next terms; return which were fit to be added."""
+        floats = self._spec.n_float
+        fits = self._addition.add(coefficients, [vector[:floats] for vector in vectors])
+        for coefficient, vector, good in zip(coefficients, vectors, fits, strict=True):
+            if good:
+                self._dtype = vector.dtype
+                if self._spec.size > floats:
+                    self._end(coefficient, vector[floats:])
+            self.count(coefficient, good)
+        return fits
 
     def count(self, coefficient: float, good: bool, part: PartialSum | None = None) -> bool:
         """Pass the next term, which is (or will be) added with a part: ``part``, if this is its last term."""

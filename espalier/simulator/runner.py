@@ -8,10 +8,11 @@ happened. See `espalier.simulator.directory` for what lies where.
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,16 @@ __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "withou
 
 class Stopped(Exception):
     """The run was asked to stop; its state is saved."""
+
+
+@contextlib.contextmanager
+def _settled_objects() -> Iterator[None]:
+    """Let the garbage collector pass over what is there already: events make and drop objects by the thousand."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 class Runner:
@@ -145,14 +156,15 @@ class Runner:
         self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
         if not resumed:
             self.simulation.start()
-        while self.simulation.step():
-            if progress is not None:
-                progress(self.simulation)
-            if self.stop:
-                self.save()
-                raise Stopped
-            if self._due():
-                self.save()
+        with _settled_objects():
+            while self.simulation.step():
+                if progress is not None:
+                    progress(self.simulation)
+                if self.stop:
+                    self.save()
+                    raise Stopped
+                if self._due():
+                    self.save()
         self._finish()
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from espalier.record.database import Recorder
 from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.usage import Usage
-from espalier.world.protocols import BoundLinks, Tier, Uplink
+from espalier.world.protocols import BoundLinks, Hop, Tier, Uplink
 from espalier.world.world import BoundWorld
 
 #: seconds after which a message without acknowledgement is sent again
@@ -131,14 +131,14 @@ class Transport:
         if isinstance(message, Order):
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
             count = len(message.models) + len(message.auxiliary) + extra
-            return self._model_bytes * count, payload_bytes(message.args)
+            return self._model_bytes * count, payload_bytes(message.args) if message.args else 0
         if isinstance(message, Report):
             spec, coded = self._spec, message.sender < self._n_devices
             # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
             coded = coded and message.to == message.dispatcher
             each = self._local.model_bytes(spec) if coded else self._model_bytes
             beside = self._model_bytes * len(message.auxiliary)
-            return each * len(message.models) + beside, payload_bytes(message.stats)
+            return each * len(message.models) + beside, payload_bytes(message.stats) if message.stats else 0
         return 0, payload_bytes(message.data)
 
     def send(self, message: Message, since: float | None = None) -> None:
@@ -158,27 +158,19 @@ class Transport:
             return
         device = min(src, dst)
         via = conditions.via(device) if device < self._n_devices else None
-        links, faults = conditions.links(), self._world.faults
+        links = conditions.links()
         hops = links.hops(src, dst, via)
-        at = self._way_back([(src, dst), *((a, b) for _, a, b in hops)])
+        at = self._way_back(src, dst, hops)
         seconds = links.time(src, dst, model + control, at, via) if math.isfinite(at) else math.inf
         if seconds == math.inf:
             self._try_again(message, now if since is None else since)
             return
         if links.broadcast == "free" and isinstance(message, Order) and max(src, dst) < self._n_devices:
             seconds = 0.0
-        copies = dict.fromkeys(range(len(hops)), 1)
-        if faults is not None:
+        copies = [1] * len(hops)
+        if not self._world.faults.still:
             for i, (tier, _, _) in enumerate(hops):
-                attempt = 0
-                fate = faults.fate(tier, number)
-                while fate.lost or fate.corrupted:
-                    attempt += 1
-                    copies[i] += 1
-                    at += RESEND_SECONDS
-                    fate = faults.fate(tier, number + (attempt << 40))
-                copies[i] += int(fate.duplicated)
-                at += fate.delay_extra
+                copies[i], at = self._fate(tier, number, at)
         if links.uplink != "private":
             at += self._shared(message, links, via, model + control, at)
         for i, (tier, a, b) in enumerate(hops):
@@ -192,11 +184,24 @@ class Transport:
                 self._recorder.span(src, "send", now, arrival, dst)
         self._arrive(message, at + seconds)
 
-    def _way_back(self, parts: list[tuple[int, int]]) -> float:
-        """Return when all of these links are there: now, or when they are back (inf: nobody knows)."""
-        if len(parts) > 2 and any(not self._presence.alive(b) for _, b in parts[1:-1]):
+    def _fate(self, tier: Tier, number: int, at: float) -> tuple[int, float]:
+        """Return how often a message that is at a hop crosses it, and when it does so at last."""
+        attempt, faults = 0, self._world.faults
+        fate = faults.fate(tier, number)
+        while fate.lost or fate.corrupted:
+            attempt += 1
+            at += RESEND_SECONDS
+            fate = faults.fate(tier, number + (attempt << 40))
+        return 1 + attempt + int(fate.duplicated), at + fate.delay_extra
+
+    def _way_back(self, src: int, dst: int, hops: Sequence[Hop]) -> float:
+        """Return when all links of a way are there: now, or when they are back (inf: nobody knows)."""
+        if len(hops) > 1 and any(not self._presence.alive(b) for _, _, b in hops[:-1]):
             return math.inf  # a relay is down
         at, before = self._clock.now, -math.inf
+        if self._world.faults.still:
+            return at
+        parts = [(src, dst), *((a, b) for _, a, b in hops)]
         while before < at < math.inf:
             before = at
             for a, b in parts:

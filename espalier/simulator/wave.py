@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 from torch import Tensor
 
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.jobs import Compute, Handed, Job, Outcome, Splice, Sum, Summing
-from espalier.simulator.reduction import Running
+from espalier.simulator.reduction import FAN, Running
 
 #: A sum is begun when this many of its first terms (or all, if it has fewer) are there. A sum in the making takes the
 #: memory of two models, so beginning it earlier would save nothing.
 FIRST_TERMS = 3
+#: Results wait for each other until they are a whole node of a sum, which is added faster at once than one by one; of
+#: large models there are no more than so many bytes.
+WAITING_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -96,6 +100,8 @@ class Wave:
         """Compute trainings together; what needs them follows as each result comes in."""
         tables = self._tables
         jobs = {name: recipe for name in names if isinstance(recipe := tables.recipes[name], Job)}
+        fresh: dict[int, Job] = {}
+        together = max(1, min(FAN, WAITING_BYTES // self._spec.model_bytes))
         for (name, job), outcome in zip(jobs.items(), self._outcomes(jobs), strict=True):
             tables.computed += 1
             tables.losses[name] = outcome.loss
@@ -105,7 +111,17 @@ class Wave:
                 self._handed[name] = outcome
             else:
                 tables.values[name] = outcome.vector
-            self._settle(self._users.get(name, ()))
+            fresh[name] = job
+            if len(fresh) == together:
+                self._spread(fresh)
+                fresh = {}
+        self._spread(fresh)
+
+    def _spread(self, fresh: dict[int, Job]) -> None:
+        """Let results that have come in go where they are wanted."""
+        for user in dict.fromkeys(user for name in fresh for user in self._users.get(name, ())):
+            self._settle([user])
+        for job in fresh.values():
             for i in set(job.inputs):
                 self._release(i)
 
@@ -174,21 +190,25 @@ class Wave:
 
     def _add_terms(self, name: int, recipe: Sum, running: Running) -> bool:
         """Add terms until one is missing; return whether none is."""
-        terms = recipe.terms
+        terms, values = recipe.terms, self._tables.values
         while running.next < len(terms):
-            coefficient, ref = terms[running.next]
-            vector, handed = self._tables.values.get(int(ref)), self._handed.get(int(ref))
-            if vector is not None:
-                finite = running.add(coefficient, vector)
-            elif handed is not None:
-                finite = running.count(coefficient, handed.fit, handed.parts.get((name, running.next)))
+            first = running.next
+            here = list(takewhile(lambda term: int(term[1]) in values, islice(terms, first, None)))
+            if here:
+                fits = running.add([c for c, _ in here], [values[int(ref)] for _, ref in here])
             else:
-                return False
-            if not finite:
-                self._rejected(int(ref))
-            again = running.next < len(terms) and terms[running.next][1] == ref
-            if not again and recipe.fallback != ref:
-                self._release(int(ref))
+                coefficient, ref = terms[first]
+                handed = self._handed.get(int(ref))
+                if handed is None:
+                    return False
+                fits = [running.count(coefficient, handed.fit, handed.parts.get((name, first)))]
+            for place, fit in enumerate(fits, first):
+                ref = terms[place][1]
+                if not fit:
+                    self._rejected(int(ref))
+                again = place + 1 < len(terms) and terms[place + 1][1] == ref
+                if not again and recipe.fallback != ref:
+                    self._release(int(ref))
         return True
 
     def _there(self, name: int) -> bool:

@@ -33,6 +33,8 @@ class NoFaults(Faults, kind="none"):
 
 
 class _Sound:
+    still = True
+
     def fate(self, tier: Tier, message_no: int) -> Fate:
         return _FINE
 
@@ -124,6 +126,8 @@ class RandomFaults(Faults, kind="random"):
 
 
 class _Random:
+    still = False
+
     def __init__(self, spec: RandomFaults, seed: int) -> None:
         self._spec = spec
         self._odds = {

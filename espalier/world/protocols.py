@@ -273,7 +273,9 @@ class Fate(NamedTuple):
 
 
 class BoundFaults(Protocol):
-    """What goes wrong on the way."""
+    """What goes wrong on the way; ``still``: nothing ever does."""
+
+    still: bool
 
     def fate(self, tier: Tier, message_no: int) -> Fate:
         """Return what happens to message number ``message_no`` on a hop of a tier."""

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 
 from espalier.core.errors import TrainingError
 from espalier.core.params import ParamSpec
-from espalier.simulator.reduction import FAN, Addition, PartialSum, Running, nodes
+from espalier.simulator.reduction import FAN, Addition, PartialSum, Running, fit, nodes, weighted_sum
+from espalier.training import native
 
 SPEC = ParamSpec.of(nn.Linear(3, 1, bias=False))
+NAN = torch.tensor([1.0, math.nan, 1.0])
 
 
 def added(terms: list[tuple[float, Tensor | None]]) -> Tensor | None:
-    whole = Addition(3)
+    whole = Addition()
     for coefficient, vector in terms:
-        whole.add(coefficient, vector)
+        whole.add([coefficient], [NAN if vector is None else vector])
     return whole.total()
 
 
@@ -55,14 +57,13 @@ def test_parts_made_elsewhere_change_no_bit(data: st.DataObject) -> None:
         coefficient, vector = float(torch.rand(1, generator=numbers)), torch.randn(3, generator=numbers)
         terms.append((coefficient, None if place in left_out else vector))
     cuts = sorted({0, count, *data.draw(st.lists(st.integers(0, count), max_size=6))})
-    pieced = Addition(3)
+    pieced = Addition()
     for first, stop in itertools.pairwise(cuts):
         for a, b in nodes(first, stop, count):
             if b - a > 1 and data.draw(st.booleans()):
                 pieced.place(b - a, added(terms[a:b]))
             else:
-                for coefficient, vector in terms[a:b]:
-                    pieced.add(coefficient, vector)
+                pieced.add([c for c, _ in terms[a:b]], [NAN if v is None else v for _, v in terms[a:b]])
     whole, total = added(terms), pieced.total()
     assert pieced.count == count
     assert (whole is None and total is None) or (whole is not None and total is not None and torch.equal(whole, total))
@@ -74,16 +75,14 @@ def model(*values: float) -> Tensor:
 
 def test_a_merge_leaves_out_what_is_not_finite() -> None:
     merge = Running(SPEC, 3)
-    assert merge.add(0.5, model(1, 1, 1))
-    assert not merge.add(0.25, model(math.nan, 0, 0))
-    assert merge.add(0.25, model(4, 4, 4))
+    assert merge.add([0.5, 0.25, 0.25], [model(1, 1, 1), model(math.nan, 0, 0), model(4, 4, 4)]) == [True, False, True]
     # 0.5 · 1 + 0.25 · 4 = 1.5, scaled by (0.75 + 0.25) / 0.75 to 2
     assert merge.result(None).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_a_merge_of_nothing_is_the_fallback() -> None:
     merge = Running(SPEC, 1)
-    merge.add(1.0, model(math.inf, 0, 0))
+    merge.add([1.0], [model(math.inf, 0, 0)])
     assert merge.empty
     assert merge.result(model(7, 7, 7)).tolist() == [7.0, 7.0, 7.0]
     with pytest.raises(TrainingError, match="non-finite"):
@@ -93,12 +92,12 @@ def test_a_merge_of_nothing_is_the_fallback() -> None:
 def test_a_whole_sum_comes_finished_and_a_node_in_float64() -> None:
     whole = Running(SPEC, 2)
     for value in (1.0, 3.0):
-        whole.add(0.5, model(value, value, value))
+        whole.add([0.5], [model(value, value, value)])
     part = whole.part()
     assert part.whole and part.total is not None and part.total.dtype == torch.float32
     assert part.total.tolist() == [2.0, 2.0, 2.0]
     node = Running(SPEC, 20)
-    node.add(0.5, model(1, 2, 3))
+    node.add([0.5], [model(1, 2, 3)])
     part = node.part()
     assert not part.whole and part.total is not None and part.total.dtype == torch.float64
 
@@ -108,13 +107,33 @@ def test_integer_buffers_come_from_the_largest_contributor() -> None:
     assert (spec.n_float, spec.size) == (4, 5)
     here = Running(spec, 11)
     for _ in range(8):
-        here.add(0.1, torch.tensor([0.0, 0, 0, 0, 7]))
+        here.add([0.1], [torch.tensor([0.0, 0, 0, 0, 7])])
     parts = Running(spec, 11)
     for coefficient, counter in ((0.2, 8), (0.3, 9), (0.2, 10)):
-        parts.add(coefficient, torch.tensor([1.0, 1, 1, 1, counter]))
+        parts.add([coefficient], [torch.tensor([1.0, 1, 1, 1, counter])])
     tail = parts.part().tail
     assert tail is not None and (tail[0], int(tail[1])) == (0.3, 9)
     here.count(0.2, True)
     here.count(0.3, True)
     here.count(0.2, True, PartialSum(3, torch.full((4,), 0.7, dtype=torch.float64), False, torch.float32, tail))
     assert here.result(None)[4] == 9
+
+
+@pytest.mark.parametrize("size", [1, 7, 1024, 5000])
+def test_native_sums_have_the_bits_of_plain_ones(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = torch.Generator().manual_seed(size)
+    vectors = [torch.randn(size, generator=numbers) for _ in range(8)]
+    coefficients = torch.rand(8, generator=numbers, dtype=torch.float64).tolist()
+    start = torch.randn(size, generator=numbers, dtype=torch.float64)
+    found = [weighted_sum(coefficients, vectors, start.clone()), weighted_sum(coefficients[:3], vectors[:3], None)]
+    monkeypatch.setattr(native, "kernels", lambda: None)
+    plain = [weighted_sum(coefficients, vectors, start.clone()), weighted_sum(coefficients[:3], vectors[:3], None)]
+    for (one, fits), (other, _) in zip(found, plain, strict=True):
+        assert one is not None and other is not None and torch.equal(one, other) and all(fits)
+
+
+def test_a_sum_beyond_float32_makes_no_model_unfit() -> None:
+    # 3e38 is a float32; two of them are not
+    large = torch.full((3,), 3e38)
+    assert fit(large) and not fit(torch.tensor([1.0, math.inf, 0.0]))
+    assert weighted_sum([0.5], [large], None)[1] == [True]

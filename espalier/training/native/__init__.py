@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,12 @@ class Kernels:
             getattr(library, name).restype = None
         self.trains = hasattr(library, "espalier_train")
         self.linear_rows: int = library.espalier_linear_rows()
+        # levels without fused multiply-add have none
+        self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
+        if self._weighted_sum is not None:
+            arrays = [ctypes.c_void_p] * 3
+            self._weighted_sum.argtypes = [*arrays[:2], ctypes.c_int64, *arrays, ctypes.c_int64]
+            self._weighted_sum.restype = None
         self._library = library
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -163,6 +170,27 @@ class Kernels:
         gx = g.new_empty(shape)
         self._library.espalier_pool_backward(*map(_at, (g, where, gx)), *_planes(shape))
         return gx
+
+    @property
+    def adds(self) -> bool:
+        """Whether :meth:`weighted_sum` is there."""
+        return self._weighted_sum is not None
+
+    def weighted_sum(
+        self, coefficients: Sequence[float], vectors: Sequence[Tensor], start: Tensor | None
+    ) -> tuple[Tensor, list[bool]]:
+        """Add ``coefficients`` times ``vectors [n]``, in order, to ``start [n]`` (float64; None: 0), as PyTorch does.
+
+        Returns:
+            The sum, float64 ``[n]``, and which vectors have only finite numbers; it is of use if all have.
+        """
+        count, size = len(vectors), len(vectors[0])
+        total = torch.empty(size, dtype=torch.float64)
+        where, factors = (ctypes.c_void_p * count)(*map(_at, vectors)), (ctypes.c_double * count)(*coefficients)
+        bad = (ctypes.c_uint8 * count)()
+        assert self._weighted_sum is not None
+        self._weighted_sum(where, factors, count, _at(start), _at(total), bad, size)
+        return total, [not b for b in bad]
 
     def _checked(self, failed: int, x: Tensor) -> None:
         if failed:

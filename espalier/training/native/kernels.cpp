@@ -17,6 +17,7 @@
 #include "layout.h"
 #include "linear.h"
 #include "pooling.h"
+#include "sums.h"
 #include "vectors.h"
 
 namespace {
