@@ -8,7 +8,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from espalier.callbacks import Bar, Callback, Followers, RunProgress
+from espalier.callbacks import Bar, Callback, Followers, RunProgress, loggers
 from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
 from espalier.data import registry
@@ -59,19 +59,20 @@ def simulate(
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     with contextlib.ExitStack() as stack:
-        watched = list(callbacks)
+        told = [*callbacks, *loggers(one.record.log)]
+        watched = list(told)
         if Bar.wanted() if progress is None else progress:
             watched.append(stack.enter_context(Bar()))
-        follow = _following(runner, watched)
+        follow = following(runner, watched)
         runner.run(follow if watched else None)
         follow(runner.simulation)  # the last event ended the run
     run = Run(where) if where is not None else Run(connection=runner.recorder.connection, models=runner.kept)
-    for callback in callbacks:
+    for callback in told:
         callback.on_end(run)
     return run
 
 
-def _following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simulation], None]:
+def following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simulation], None]:
     """Return what tells callbacks after every event, and ends the run where one asks for it."""
     followers, entry, plain = Followers(callbacks), runner.entry, runner.experiment.to_plain()
     seen = [-1, -1]
@@ -113,7 +114,7 @@ def compare(
         place = None if options.get("data_dir") is None else Path(options["data_dir"])
         registry.require(base.task.dataset, place, base.task.dataset_options.get("kind"))
     runs: list[Run] = []
-    failed: list[str] = []
+    failed: dict[str, list[str]] = {}
     leaders: dict[int, float] = {}
     for entry in entries:
         for seed in numbers:
@@ -126,11 +127,12 @@ def compare(
             except EspalierError as error:
                 if not runs and len(entries) * len(numbers) == 1:
                     raise
-                failed.append(f"{entry.label}, seed {seed}: {error}")
+                failed.setdefault(str(error), []).append(f"{entry.label}, seed {seed}")
     if failed:
+        number = sum(map(len, failed.values()))
         raise ComparisonError(
-            f"{len(failed)} of {len(failed) + len(runs)} runs failed; the others are in this error's runs. "
-            + " ".join(failed),
+            f"{number} of {number + len(runs)} runs failed; the others are in this error's runs. "
+            + " ".join(f"{'; '.join(who)}: {why}" for why, who in failed.items()),
             runs,
         )
     return Comparison(runs)

@@ -13,6 +13,7 @@ A run that is stopped so is evaluated once more, saved, and says why it ended. L
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -182,6 +183,19 @@ class MLflow(Callback):
         if self._id is not None:
             self._client.set_terminated(self._id)
             self._id = None
+
+
+def loggers(names: Sequence[str]) -> list[Callback]:
+    """Return the loggers that ``record.log`` names: ``kind``, or ``kind:`` and where it writes."""
+    found: list[Callback] = []
+    for kind, _, where in (name.partition(":") for name in names):
+        if kind == "tensorboard":
+            found.append(TensorBoard(where or "tensorboard"))
+        elif kind == "wandb":
+            found.append(WandB(where or "espalier", mode=os.environ.get("WANDB_MODE", "offline")))
+        else:
+            found.append(MLflow(where or "sqlite:///mlflow.db"))
+    return found
 
 
 def _load(module: str, package: str) -> Any:

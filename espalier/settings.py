@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from espalier.core import code
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, nearest
 from espalier.core.learning import TrainingFacts
 from espalier.core.messages import LocalWork
 from espalier.core.spec import Spec
 from espalier.training.models import name_of
 from espalier.training.work import Optimizer, Pool, TrainerJob
+
+#: what ``record.log`` may name (`espalier.callbacks.loggers` makes them)
+LOGGERS = ("tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,9 @@ class RecordSpec(Spec, family="record"):
     """What is written: spans of every node's work, final models, and a checkpoint every so many rounds or seconds.
 
     ``models`` says whose: the root's for all, each cluster's, each edge's, each device's where it has one of its own
-    (as long as those take no more than ``devices_bytes`` in all).
+    (as long as those take no more than ``devices_bytes`` in all). ``log`` names loggers that are told every evaluation:
+    ``tensorboard``, ``wandb`` (offline unless ``$WANDB_MODE`` says otherwise) or ``mlflow``, each with where it writes
+    after a colon: ``tensorboard:FOLDER``, ``wandb:PROJECT``, ``mlflow:STORE``.
     """
 
     spans: bool = True
@@ -142,8 +147,13 @@ class RecordSpec(Spec, family="record"):
     devices_bytes: float = 1e9
     checkpoint_rounds: int | None = None
     checkpoint_seconds: float | None = 60.0
+    log: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse impossible values."""
+        for name in self.log:
+            kind = name.partition(":")[0]
+            if kind not in LOGGERS:
+                raise ConfigError(f"record.log: {name!r}; known: {', '.join(LOGGERS)}.{nearest(kind, LOGGERS)}")
         self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
         self.require(self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more")

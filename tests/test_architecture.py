@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"core", "training"},
     "experiments": set(),
     "experiment": {"core", "data", "experiments", "settings", "training", "world"},
-    "record": {"core", "experiment"},
+    "record": {"core", "data", "experiment"},
     "study": {"core", "experiment", "record", "settings"},
     "methods": {"core", "policies"},
     "methods.*.partition": {"core", "data"},

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from espalier import Callback, Run, StopRun, compare, simulate
-from espalier.callbacks import Bar, MLflow, RunProgress, TensorBoard, WandB
+from espalier.callbacks import Bar, MLflow, RunProgress, TensorBoard, WandB, loggers
 from espalier.core.errors import ConfigError
 from espalier.record.run import find_runs
+from espalier.settings import LOGGERS
 
 BASE: dict[str, Any] = {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 3}}
 
@@ -91,6 +92,30 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WANDB_SILENT", "true")
     compare(["fedavg"], BASE, seeds=[0, 1], callbacks=[WandB(folder=tmp_path)])
     assert len(list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))) == 2
+
+
+def test_an_experiment_file_names_its_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from espalier.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("e.toml").write_text(
+        'methods = ["fedavg"]\n[fleet]\ndevices = 4\nedges = 2\n[stop]\nrounds = 3\n'
+        '[record]\nlog = ["tensorboard:from-file"]\n'
+    )
+    for more, folder in (([], "from-file"), (["--log", "tensorboard"], "tensorboard")):
+        done = CliRunner().invoke(main, ["run", "e.toml", "--out", f"runs/{folder}", "-q", *more])
+        assert done.exit_code == 0, done.output
+        read = EventAccumulator(f"{folder}/FedAvg-seed-0")
+        read.Reload()
+        (run,) = find_runs(Path("runs") / folder)
+        assert [e.value for e in read.Scalars("acc_device")] == pytest.approx(run.frame()["acc_device"].tolist())
+    done = CliRunner().invoke(main, ["run", "e.toml", "--log", "tensorbord"])
+    assert "record.log: 'tensorbord'; known: tensorboard, wandb, mlflow. Did you mean 'tensorboard'" in done.output
+    for name, kind in zip(LOGGERS, (TensorBoard, WandB, MLflow), strict=True):
+        assert isinstance(loggers([name])[0], kind)
 
 
 def test_a_logger_whose_package_is_missing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

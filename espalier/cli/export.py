@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | 
 
     A state dict is a safetensors file; TorchScript and ONNX take batches of any size.
     """
-    run = Run(directory)
+    run = _the_run(directory)
     module = run.model(name, edge=edge, device=device)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +37,19 @@ def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | 
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
     click.echo(str(out))
+
+
+def _the_run(directory: Path) -> Run:
+    """Open the run at a directory, or the only one below it."""
+    if (directory / "run.sqlite").is_file() or not directory.is_dir():
+        return Run(directory)
+    found = sorted(path.parent for path in directory.rglob("run.sqlite"))
+    if len(found) == 1:
+        return Run(found[0])
+    if not found:
+        raise RunError(f"There is no run at or below {directory}. Runs are made with `espalier run`.")
+    some = ", ".join(map(str, found[:4])) + (" …" if len(found) > 4 else "")
+    raise RunError(f"{directory} holds {len(found)} runs; give one: {some}.")
 
 
 def _example(run: Run) -> torch.Tensor:
@@ -59,6 +73,7 @@ def _write(module: nn.Module, example: torch.Tensor, kind: str, out: Path) -> No
             traced: Any = torch.jit.trace(module, example)  # type: ignore[no-untyped-call]
             traced.save(str(out))
             return
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it misses torchvision, which nobody needs here
         try:
             torch.onnx.export(
                 module, (example,), str(out), input_names=["input"], output_names=["output"], dynamo=True,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from espalier._version import __version__
-from espalier.core.errors import EspalierError
+from espalier.core.errors import EspalierError, nearest
 
 #: subcommand → where it is, and its line in ``espalier --help``
 COMMANDS = {
@@ -45,6 +45,14 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the subcommands' names."""
         return sorted(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand; say which one may have been meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}.{nearest(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a subcommand."""

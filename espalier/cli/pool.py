@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from espalier.api import following
+from espalier.callbacks import loggers
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.data import registry
 from espalier.experiment import Experiment
@@ -115,11 +117,15 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
         backend=request.backend, device=request.device,
         tell=lambda text: tell(RunStatus(number, 0.0, text, "note")),
     )  # fmt: skip
+    told = loggers(experiment.record.log)
+    follow = following(runner, told)
     limits, last = experiment.stop, [0.0]
     parent = multiprocessing.parent_process()
 
     def progress(sim: Simulation) -> None:
         runner.stop = stop.asked
+        if told:
+            follow(sim)
         now = time.monotonic()
         if now - last[0] < 0.2:
             return
@@ -137,6 +143,9 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
 
     runner.run(progress)
     sim = runner.simulation
+    follow(sim)  # the last event ended the run
+    for callback in told:
+        callback.on_end(Run(request.directory))
     if sim.stalled:
         tell(RunStatus(number, 1.0, f"it ended early. {sim.stalled}", "note"))
     state = "diverged" if sim.diverged else "finished"

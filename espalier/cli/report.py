@@ -11,7 +11,7 @@ from types import TracebackType
 
 import click
 
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.report.endpoint import Endpoint, listen
 
 FORMATS = ("html", "md", "latex", "csv")
@@ -63,9 +63,13 @@ def report(
     else:
         from espalier.report import formats
         from espalier.report.groups import compare
-        from espalier.report.verdict import verdicts
+        from espalier.report.verdict import measures, verdicts
 
-        judged = verdicts(compare(found), measure, budget)
+        groups = compare(found)
+        known = measures(groups.groups)
+        if measure is not None and measure not in known:
+            raise ConfigError(f"--measure {measure}: known are {', '.join(known)}.{nearest(measure, known)}")
+        judged = verdicts(groups, measure, budget)
         if kind == "csv":
             text = "".join(formats.to_csv(v, headings=not i) for i, v in enumerate(judged))
         else:

@@ -84,10 +84,14 @@ def choose(backend: str, address: str | None, workers: int | None, jobs: int) ->
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
+@click.option(
+    "--log", "logs", multiple=True, metavar="LOGGER",
+    help="Log every evaluation to tensorboard[:FOLDER], wandb[:PROJECT] or mlflow[:STORE] (repeatable).",
+)  # fmt: skip
 @click.option("--watch", "live", is_flag=True, help="Show the runs in a browser while they go on.")
 @click.option("--resume", "go_on", is_flag=True, help="Go on with the runs that --out holds already.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and nothing else.")
 def run(
     experiment: str,
     names: tuple[str, ...],
@@ -102,6 +106,7 @@ def run(
     data_dir: Path | None,
     plugins: tuple[str, ...],
     report_path: Path | None,
+    logs: tuple[str, ...],
     live: bool,
     go_on: bool,
     quiet: bool,
@@ -116,6 +121,8 @@ def run(
         found = replace(found, methods=tuple(chosen) + tuple(MethodEntry.build(n) for n in missing))
     if seeds:
         found = replace(found, seeds=seeds)
+    if logs:
+        found = replace(found, record=replace(found.record, log=logs))
     remote = choose(backend, address, workers, jobs)
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
@@ -137,7 +144,7 @@ def run(
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and nothing else.")
 def resume(
     directory: Path,
     jobs: int,
@@ -183,26 +190,28 @@ def _carry_out(
         sys.exit(130)
     found = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
     runs = [run for run in found if not worst or run.rounds > 0]  # one that failed at once compares with none
-    if runs and not quiet:
-        if as_json:
-            click.echo(json.dumps(show.plain(runs), indent=2))
-        else:
-            console = Console(width=None if sys.stdout.isatty() else 160)
-            console.print(show.table(runs, console.width))
-            click.echo(f"runs: {where}")
+    if runs and as_json:
+        click.echo(json.dumps(show.plain(runs), indent=2))
+    elif runs and not quiet:
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        console.print(show.table(runs, console.width))
+        click.echo(f"runs: {where}")
     if worst:
         sys.exit(worst)
 
 
 def _worst(todo: list[RunRequest], ends: list[RunStatus]) -> int:
     """Say which runs failed; return the exit code."""
-    worst = 0
+    worst, said = 0, dict[str, list[str]]()
     for request, end in zip(todo, ends, strict=True):
         if end.state == "diverged":
             worst = max(worst, TrainingError.exit_code)
         elif end.state == "crash" or end.state.startswith("error"):
-            click.echo(f"espalier: {request.title}: {end.text}", err=True)
+            said.setdefault(end.text, []).append(request.title)
             worst = max(worst, 70 if end.state == "crash" else int(end.state.split()[1]))
+    for text, titles in said.items():  # what all runs share, such as their data, is told once
+        who = f"every run ({len(todo)})" if len(titles) == len(todo) > 1 else ", ".join(titles)
+        click.echo(f"espalier: {who}: {text}", err=True)
     return worst
 
 

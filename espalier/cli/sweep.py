@@ -198,7 +198,8 @@ def _show(found: Sequence[tuple[Setting, Mapping[str, float]]], experiment: Expe
     methods = list(dict.fromkeys(m for _, scores in found for m in scores))
     pick = min if lower_is_better(score) else max
     best = {m: pick((s[m], i) for i, (_, s) in enumerate(found) if m in s)[1] for m in methods}
-    title = f"{score} on held-out training data, mean over {len(experiment.seeds)} seed(s)"
+    seeds = "1 seed" if len(experiment.seeds) == 1 else f"the mean over {len(experiment.seeds)} seeds"
+    title = f"{score} on held-out training data, {seeds}"
     table = Table("setting", *methods, title=title)
     for i, (setting, scores) in enumerate(found):
         cells = [f"{scores[m]:.3f}{' *' if best[m] == i else ''}" if m in scores else "–" for m in methods]

@@ -20,6 +20,7 @@ from espalier.core.seeds import stream
 from espalier.data import sources
 from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
 from espalier.data.rows import stratified_mask
+from espalier.data.table import TableColumns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -214,8 +215,11 @@ class Dataset:
         *,
         label: str,
         owner: str | None = None,
+        edge: str | None = None,
         columns: Sequence[str] | None = None,
+        ignore: Sequence[str] = (),
         test: str | None = None,
+        missing: str = "refuse",
         scale: bool = True,
         name: str = "frame",
         **options: Any,
@@ -226,20 +230,18 @@ class Dataset:
             frame: The rows.
             label: The column that is to be learnt.
             owner: The column that says whose a row is.
+            edge: The column that says at which edge an owner is (a region, a hospital); the partition ``owner`` then
+                puts the owner's device there.
             columns: The features; by default all others. Text becomes columns of 0 and 1.
+            ignore: Columns that are no features.
             test: A column that is true for test rows; by default a fifth of each class.
+            missing: What becomes of rows with empty cells: ``refuse``, ``drop``, or ``mean`` (a feature's empty cells
+                count as its mean over the training rows).
             scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
             name: What to call it.
             **options: As :meth:`from_arrays` takes them.
         """
-        if test is not None and test not in frame:
-            raise DataError(f"There is no column {test!r} that says which rows are for tests.")
-        rest = frame if test is None else frame.drop(columns=test)
-        samples = sources.frame_samples(rest, label, owner, columns)
-        if test is None:
-            parts = samples.parts()
-        else:
-            chosen = frame[test].to_numpy().astype(bool)
-            parts = samples[~chosen], samples[chosen]
-        parts = sources.scaled(*parts) if scale else parts
-        return Dataset.from_arrays(**sources.fields(*parts), name=name, **options)
+        table = TableColumns(label, owner, edge, test, columns, ignore, missing, scale)
+        train, held, about = table.read(frame)
+        options["meta"] = {**about, **options.get("meta", {})}
+        return Dataset.from_arrays(**sources.fields(train, held), name=name, **options)

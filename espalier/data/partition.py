@@ -34,6 +34,8 @@ class Partition:
         permutations: Label ``c`` of concept ``k`` reads ``permutations[k, c]``; int64 ``[concepts,
             n_classes]``.
         left_out: Usable rows that nobody got.
+        names: What the devices are called, if an owner with a name is a device.
+        edge_names: What the edges are called, if the data say so.
     """
 
     offsets: IntArray
@@ -47,6 +49,8 @@ class Partition:
     validation: Rows | None = None
     edge_tests: EdgeTests | None = None
     left_out: int = 0
+    names: tuple[str, ...] = ()
+    edge_names: tuple[str, ...] = ()
 
     @property
     def n_devices(self) -> int:
@@ -188,6 +192,8 @@ def assemble(
         validation=validation,
         edge_tests=assignment.edge_tests,
         left_out=len(request.rows) - len(np.unique(assignment.rows.indices)),
+        names=assignment.names,
+        edge_names=assignment.edge_names,
     )
 
 

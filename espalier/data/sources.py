@@ -1,4 +1,4 @@
-"""Others' containers become arrays: datasets of PyTorch and Hugging Face, frames of pandas.
+"""Others' containers become arrays: datasets of PyTorch and Hugging Face.
 
 Nothing here imports them: what is handed over is asked for what it has.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,7 @@ from espalier.core.errors import DataError, nearest
 from espalier.core.seeds import stream
 from espalier.data.rows import stratified_mask
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TEST_FRACTION = 0.2
-#: distinct texts of a column up to which it becomes one column per text
-MOST_CATEGORIES = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,42 +74,6 @@ def hf_samples(dataset: Any, x: str | Sequence[str], label: str, owner: str | No
     return Samples(inputs, column(label), column(owner) if owner else None)
 
 
-def frame_samples(frame: pd.DataFrame, label: str, owner: str | None, columns: Sequence[str] | None) -> Samples:
-    """Read a frame: the columns (by default all others) are features.
-
-    Columns of text with at most 50 different values become one column of 0 and 1 per value.
-    """
-    import pandas as pd
-
-    given = [label, *([owner] if owner else [])]
-    _have([str(c) for c in frame.columns], [*given, *(columns or [])])
-    features = frame[list(columns) if columns is not None else [c for c in frame.columns if c not in given]]
-    texts = [c for c in features.columns if not pd.api.types.is_numeric_dtype(features[c])]
-    for name in texts:
-        if features[name].nunique() > MOST_CATEGORIES:
-            raise DataError(
-                f"Column {name!r} holds text with {features[name].nunique()} different values; leave it out: give the "
-                "columns that are features."
-            )
-    if features.shape[1] == 0:
-        raise DataError("There is no column besides the label and the owner; features are needed.")
-    table = pd.get_dummies(features, columns=texts, dtype=np.float32)
-    gone = [str(c) for c in (*table.columns, *given) if (table if c in table else frame)[c].isna().any()]
-    if gone:
-        raise DataError(f"Column {gone[0]!r} has empty cells; fill them or drop those rows.")
-    return Samples(
-        table.to_numpy(np.float32), _plain(frame[label].to_numpy()), _plain(frame[owner].to_numpy()) if owner else None
-    )
-
-
-def scaled(train: Samples, test: Samples) -> tuple[Samples, Samples]:
-    """Shift and scale every feature so that it has mean 0 and standard deviation 1 in training."""
-    mean, std = train.x.mean(0), train.x.std(0)
-    std = np.where(std > 0, std, 1).astype(np.float32)
-    one, other = (Samples((s.x - mean) / std, s.y, s.owner) for s in (train, test))
-    return one, other
-
-
 def fields(train: Samples, test: Samples) -> Mapping[str, Any]:
     """Return the arguments of `Dataset.from_arrays`."""
     return {
@@ -135,9 +94,9 @@ def _stacked(values: list[NDArray[Any]]) -> NDArray[Any]:
     shapes = {v.shape for v in values}
     if len(shapes) > 1:
         raise DataError(f"Samples have different shapes ({sorted(shapes)[:3]} …); give them one shape.")
-    return _plain(np.stack(values))
+    return plain(np.stack(values))
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
+def plain(values: NDArray[Any]) -> NDArray[Any]:
     """Turn pandas' and Hugging Face's objects (texts) into numpy's strings."""
     return values.astype(np.str_) if values.dtype.kind == "O" else values

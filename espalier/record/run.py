@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from espalier.core.errors import RunError
+from espalier.core.errors import RunError, nearest
 from espalier.record.database import FORMAT, connect, require_whole
 from espalier.record.measures import lower_is_better
 
@@ -172,14 +172,15 @@ class Run:
 
         if sum(given is not None for given in (name, edge, device)) > 1:
             raise RunError("Ask for one model: by name, by edge or by device.")
-        table = {k: v for k, v in self.experiment.items() if k not in ("methods", "seeds")}
-        experiment, task = Experiment.build(table), self.meta("task")
+        # the record is JSON, which has no infinity: a world without limits could not be built from it
+        experiment, task = Experiment.build({"task": self.experiment["task"]}), self.meta("task")
         if task is None:  # a run on a real fleet
             module = experiment.module(experiment.dataset())
         else:
             module = experiment.module_for(tuple(task["input_shape"]), task["n_classes"], task["vocabulary"])
+        used = self._used(self._numbered("edges", edge), self._numbered("devices", device))
         spec = ParamSpec.of(module)
-        spec.load(module, self._kept.find(name or self._used(edge, device), spec))
+        spec.load(module, self._kept.find(name or used, spec))
         return module.eval()
 
     @property
@@ -195,6 +196,15 @@ class Run:
             return self._models
         return KeptModels({}) if self.directory is None else SavedModels(self.directory / "models")
 
+    def _numbered(self, which: str, name: int | str | None) -> int | None:
+        """Return the number of a device or an edge that is called by the name that the data have for it."""
+        if not isinstance(name, str):
+            return name
+        known = (self.meta("names") or {}).get(which, ())
+        if name not in known:
+            raise RunError(f"There is no {which[:-1]} {name!r} in this run.{nearest(name, known)}")
+        return int(known.index(name))
+
     def _used(self, edge: int | None, device: int | None) -> str:
         """Return the name of the model that an edge or a device uses."""
         users = self.meta("models") or {"edges": {}, "names": [], "devices": []}
@@ -206,19 +216,27 @@ class Run:
             return users["names"][users["devices"][device]] or f"device-{device}"
         return f"device-{device}"
 
-    def predict(self, x: Any, *, edge: int | None = None, device: int | None = None) -> NDArray[Any]:
-        """Return what a final model answers to inputs as the dataset's: classes, or the values of a regression."""
+    def predict(self, x: Any, *, edge: int | str | None = None, device: int | str | None = None) -> NDArray[Any]:
+        """Return what a final model answers to inputs as the dataset's: classes, or the values of a regression.
+
+        Rows of a table (a pandas frame with the columns that the run was trained on) are read as the training rows
+        were, and classes that were text come back as text.
+        """
         import torch
 
-        module = self.model(edge=edge, device=device)
+        from espalier.data.table import TableEncoding
+
+        module, task = self.model(edge=edge, device=device), self.meta("task") or {"kind": "classification"}
         dtype = next((p.dtype for p in module.parameters()), torch.float32)
-        inputs = torch.as_tensor(x)
+        rows = hasattr(x, "columns")
+        if rows and "table" not in task:
+            raise RunError("The run was not trained on a table: give an array of inputs, not a frame.")
+        inputs = torch.as_tensor(TableEncoding.from_plain(task["table"]).encode(x) if rows else x)
         with torch.no_grad():
             outputs: torch.Tensor = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
-        kind = (self.meta("task") or {"kind": "classification"})["kind"]
-        answer = outputs if kind == "regression" else outputs.argmax(1)
+        answer = outputs if task["kind"] == "regression" else outputs.argmax(1)
         found: NDArray[Any] = answer.numpy()
-        return found
+        return np.array(task["classes"])[found] if rows and "classes" in task else found
 
     def plot_accuracy(self, x: str = "time", measure: str | None = None) -> Any:
         """Draw a score (by default the main one) against ``time`` (virtual), ``round``, ``steps`` or ``bytes``."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from espalier.record.run import Run
 from espalier.report.figures import Figure, axis, figure, numbers, thin
+from espalier.report.names import Names
 from espalier.report.palette import LIGHT, SCALE
 
 #: devices drawn one by one; of more, every so many-th
@@ -18,7 +19,8 @@ def labels_per_edge(run: Run) -> Figure | None:
     if table.shape[1] < 2:
         return None
     sums = np.stack([table[edges == e].sum(0) for e in range(int(edges.max()) + 1)])
-    return _heatmap(sums, [f"edge {e}" for e in range(len(sums))], "edge", 16)
+    names = Names.of(run)
+    return _heatmap(sums, [names.edge(e) for e in range(len(sums))], names, "edge", 16)
 
 
 def labels_per_device(run: Run) -> Figure | None:
@@ -28,8 +30,9 @@ def labels_per_device(run: Run) -> Figure | None:
         return None
     order = np.lexsort((np.arange(len(edges)), edges))
     order = order[thin(len(order), MOST_DEVICES)]
-    rows = [f"device {d} (edge {edges[d]})" for d in order.tolist()]
-    return _heatmap(table[order], rows, "device, by edge", 3)
+    names = Names.of(run)
+    rows = [f"{names.device(d)} ({names.edge(int(edges[d]))})" for d in order.tolist()]
+    return _heatmap(table[order], rows, names, "device, by edge", 3)
 
 
 def samples_per_device(run: Run) -> Figure:
@@ -54,10 +57,11 @@ def _histograms(run: Run) -> tuple[np.ndarray, np.ndarray]:
     return np.stack([np.frombuffer(h, dtype="<i4") for _, h in rows]).astype(float), np.array([e for e, _ in rows])
 
 
-def _heatmap(counts: np.ndarray, rows: list[str], title: str, thickness: int) -> Figure:
+def _heatmap(counts: np.ndarray, rows: list[str], names: Names, title: str, thickness: int) -> Figure:
     shares = counts / np.maximum(1, counts.sum(1, keepdims=True))
+    labels: list[str] | list[int] = list(names.classes) if names.classes else list(range(counts.shape[1]))
     data = [{
-        "type": "heatmap", "x": list(range(counts.shape[1])), "y": rows, "z": [numbers(r, 3) for r in shares],
+        "type": "heatmap", "x": labels, "y": rows, "z": [numbers(r, 3) for r in shares],
         "customdata": counts.astype(int).tolist(), "colorscale": SCALE, "zmin": 0,
         "colorbar": {"title": {"text": "share of samples"}, "thickness": 12},
         "hovertemplate": "%{y}, label %{x}: %{customdata} samples (%{z:.1%})<extra></extra>",
@@ -67,5 +71,5 @@ def _heatmap(counts: np.ndarray, rows: list[str], title: str, thickness: int) ->
         "showticklabels": thickness > 8,
     }  # fmt: skip
     few = counts.shape[1] <= 30
-    horizontal = axis("label", None, **({"dtick": 1} if few else {}))
+    horizontal = axis("label", None, **({"dtick": 1} if few else {}), **({"type": "category"} if names.classes else {}))
     return figure(data, horizontal, vertical, height=int(min(900, max(260, 130 + thickness * len(rows)))))

@@ -12,6 +12,7 @@ import numpy as np
 
 from espalier.record.run import Run
 from espalier.report.figures import Figure, figure, numbers, thin
+from espalier.report.names import Names
 from espalier.report.palette import SCALE
 from espalier.report.tree_history import moments
 
@@ -26,6 +27,7 @@ def similarity(run: Run) -> Figure | None:
     if not rows:
         return None
     homes = dict(run.query("SELECT node, edge FROM devices"))
+    called = Names.of(run)
     groups = moments(run, 2)[-1].groups
     frames: list[dict[str, Any]] = []
     what = "similarity"
@@ -34,7 +36,7 @@ def similarity(run: Run) -> Figure | None:
         devices, what = facts.get("devices") or list(range(len(matrix))), facts.get("what", what)
         order = sorted(range(len(devices)), key=lambda i: (groups.get(devices[i], ""), homes.get(devices[i], 0), i))
         kept = [order[i] for i in thin(len(order), MOST_DEVICES).tolist()]
-        names = [_name(devices[i], groups, homes) for i in kept]
+        names = [_name(devices[i], groups, homes, called) for i in kept]
         trace = {
             "type": "heatmap",
             "x": names,
@@ -61,6 +63,6 @@ def similarity(run: Run) -> Figure | None:
     )  # fmt: skip
 
 
-def _name(device: int, groups: dict[int, str], homes: dict[int, int]) -> str:
-    cluster = f"cluster {groups[device]}" if device in groups else f"edge {homes.get(device, '?')}"
-    return f"device {device} ({cluster})"
+def _name(device: int, groups: dict[int, str], homes: dict[int, int], called: Names) -> str:
+    cluster = f"cluster {groups[device]}" if device in groups else called.edge(homes[device])
+    return f"{called.device(device)} ({cluster})"

@@ -13,6 +13,7 @@ from espalier.record.measures import lower_is_better, spoken
 from espalier.record.run import Run
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
 from espalier.report.groups import Groups
+from espalier.report.names import Names
 from espalier.report.palette import LIGHT, MUTED, SCALE, colour, faded
 
 Floats = NDArray[np.float64]
@@ -92,7 +93,8 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
         return None
     series, x, title, unit = _steps(series)
     table = np.stack([v for _, _, v in series]).T.astype(float)
-    rows = [f"edge {e}" for e in range(len(table))]
+    names = Names.of(run)
+    rows = [names.edge(e) for e in range(len(table))]
     data = [{
         "type": "heatmap", "x": x, "y": rows, "z": [numbers(row, 4) for row in table], "colorscale": SCALE,
         "colorbar": {"title": {"text": spoken(f"{score}_edge")}, "thickness": 12},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -67,7 +67,7 @@ def tree(run: Run, most: int = 60) -> Figure:
     drawn = len(fleet) <= MOST_DEVICES
     steps = moments(run, most)
     frames = [_frame(m, names, fleet, drawn) for m in steps]
-    looks = _looks(steps, fleet) if drawn else {}
+    looks = _looks(steps, fleet, names) if drawn else {}
     blank = {"visible": False, "range": [-1.15, 1.15]}
     first = [_merged(t, u) for t, u in zip(_traces(), frames[0]["data"], strict=True)]
     found = figure(
@@ -186,8 +186,8 @@ def _device_text(row: tuple[Any, ...], moment: Moment, names: Names) -> str:
     parent, group = moment.parents.get(device), moment.groups.get(device)
     where = "reports to nobody" if parent is None else f"reports to {names.name(parent)}"
     cluster = f"<br>cluster {escape(group)}" if group else ""
-    label = main_label(histogram)
-    return f"device {device}, home edge {edge}<br>{where}{cluster}<br>{samples} samples, most of label {label}"
+    label = names.label(main_label(histogram))
+    return f"{names.device(device)}, home {names.edge(edge)}<br>{where}{cluster}<br>{samples} samples, most of {label}"
 
 
 def main_label(histogram: bytes) -> int:
@@ -195,21 +195,21 @@ def main_label(histogram: bytes) -> int:
     return int(np.frombuffer(histogram, dtype="<i4").argmax()) if histogram else 0
 
 
-def _looks(steps: Sequence[Moment], fleet: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+def _looks(steps: Sequence[Moment], fleet: Sequence[tuple[Any, ...]], names: Names) -> dict[str, Any]:
     """Return the ways to colour devices: markers (one for all frames, or one per frame) and a legend."""
     looks: dict[str, Any] = {}
     labels = [main_label(h) for *_, h in fleet]
-    looks["label"] = _look([labels], "label {}")
+    looks["label"] = _look([labels], names.label)
     clusters = sorted({g for m in steps for g in m.groups.values()}, key=lambda g: (len(g), g))
     if clusters:
         number = {g: i for i, g in enumerate(clusters)}
         per_frame = [[number.get(m.groups.get(d, ""), -1) for d, *_ in fleet] for m in steps]
-        looks["cluster"] = _look(per_frame, "cluster {}", clusters)
-    looks["home"] = _look([[e for _, e, *_ in fleet]], "home edge {}")
+        looks["cluster"] = _look(per_frame, lambda k: f"cluster {escape(clusters[k])}")
+    looks["home"] = _look([[e for _, e, *_ in fleet]], lambda e: f"home {names.edge(e)}")
     return looks
 
 
-def _look(per_frame: Sequence[Sequence[int]], title: str, called: Sequence[str] | None = None) -> dict[str, Any]:
+def _look(per_frame: Sequence[Sequence[int]], called: Callable[[int], str]) -> dict[str, Any]:
     markers = [
         {
             "size": 8,
@@ -223,7 +223,7 @@ def _look(per_frame: Sequence[Sequence[int]], title: str, called: Sequence[str] 
     legend = [
         {
             "type": "scatter", "x": [None], "y": [None], "mode": "markers", "hoverinfo": "skip",
-            "name": escape(title.format(called[k] if called is not None else k)),
+            "name": called(k),
             "marker": {"size": 8, "color": colour(k), "symbol": symbol(k)},
         }
         for k in present

@@ -144,10 +144,10 @@ def _words(places: Sequence[Place], column: Column, name: str, held: Budget) -> 
     if len(level) > 1:
         return f"{_listed(level)} are level: {what} {value} after {held.text}.", _cost(known[:2], held)
     head = f"{lead.group.label} leads with {what} {value} after {held.text}."
-    return head, f"{_margin(known[1])} {_others(known[1:])}{_cost(known[:2], held)}"
+    return head, f"{_margin(known[1], len(known) - 1)} {_others(known[1:])}{_cost(known[:2], held)}"
 
 
-def _margin(second: Place) -> str:
+def _margin(second: Place, compared: int) -> str:
     """Say how far the second is behind, and how sure that is."""
     gap, label = second.gap, second.group.label
     if gap is None:
@@ -158,7 +158,17 @@ def _margin(second: Place) -> str:
         need = f"{FEWEST_PAIRS} or more are needed"
         return f"{ahead}; whether that is more than chance cannot be told with {seeds} ({need})."
     sure = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}, {gap.pairs} paired seeds"
-    return f"{ahead} ({sure}){', which may be chance' if second.tied else ''}."
+    return f"{ahead} ({sure}){_chance(second, compared)}."
+
+
+def _chance(second: Place, compared: int) -> str:
+    """Say that a lead may be chance, and why where the interval alone would not."""
+    gap, p = second.gap, second.p
+    if not second.tied or gap is None or gap.low is None or p is None:
+        return ""
+    # the interval is of this comparison alone, the test takes all of them together
+    why = f": p = {p:.2f}, adjusted for {compared} comparisons" if gap.low > 0 else ""
+    return f", which may be chance{why}"
 
 
 def _signed(value: float) -> str:

@@ -166,7 +166,8 @@ def differences(one: Experiment, other: Experiment) -> list[str]:
     found: list[str] = []
     _compare(without_none(one.to_plain()), without_none(other.to_plain()), "", found)
     # How often a run is saved and what is told of it changes none of its numbers.
-    return [n for n in found if not n.startswith("record.checkpoint") and n not in ("name", "evaluate.by_source")]
+    quiet = ("record.checkpoint", "record.log", "name", "evaluate.by_source")
+    return [n for n in found if not n.startswith(quiet)]
 
 
 def _compare(one: Any, other: Any, where: str, found: list[str]) -> None:

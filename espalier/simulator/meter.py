@@ -78,6 +78,8 @@ class Meter:
         recorder.meta("fleet", {"devices": part.n_devices, "edges": part.n_edges, "cloud": self._fleet.cloud})
         if part.n_devices <= MOST_DESCRIBED_DEVICES:
             recorder.meta("partition", part.describe())
+            if part.names or part.edge_names:
+                recorder.meta("names", {"devices": part.names, "edges": part.edge_names})
 
     def measure(self) -> None:
         """Evaluate everything in use and write it down."""

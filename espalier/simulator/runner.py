@@ -264,6 +264,7 @@ class Runner:
                 "input_shape": list(self.task.dataset.input_shape),
                 "n_classes": self.task.dataset.n_classes,
                 "vocabulary": self.task.dataset.vocabulary,
+                **{k: v for k, v in self.task.dataset.meta.items() if k in ("classes", "table")},
             },
             "status": {"state": "running", "pid": os.getpid()},
         }

@@ -184,6 +184,36 @@ def test_runs_that_finished_are_shown_beside_those_that_failed(small: Path, tmp_
     assert "inf" not in done.output and "leads" not in done.output
 
 
+def test_what_stops_every_run_is_told_once(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b,who\n" + "1,x,p\n2,y,q\n" * 10 + ",x,p\n")
+    csv = f"task.dataset={{kind='csv', path='{tmp_path / 't.csv'}', label='b', owner='who'}}"
+    done = call(
+        "run", str(small), "-o", str(tmp_path / "o"), "-m", "hierfavg", "-s", "0", "-s", "1", "--set", csv, "-q"
+    )
+    assert done.exit_code == 3 and done.output.count("Column 'a' has 1 empty cell") == 1
+    assert done.output.startswith("espalier: every run (2): ")
+
+
+def test_a_misspelt_command_is_guessed() -> None:
+    done = call("rnu", "demo")
+    assert done.exit_code == 2 and "No such command 'rnu'. Did you mean 'run'?" in done.output
+
+
+def test_json_is_printed_also_when_all_else_is_quiet(small: Path, tmp_path: Path) -> None:
+    done = call("run", str(small), "-o", str(tmp_path / "o"), "-m", "hierfavg", "-s", "0", "-q", "--json")
+    assert done.exit_code == 0 and json.loads(done.output)
+
+
+def test_an_export_names_the_runs_that_there_are(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    call("run", str(small), "-o", str(out), "-m", "hierfavg", "-s", "0", "-s", "1", "-q")
+    done = call("export", str(out), "-o", str(tmp_path / "m"))
+    assert done.exit_code == 7 and f"holds 2 runs; give one: {out}/hierfavg/seed-0" in done.output
+    assert call("export", str(out / "hierfavg" / "seed-0"), "-o", str(tmp_path / "m")).exit_code == 0
+    (out / "hierfavg" / "seed-1").rename(tmp_path / "elsewhere")
+    assert call("export", str(out), "-o", str(tmp_path / "m")).exit_code == 0  # the only one
+
+
 def test_a_foreign_directory_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(RunError, match=r"is not empty and holds no run \(but thesis.tex, for one\)"):

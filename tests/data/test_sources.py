@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from espalier import Dataset, simulate
-from espalier.core.errors import ConfigError, DataError
+from espalier.core.errors import ConfigError, DataError, PartitionError, RunError
 from espalier.data.registry import load
 
 N = 40
@@ -54,7 +54,22 @@ def test_test_rows_may_be_named() -> None:
     ("change", "options", "says"),
     [
         ({}, {"label": "il"}, "There is no column 'il'; there are age, sex, clinic, ill. Did you mean 'ill'"),
-        ({"age": [None] * N}, {"label": "ill"}, "Column 'age' has empty cells"),
+        ({"age": [None] * N}, {"label": "ill"}, "Column 'age' is empty; leave it out"),
+        (
+            {"age": [1.0, None, None] + [2.0] * (N - 3)},
+            {"label": "ill"},
+            r"Column 'age' has 2 empty cells, the first in row 2: .*missing = \"mean\"",
+        ),
+        ({"sex": ["f"] * (N - 1) + [None]}, {"label": "ill"}, "Column 'sex' has 1 empty cell, the first in row 40"),
+        ({"ill": [None] + ["no"] * (N - 1)}, {"label": "ill", "missing": "mean"}, "Column 'ill' has 1 empty cell"),
+        ({"day": [f"d{i % 60}" for i in range(N)]}, {"label": "ill", "columns": ["age", "dya"]}, "Did you mean 'day'"),
+        (
+            {"clinic": ["a", "b"] * (N // 2), "at": ["x"] * (N - 1) + ["y"]},
+            {"label": "ill", "owner": "clinic", "edge": "at"},
+            r"Owner 'b' has rows at several edges \(x, y\)",
+        ),
+        ({}, {"label": "ill", "missing": "men"}, "missing = 'men'; known: refuse, drop, mean. Did you mean 'mean'"),
+        ({}, {"label": "ill", "edge": "clinic"}, "name the column of owners too"),
         ({"name": [f"n{i}" for i in range(N)] + []}, {"label": "ill", "columns": ["name"]}, None),
         ({}, {"label": "ill", "test": "held"}, "no column 'held'"),
         ({}, {"label": "ill", "columns": []}, "features are needed"),
@@ -65,8 +80,66 @@ def test_frames_that_cannot_be_used(change: dict[str, Any], options: dict[str, A
     if says is None:  # 40 names are few enough for columns of their own
         assert Dataset.from_pandas(rows, **options).input_shape == (N,)
         return
-    with pytest.raises(DataError, match=says):
+    with pytest.raises((DataError, ConfigError), match=says):
         Dataset.from_pandas(rows, **options)
+
+
+def test_dates_are_told_from_text_and_can_be_ignored() -> None:
+    rows = frame().assign(day=pd.date_range("2026-01-01", periods=N), note=[f"n{i}" for i in range(N)])
+    with pytest.raises(DataError, match=r"Column 'day' holds dates; leave it out \(ignore = \['day'\]\)"):
+        Dataset.from_pandas(rows, label="ill", owner="clinic")
+    assert Dataset.from_pandas(rows, label="ill", owner="clinic", ignore=["day", "note"]).input_shape == (3,)
+    many = pd.concat([frame()] * 2).assign(note=[f"n{i}" for i in range(2 * N)])
+    with pytest.raises(DataError, match=r"holds text with 80 different values; leave it out \(ignore = \['note'\]\)"):
+        Dataset.from_pandas(many, label="ill")
+
+
+def test_empty_cells_are_dropped_or_filled() -> None:
+    rows = frame()
+    rows.loc[3, "age"], rows.loc[5, "sex"] = np.nan, None
+    kept = Dataset.from_pandas(rows, label="ill", missing="drop")
+    assert len(kept.x_train) + len(kept.x_test) == N - 2
+    filled = Dataset.from_pandas(rows.assign(held=rows.index < 8), label="ill", test="held", missing="mean")
+    assert filled.x_test[3, 0].abs() < 1e-6  # the mean of the training rows is 0 once they are scaled
+    unknown = [1 if v in ("f", "m") else 0 for v in rows["sex"][:8]]
+    held = rows.drop(columns="clinic").assign(held=rows.index < 8)
+    plain = Dataset.from_pandas(held, label="ill", test="held", missing="mean", scale=False)
+    assert plain.x_test[:, 1:].sum(1).tolist() == unknown  # neither f nor m
+
+
+def test_owners_stay_at_their_edges_and_keep_their_names() -> None:
+    rows = frame().assign(city=lambda t: t["clinic"].map({"a": "Ulm", "b": "Bonn", "c": "Ulm"}))
+    data = Dataset.from_pandas(rows, label="ill", owner="clinic", edge="city")
+    assert data.input_shape == (3,)  # the city is no feature
+    setting = {"partition": "owner", "fleet": {"devices": 3, "edges": 2}, "stop": {"rounds": 1}}
+    run = simulate("hierfavg", setting, dataset=data)
+    names = run.meta("names")
+    assert names["edges"] == ["Bonn", "Ulm"] and names["devices"][0] == "b" and set(names["devices"][1:]) == {"a", "c"}
+    assert [e for (e,) in run.query("SELECT edge FROM devices ORDER BY node")] == [0, 1, 1]
+    assert run.meta("task")["classes"] == ["no", "yes"]
+    with pytest.raises(PartitionError, match=r"fleet.edges = 3, but the owners are at 2 edges \(Bonn, Ulm\); set"):
+        simulate("hierfavg", {**setting, "fleet": {"devices": 3, "edges": 3}}, dataset=data)
+    with pytest.raises(PartitionError, match="owners_per_device must be 1"):
+        split = {"kind": "owner", "owners_per_device": 2}
+        simulate("hierfavg", {**setting, "partition": split, "fleet": {"devices": 1, "edges": 1}}, dataset=data)
+
+
+def test_a_model_is_asked_about_rows_as_they_stand_in_the_table() -> None:
+    rows = frame()
+    data = Dataset.from_pandas(rows.assign(held=rows.index < 8), label="ill", owner="clinic", test="held")
+    setting = {"partition": "owner", "fleet": {"devices": 3, "edges": 1}, "training": {"lr": 0.1, "updates": 5}}
+    run = simulate("hierfavg", {**setting, "stop": {"rounds": 4}}, dataset=data)
+    told = run.predict(rows[["sex", "age", "clinic"]])  # in another order, and with a column too many
+    assert told[:8].tolist() == [data.meta["classes"][k] for k in run.predict(data.x_test)]
+    assert (told == rows["ill"]).mean() > 0.9
+    number = run.meta("names")["devices"].index("b")
+    assert run.predict(rows, device="b").tolist() == run.predict(rows, device=number).tolist()
+    with pytest.raises(RunError, match=r"There is no device 'bb' in this run\. Did you mean 'b'"):
+        run.predict(rows, device="bb")
+    with pytest.raises(DataError, match="There is no column 'age'"):
+        run.predict(rows[["sex"]])
+    with pytest.raises(RunError, match="not trained on a table"):
+        simulate("fedavg", {"fleet": {"devices": 2, "edges": 1}, "stop": {"rounds": 1}}).predict(rows)
 
 
 def test_a_csv_from_an_experiment_file(tmp_path: Path) -> None:

@@ -41,3 +41,9 @@ def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
         result = CliRunner().invoke(main, command)
         assert result.exit_code == 7 and result.output.startswith("espalier: ") and len(result.output.splitlines()) == 1
     assert CliRunner().invoke(main, ["report"]).exit_code == 2
+
+
+def test_a_measure_that_no_run_has_is_refused(runs: Path) -> None:
+    done = CliRunner().invoke(main, ["report", str(runs), "--format", "csv", "--measure", "acc_globl"])
+    assert done.exit_code == 2 and "--measure acc_globl: known are acc_device, acc_global" in done.output
+    assert "Did you mean 'acc_global'" in done.output

@@ -50,6 +50,15 @@ def test_ranked_and_tested_against_the_leader(tmp_path: Path) -> None:
     assert found.lines[0] == "3 seeds (0, 1, 2)."
 
 
+def test_a_lead_that_one_comparison_would_tell_but_three_do_not(tmp_path: Path) -> None:
+    # each is .03, .04 and .05 behind in some order: t = .04/(.01/√3) = 6.93, p = 1 − 6.93/√(48 + 2) = .0202,
+    # the interval .04 ± 4.303·.01/√3 = .0152 … .0648; Holm: 3 × .0202 = .0606
+    rest = {"B": (0.85, 0.77, 0.81), "C": (0.87, 0.76, 0.80), "D": (0.86, 0.75, 0.82)}
+    found = judge(made(tmp_path, {"A": (0.90, 0.80, 0.85), **rest}))
+    assert "interval 0.015 to 0.065" in found.detail
+    assert "which may be chance: p = 0.06, adjusted for 3 comparisons." in found.detail
+
+
 def test_two_seeds_are_never_told_apart(tmp_path: Path) -> None:
     found = judge(made(tmp_path, {"A": (0.9, 0.9), "B": (0.1, 0.1)}))
     assert "cannot be told with 2 seeds" in found.detail and place(found, "B").mark == "°"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,8 +21,11 @@ def read_csv(
     *,
     label: str = "label",
     owner: str | None = None,
+    edge: str | None = None,
     columns: tuple[str, ...] | None = None,
+    ignore: tuple[str, ...] = (),
     test: str | None = None,
+    missing: Literal["refuse", "drop", "mean"] = "refuse",
     scale: bool = True,
 ) -> Dataset:
     """Read a CSV with a header.
@@ -30,15 +34,19 @@ def read_csv(
         path: The file.
         label: The column that is to be learnt: classes (whole numbers, text) or amounts (other numbers).
         owner: The column that says whose a row is.
+        edge: The column that says at which edge an owner is.
         columns: The features; by default all other columns.
+        ignore: Columns that are no features.
         test: A column that is true (1) for test rows; by default a fifth of each class is the test part.
+        missing: What becomes of rows with empty cells: refused, dropped, or filled with the column's mean.
         scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
     """
     with reading(path):
         frame = pd.read_csv(path)
     return Dataset.from_pandas(
-        frame, label=label, owner=owner, columns=columns, test=test, scale=scale, name=Path(path).stem
-    )
+        frame, label=label, owner=owner, edge=edge, columns=columns, ignore=ignore, test=test, missing=missing,
+        scale=scale, name=Path(path).stem,
+    )  # fmt: skip
 
 
 def read_fedscale(path: Path, *, images: Path | None = None, test: Path | None = None, size: int = 32) -> Dataset:

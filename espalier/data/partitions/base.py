@@ -113,12 +113,16 @@ class RowAssignment:
         edge: The devices' edges, int32 ``[n_devices]``.
         edge_tests: The edges' own test sets, if it made any.
         capped: The amounts already follow ``samples_per_device``.
+        names: What the devices are called, where an owner with a name is a device.
+        edge_names: What the edges are called, where the data say so.
     """
 
     rows: Rows
     edge: NDArray[np.int32]
     edge_tests: EdgeTests | None = None
     capped: bool = False
+    names: tuple[str, ...] = ()
+    edge_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,10 @@ class Owner(PartitionSpec, kind="owner"):
     """The publisher's own division of the data: by writer, subject, clinic or city.
 
     ``level="device"``: a device has ``owners_per_device`` owners, drawn at random; owners that are not needed
-    stay out. ``level="edge"``: an edge has one owner or more (all owners are used, dealt out by size so that
-    edges come near equal amounts), and its devices share the rows at random in equal parts. If the test part
-    has rows of the same owners, an edge is tested on its owners' test rows.
+    stay out. Where the data say at which edge an owner is (a table's column ``edge``), its device starts there.
+    ``level="edge"``: an edge has one owner or more (all owners are used, dealt out by size so that edges come near
+    equal amounts), and its devices share the rows at random in equal parts. If the test part has rows of the same
+    owners, an edge is tested on its owners' test rows.
 
     Attributes:
         level: Who an owner is in the tree.
@@ -61,17 +62,38 @@ class Owner(PartitionSpec, kind="owner"):
         wanted = request.n_devices * self.owners_per_device
         if wanted > len(able):
             raise PartitionError(
-                f"{request.n_devices} devices with {self.owners_per_device} owners each need {wanted} owners; "
-                f"{len(able)} have at least {self.min_samples} samples. Use fewer devices or a lower min_samples."
+                f"fleet.devices = {request.n_devices} with owners_per_device = {self.owners_per_device} need {wanted} "
+                f"owners; {len(able)} have at least {self.min_samples} training samples. Use at most "
+                f"{len(able) // self.owners_per_device} devices, or a lower min_samples."
             )
         device_of = np.full(int(owners.max()) + 1, -1, np.int64)
         chosen = request.rng("owners").permutation(able)[:wanted]
+        edge, edge_names = request.edge, ()
+        if request.dataset.meta.get("edges"):
+            chosen, edge, edge_names = self._at_home(request, chosen)
         device_of[chosen] = np.arange(wanted) // self.owners_per_device
         device = device_of[owners]
         order = np.argsort(device, kind="stable")
         order = order[np.searchsorted(device[order], 0) :]
         offsets = np.searchsorted(device[order], np.arange(request.n_devices + 1))
-        return RowAssignment(Rows(offsets.astype(np.int64), request.rows[order]), request.edge)
+        called = request.dataset.meta.get("owners", ()) if self.owners_per_device == 1 else ()
+        names = tuple(called[o] for o in chosen.tolist()) if called else ()
+        rows = Rows(offsets.astype(np.int64), request.rows[order])
+        return RowAssignment(rows, edge, names=names, edge_names=edge_names)
+
+    def _at_home(self, request: Request, chosen: IntArray) -> tuple[IntArray, NDArray[np.int32], tuple[str, ...]]:
+        """Sort owners by the edge that the data name for them; return them, their edges' numbers, and the names."""
+        if self.owners_per_device > 1:
+            raise PartitionError("The data say at which edge each owner is: owners_per_device must be 1.")
+        homes, owners = request.dataset.meta["edges"], request.dataset.meta["owners"]
+        names, number = np.unique([homes[owners[o]] for o in chosen.tolist()], return_inverse=True)
+        if len(names) != request.n_edges:
+            raise PartitionError(
+                f"fleet.edges = {request.n_edges}, but the owners are at {len(names)} edges ({', '.join(names[:5])}"
+                f"{' …' if len(names) > 5 else ''}); set fleet.edges = {len(names)}."
+            )
+        order = np.argsort(number, kind="stable")
+        return chosen[order], number[order].astype(np.int32), tuple(names.tolist())
 
     def _by_edge(self, request: Request, by_owner: dict[int, IntArray]) -> RowAssignment:
         if len(by_owner) < request.n_edges:

@@ -1,0 +1,191 @@
+"""A table becomes samples: which columns are features, how text and empty cells are read, how features are scaled.
+
+The `TableEncoding` that is found on the training rows also reads rows that come later, so that a trained model can be
+asked about rows as they stand in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.core.errors import ConfigError, DataError, nearest
+from espalier.data.sources import Samples, plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: distinct texts of a column up to which it becomes one column per text
+MOST_CATEGORIES = 50
+#: what becomes of empty cells
+Missing = Literal["refuse", "drop", "mean"]
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How a row becomes an input: the numbers' columns first, then a column of 0 and 1 per text of each text column.
+
+    Attributes:
+        numbers: The columns of numbers, in order.
+        texts: The columns of text, each with its values in order; a value that is not among them is all zeros.
+        fill: What empty cells count as, one number per input: its mean over the training rows.
+        shift: Taken from each input.
+        scale: By which each input is then divided.
+    """
+
+    numbers: tuple[str, ...]
+    texts: Mapping[str, tuple[str, ...]]
+    fill: tuple[float, ...] = ()
+    shift: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+
+    def encode(self, frame: pd.DataFrame) -> NDArray[np.float32]:
+        """Return a frame's rows as a trained model takes them, float32 ``[rows, inputs]``."""
+        return self._finished(self._raw(frame))
+
+    def fitted(self, frame: pd.DataFrame, scale: bool) -> TableEncoding:
+        """Return the encoding with the means (and, to ``scale``, the spreads) of these rows."""
+        raw = self._raw(frame)
+        fill = np.nanmean(raw, 0)
+        full = np.where(np.isnan(raw), fill, raw)
+        shift, spread = full.mean(0), full.std(0)
+        if not scale:
+            shift, spread = np.zeros_like(shift), np.ones_like(spread)
+        spread = np.where(spread > 0, spread, 1)
+        return replace(self, fill=tuple(fill.tolist()), shift=tuple(shift.tolist()), scale=tuple(spread.tolist()))
+
+    def _raw(self, frame: pd.DataFrame) -> NDArray[np.float32]:
+        have(frame, [*self.numbers, *self.texts])
+        parts = [frame[list(self.numbers)].to_numpy(np.float32)]
+        for name, values in self.texts.items():
+            texts = plain(frame[name].astype(str).to_numpy())
+            parts.append((texts[:, None] == np.array(values)[None]).astype(np.float32))
+        return np.concatenate(parts, 1)
+
+    def _finished(self, raw: NDArray[np.float32]) -> NDArray[np.float32]:
+        fill, shift, scale = (np.array(values, np.float32) for values in (self.fill, self.shift, self.scale))
+        inputs: NDArray[np.float32] = (np.where(np.isnan(raw), fill, raw) - shift) / scale
+        return inputs
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as plain data, for a run's record."""
+        return asdict(self)
+
+    @staticmethod
+    def from_plain(table: Mapping[str, Any]) -> TableEncoding:
+        """Read what `to_plain` gave."""
+        texts = {name: tuple(values) for name, values in table["texts"].items()}
+        return TableEncoding(
+            tuple(table["numbers"]), texts, tuple(table["fill"]), tuple(table["shift"]), tuple(table["scale"])
+        )
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which column of a table says what (see `Dataset.from_pandas`)."""
+
+    label: str
+    owner: str | None = None
+    edge: str | None = None
+    test: str | None = None
+    columns: Sequence[str] | None = None
+    ignore: Sequence[str] = ()
+    missing: str = "refuse"
+    scale: bool = True
+
+    def read(self, frame: pd.DataFrame) -> tuple[Samples, Samples, dict[str, Any]]:
+        """Return the training and the test rows, and what is to be remembered of the table."""
+        known = get_args(Missing)
+        if self.missing not in known:
+            raise ConfigError(f"missing = {self.missing!r}; known: {', '.join(known)}.{nearest(self.missing, known)}")
+        have(frame, [*self._roles, *(self.columns or ()), *self.ignore])
+        features = self._features(frame)
+        frame = _without_gaps(frame, features, self._roles, self.missing)
+        texts = {c: _categories(frame[c]) for c in features if not _is_number(frame[c])}
+        encoding = TableEncoding(tuple(c for c in features if c not in texts), texts)
+        owner = None if self.owner is None else plain(frame[self.owner].to_numpy())
+        places = Samples(np.arange(len(frame)), plain(frame[self.label].to_numpy()), owner)
+        if self.test is None:
+            parts = places.parts()
+        else:
+            chosen = frame[self.test].to_numpy().astype(bool)
+            parts = places[~chosen], places[chosen]
+        encoding = encoding.fitted(frame.iloc[parts[0].x], self.scale)
+        train, test = (replace(p, x=encoding.encode(frame.iloc[p.x])) for p in parts)
+        return train, test, {"table": encoding.to_plain(), **self._edges(frame)}
+
+    @property
+    def _roles(self) -> list[str]:
+        """The columns that are no features."""
+        return [c for c in (self.label, self.owner, self.edge, self.test) if c is not None]
+
+    def _features(self, frame: pd.DataFrame) -> list[str]:
+        wanted = [c for c in frame.columns if c not in self._roles] if self.columns is None else list(self.columns)
+        features = [c for c in wanted if c not in self.ignore]
+        if not features:
+            raise DataError(f"There is no column besides {', '.join(self._roles)}; features are needed.")
+        return features
+
+    def _edges(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """Return the edge of every owner, by their names."""
+        if self.edge is None:
+            return {}
+        if self.owner is None:
+            raise ConfigError(f"edge = {self.edge!r} says where owners are: name the column of owners too.")
+        pairs = frame[[self.owner, self.edge]].drop_duplicates()
+        twice = pairs[self.owner].duplicated()
+        if twice.any():
+            who = pairs[self.owner][twice].iloc[0]
+            where = ", ".join(map(str, pairs[self.edge][pairs[self.owner] == who]))
+            raise DataError(f"Owner {who!r} has rows at several edges ({where}); an owner is at one edge.")
+        return {"edges": dict(zip(map(str, pairs[self.owner]), map(str, pairs[self.edge]), strict=True))}
+
+
+def have(frame: pd.DataFrame, wanted: Sequence[str]) -> None:
+    """Refuse a frame that lacks a column."""
+    known = [str(c) for c in frame.columns]
+    for name in wanted:
+        if str(name) not in known:
+            raise DataError(f"There is no column {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
+
+
+def _is_number(column: pd.Series[Any]) -> bool:
+    import pandas as pd
+
+    return pd.api.types.is_numeric_dtype(column)
+
+
+def _categories(column: pd.Series[Any]) -> tuple[str, ...]:
+    """Return the values of a column of text in order; a date, or too many of them, is no feature."""
+    import pandas as pd
+
+    hint = f"leave it out (ignore = [{str(column.name)!r}]) or make numbers of it."
+    if pd.api.types.is_datetime64_any_dtype(column):
+        raise DataError(f"Column {str(column.name)!r} holds dates; {hint}")
+    if column.nunique() > MOST_CATEGORIES:
+        raise DataError(f"Column {str(column.name)!r} holds text with {column.nunique()} different values; {hint}")
+    return tuple(sorted(column.dropna().astype(str).unique()))
+
+
+def _without_gaps(frame: pd.DataFrame, features: list[str], roles: list[str], missing: str) -> pd.DataFrame:
+    """Drop or refuse rows with empty cells, as ``missing`` says; a feature without any value is always refused."""
+    empty = frame[[*features, *roles]].isna()
+    for name in features:
+        if empty[name].all():
+            raise DataError(f"Column {name!r} is empty; leave it out (ignore = [{name!r}]).")
+    if missing == "drop":
+        return frame[~empty.any(axis=1).to_numpy()]
+    for name in roles if missing == "mean" else [*features, *roles]:
+        gaps = int(empty[name].sum())
+        if gaps:
+            first = int(empty[name].to_numpy().argmax()) + 1
+            fill = 'fill them with the mean of the column (missing = "mean") or ' if name not in roles else ""
+            raise DataError(
+                f"Column {name!r} has {gaps} empty {'cell' if gaps == 1 else 'cells'}, the first in row {first}: {fill}"
+                'drop such rows (missing = "drop").'
+            )
+    return frame
