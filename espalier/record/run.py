@@ -161,8 +161,12 @@ class Run:
         rows = self.query(f"SELECT min(time) FROM metrics WHERE name = ? AND value {reached} ?", score, target)
         return None if rows[0][0] is None else float(rows[0][0])
 
-    def model(self, name: str | None = None, *, edge: int | None = None, device: int | None = None) -> nn.Module:
+    def model(
+        self, name: str | None = None, *, edge: int | str | None = None, device: int | str | None = None
+    ) -> nn.Module:
         """Return a final model: the global one, the one that an edge or a device uses, or one by its name.
+
+        Edges and devices are numbers, or the names that the data have for them.
 
         Raises:
             RunError: The run has no such model, or has not ended.

@@ -68,7 +68,7 @@ class Owner(PartitionSpec, kind="owner"):
             )
         device_of = np.full(int(owners.max()) + 1, -1, np.int64)
         chosen = request.rng("owners").permutation(able)[:wanted]
-        edge, edge_names = request.edge, ()
+        edge, edge_names = request.edge, tuple[str, ...]()
         if request.dataset.meta.get("edges"):
             chosen, edge, edge_names = self._at_home(request, chosen)
         device_of[chosen] = np.arange(wanted) // self.owners_per_device
