@@ -22,7 +22,7 @@ from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, plug_in,
 from espalier.cli.report import shown_live
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.experiment import MethodEntry, read
-from espalier.record.run import find_runs
+from espalier.record.run import Run, find_runs
 from espalier.simulator.task import Backend
 
 #: where a run trains: in this process, or on a Ray cluster
@@ -190,14 +190,20 @@ def _carry_out(
         sys.exit(130)
     found = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
     runs = [run for run in found if not worst or run.rounds > 0]  # one that failed at once compares with none
-    if runs and as_json:
+    if runs:
+        _print(runs, where, quiet, as_json)
+    if worst:
+        sys.exit(worst)
+
+
+def _print(runs: list[Run], where: Path, quiet: bool, as_json: bool) -> None:
+    """Print the runs' table."""
+    if as_json:
         click.echo(json.dumps(show.plain(runs), indent=2))
-    elif runs and not quiet:
+    elif not quiet:
         console = Console(width=None if sys.stdout.isatty() else 160)
         console.print(show.table(runs, console.width))
         click.echo(f"runs: {where}")
-    if worst:
-        sys.exit(worst)
 
 
 def _worst(todo: list[RunRequest], ends: list[RunStatus]) -> int:
