@@ -13,7 +13,8 @@ and the aggregator's store (:class:`HiddenModels`) has nothing but masked words:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.address import Address
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -59,20 +60,48 @@ class HiddenModels(Protocol):
         ...
 
 
-def secure_sum(values: Mapping[int, NDArray[np.float64]], absent: Sequence[int], threshold: int) -> NDArray[np.float64]:
-    """Run the protocol among clients with values and clients that are lost after they shared their keys."""
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Say what to do if the protocol's package is not there."""
     try:
-        from espalier.secure import Client, Server
+        yield
     except ImportError as error:
         raise ConfigError(
             "Secure aggregation needs the package cryptography: pip install 'espalier[privacy]'."
         ) from error
-    server = Server(threshold)
-    clients = {number: Client(number, threshold) for number in sorted({*values, *absent})}
-    keys = server.collect_keys({n: c.advertise() for n, c in clients.items()})
-    boxes = server.route({n: c.share(keys) for n, c in clients.items()})
-    there = server.collect({n: clients[n].hide(x, boxes[n]) for n, x in values.items()})
-    return server.sum({n: clients[n].unmask(there) for n in there})
+
+
+def secure_sum(
+    values: Mapping[int, NDArray[np.float64]], absent: Sequence[int], threshold: int, neighbours: int | None = None
+) -> NDArray[np.float64]:
+    """Run the protocol among clients with values and clients that are lost after they shared their keys.
+
+    Args:
+        values: Numbers by client.
+        absent: Clients that are lost.
+        threshold: Shares that give a secret.
+        neighbours: With how many each client shares masks (None: with all).
+
+    Raises:
+        ProtocolError: Too many neighbours of a client are lost.
+    """
+    with _installed():
+        from espalier.secure import Client, Server, ring
+    members = sorted({*values, *absent})
+    graph = ring(members, len(members) if neighbours is None else neighbours)
+    server, clients = Server(graph, threshold), {n: Client(n, graph[n], threshold) for n in members}
+    for n, client in clients.items():
+        server.advertise(n, client.advertise())
+    for n, client in clients.items():
+        server.deal(n, client.share(server.introductions(n)))
+    server.route()
+    for n, client in clients.items():
+        client.receive(server.parcels(n))
+    masked = {n: clients[n].hide(x) for n, x in values.items()}
+    server.there = set(masked)
+    for n in masked:
+        server.help(n, clients[n].unmask(server.present(n)))
+    return server.sum(masked)
 
 
 def to_hide(vector: Tensor, floats: int, weight: float) -> NDArray[np.float64] | None:
@@ -87,17 +116,35 @@ class SecureMerge(Merge, kind="secure"):
 
     Attributes:
         threshold: The share of a round's children that must report; with fewer the model stays as it is.
+        dropouts: The share of children that may be lost in a round. Where there are many children, each shares masks
+            with as many others as this, ``liars`` and ``failure`` ask for (Bell et al., CCS 2020); in small groups
+            with all others.
+        liars: The share of children that may lie, or tell the aggregator what they know.
+        failure: The probability that it goes wrong although no more than those are lost or lie.
     """
 
     threshold: float = 0.67
+    dropouts: float = 0.1
+    liars: float = 0.05
+    failure: float = 1e-9
 
     def check(self) -> None:
         """Refuse a threshold at which two halves could be asked."""
         self.require(0.5 < self.threshold <= 1, "threshold", "more than 0.5 and at most 1")
+        self.require(0 <= self.dropouts < 1, "dropouts", "at least 0 and less than 1")
+        self.require(0 <= self.liars < 1, "liars", "at least 0 and less than 1")
+        self.require(0 < self.failure < 1, "failure", "more than 0 and less than 1")
 
     def needed(self, members: int) -> int:
         """Return how many of a round's children must report: more than half, and two, as a sum of one hides nothing."""
         return max(2, members // 2 + 1, math.ceil(self.threshold * members - 1e-9))
+
+    def degree(self, members: int) -> tuple[int, int]:
+        """Return with how many others each of a round's children shares masks, and how many shares give a secret."""
+        with _installed():
+            from espalier.secure import degree
+        found = degree(members, self.needed(members), self.dropouts, self.liars, self.failure)
+        return found.neighbours, found.threshold
 
     def sums(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Ref]]:
         """Wait for the sums, where children mask their models themselves."""
@@ -133,11 +180,16 @@ class SecureMerge(Merge, kind="secure"):
         hidden = {n: to_hide(vectors[n], floats, weights[n]) for n in range(len(children))}
         values = {n: numbers for n, numbers in hidden.items() if numbers is not None}
         needed = self.needed(len(members))
-        total = None
+        total, why = None, ""
         if len(values) >= needed:
-            total = secure_sum(values, [n for n in range(len(members)) if n not in values], needed)
+            neighbours, threshold = self.degree(len(members))
+            absent = [n for n in range(len(members)) if n not in values]
+            try:
+                total = secure_sum(values, absent, threshold, neighbours)
+            except ProtocolError as error:
+                why = str(error)
         # Counters are not secret sums: they come from the first report.
-        return Total(len(members), len(values), needed, total, vectors[0, floats:])
+        return Total(len(members), len(values), needed, total, vectors[0, floats:], why)
 
 
 def _by_group(arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Arrival]]:

@@ -6,11 +6,14 @@ is killed (before or after its transaction is committed) and starts again from i
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ import torch
 from torch import Tensor
 
 from espalier.experiment import Experiment
+from espalier.fleet import certs
+from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Card, Manifest
@@ -29,6 +34,26 @@ from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, JobDone, Joined, Linked, Restarted
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
+from espalier.fleet.secure.credentials import CertificateCredentials
+
+
+@lru_cache(maxsize=1)
+def _authority() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="espalier-ca-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    certs.init(folder)
+    return folder
+
+
+@lru_cache(maxsize=64)
+def bundle(name: str, role: str) -> Bundle:
+    """A certificate of the one authority of all fleets here."""
+    return Bundle.read(certs.issue(_authority(), name, role))
+
+
+def credentials(name: str, role: str) -> CertificateCredentials:
+    """What a host of that name signs with."""
+    return CertificateCredentials(bundle(name, role), lambda serial: False)
 
 
 class Killed(Exception):
@@ -129,7 +154,8 @@ class Net:
         folder = self.directory / str(host)
         journal = Journal(folder)
         trainer = OneMore() if host < self.n else Serving()
-        engine = Engine(self.member(host), self.manifest, journal, trainer, lambda: self.now)
+        me = self.member(host)
+        engine = Engine(me, self.manifest, journal, trainer, lambda: self.now, credentials(me.name, me.role))
         if host == self.cloud:
             registry = Registry(self.n, self.cloud, journal.get("registry"))
             engine.conduct = Coordinator(engine, registry, folder, self.n)

@@ -10,15 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from espalier.core.errors import ConfigError
+from espalier.core.messages import Order
 from espalier.core.policies import Structure, Survey
 from espalier.core.view import View
-from espalier.fleet.authority.rules import SUMMAND
+from espalier.fleet import certs
+from espalier.fleet.authority.rules import SUM, SUMMAND
+from espalier.fleet.certs import Bundle
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding
 from espalier.fleet.links.framing import Letter, LetterPart
-from tests.fleet.net import Net, manifest
+from espalier.fleet.node.events import Call
+from espalier.fleet.secure.credentials import CertificateCredentials
+from espalier.secure import Client
+from tests.fleet.net import Net, credentials, manifest
 from tests.fleet.test_secure import SECURE, until
 
 # -- children that send garbage --------------------------------------------------------------------------------
@@ -53,7 +60,7 @@ def short_shares(letter: Letter) -> Letter | None:
     data = said(letter)
     if not data or data["step"] != "shares":
         return None
-    return saying(letter, {**data, "boxes": {c: b"x" for c in data["boxes"]}})
+    return saying(letter, {**data, "boxes": {c: (b"x", b"x") for c in data["boxes"]}})
 
 
 def no_shares(letter: Letter) -> Letter | None:
@@ -66,6 +73,13 @@ def no_shares(letter: Letter) -> Letter | None:
 def few_shares(letter: Letter) -> Letter | None:
     data = said(letter)
     return saying(letter, {**data, "boxes": {}}) if data and data["step"] == "shares" else None
+
+
+def other_keys(letter: Letter) -> Letter | None:
+    """Keys that the certificate has not signed."""
+    data = said(letter)
+    fresh = X25519PrivateKey.generate().public_key().public_bytes_raw()
+    return saying(letter, {**data, "masks": fresh}) if data and data["step"] == "keys" else None
 
 
 def few_words(letter: Letter) -> Letter | None:
@@ -108,58 +122,150 @@ def tampered(net: Net, devices: set[int], change: Callable[[Letter], Letter | No
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (short_key, "X25519"), (weak_key, "X25519"), (no_keys, "X25519"), (short_shares, "another length"),
-        (no_shares, "another length"), (few_shares, "shares for 0 of 4"), (few_words, "sends 80 bytes"),
-        (bare_model, "not masked"), (odd_help, "not known"),
+        (short_key, "another length"), (weak_key, "X25519"), (no_keys, "no bytes"), (other_keys, "not signed"),
+        (short_shares, "another length"), (no_shares, "no row"), (few_shares, "shares for 0 of 3"),
+        (few_words, "sends 80 bytes"), (bare_model, "not masked"),
     ],
 )  # fmt: skip
 def test_garbage_is_refused_and_does_not_stop_the_edge(
     quick: Path, change: Callable[[Letter], Letter | None], why: str
 ) -> None:
-    # Device 0 sends garbage once. The first round is the three others' (all four's, if it had reported); the second is
-    # everybody's again.
+    # Device 0 sends garbage once. The first round is the three others'; the second is everybody's again.
     net = Net(manifest(4, 1, 2, SECURE), quick, hostile=True)
     tampered(net, {0}, change, 1)
     assert [(by, who) for by, who, _ in net.refused] == [(4, 0)]
     assert why in net.refused[0][2]
-    reports = 4 if change is odd_help else 3
-    assert [(e["reports"], e["clients"]) for e in net.events("secure")] == [(reports, 4), (4, 4)]
+    assert [(e["reports"], e["clients"]) for e in net.events("secure")] == [(3, 4), (4, 4)]
     assert net.engines[4].nodes[4].state.offences == {0: 1}
-    first = torch.ones(4) / 4 if change is odd_help else torch.tensor([0, 1, 1, 1.0]) / 3
-    torch.testing.assert_close(net.model()[:4], first + torch.full((4,), 1 / 4), atol=1e-6, rtol=0)
+    expected = torch.tensor([0, 1, 1, 1.0]) / 3 + torch.full((4,), 1 / 4)
+    torch.testing.assert_close(net.model()[:4], expected, atol=1e-6, rtol=0)
 
 
-def altered_shares(letter: Letter) -> Letter | None:
-    data = said(letter)
-    if not data or data["step"] != "shares":
-        return None
-    return saying(letter, {**data, "boxes": {c: b[:-16] + bytes(16) for c, b in data["boxes"].items()}})
+def test_garbage_in_place_of_help(quick: Path) -> None:
+    # All four must help here, so that nobody's answer comes too late to matter: there is no sum of the first round.
+    method = {**SECURE, "edge": {"merge": {"kind": "secure", "threshold": 1.0}}}
+    net = Net(manifest(4, 1, 2, method), quick, hostile=True)
+    tampered(net, {0}, odd_help, 1)
+    assert [(by, who, "another length" in why) for by, who, why in net.refused] == [(4, 0, True)]
+    assert [e.get("why") for e in net.events("secure")] == ["3 helped to take the masks off", None]
+    torch.testing.assert_close(net.model()[:4], torch.full((4,), 1 / 4), atol=1e-6, rtol=0)
 
 
-def test_who_deals_out_altered_shares_is_left_out_in_the_end(quick: Path) -> None:
-    # Nobody can open device 0's shares, which shows when they are needed: there is no sum then. After three such rounds
+def altered_shares(holders: set[int]) -> Callable[[Letter], Letter | None]:
+    def change(letter: Letter) -> Letter | None:
+        data = said(letter)
+        if not data or data["step"] != "shares":
+            return None
+        boxes = {c: (a[:-16] + bytes(16), b[:-16] + bytes(16)) for c, (a, b) in data["boxes"].items() if c in holders}
+        return saying(letter, {**data, "boxes": data["boxes"] | boxes})
+
+    return change
+
+
+def test_a_false_share_is_survived_and_its_dealer_named(quick: Path) -> None:
+    # Device 1 cannot use what device 0 has dealt out to it, and shows it. Three of four shares are enough.
+    net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
+    tampered(net, {0}, altered_shares({1}))
+    assert [(by, who) for by, who, _ in net.refused] == [(4, 0)]
+    assert "node 0 dealt out a share of its seed that client 1 cannot use" in net.refused[0][2]
+    assert net.events("secure") == [{"group": "", "clients": 4, "reports": 4, "threshold": 3}]
+    torch.testing.assert_close(net.model()[:4], torch.ones(4) / 4, atol=1e-6, rtol=0)
+
+
+def test_who_deals_out_false_shares_is_left_out_in_the_end(quick: Path) -> None:
+    # Two of three cannot use device 0's shares: there is no sum, and the note says why and who. After three such rounds
     # it gets no more orders.
     net = Net(manifest(4, 1, 5, SECURE), quick, hostile=True)
-    tampered(net, {0}, altered_shares)
+    tampered(net, {0}, altered_shares({1, 2}))
     assert [who for _, who, _ in net.refused] == [0] * 3
-    assert all("the shares that nodes [0] dealt out cannot be opened" in why for _, _, why in net.refused)
     notes = net.events("secure")
     assert [("why" in e, e["clients"]) for e in notes] == [(True, 4)] * 3 + [(False, 3)] * 2
+    assert "secrets of nodes [0] are there; node 0 dealt out a share" in notes[0]["why"]
     torch.testing.assert_close(net.model()[:4], torch.tensor([0, 1, 1, 1.0]) * 2 / 3, atol=1e-6, rtol=0)
 
 
-def test_masks_that_are_taken_off_wrongly_are_noticed(quick: Path) -> None:
-    # Shares of nothing give another seed and another sum, whose weight is not that of 40 samples.
-    def false(letter: Letter) -> Letter | None:
+def false_help(letter: Letter) -> Letter | None:
+    data = said(letter)
+    if not data or data["step"] != "help":
+        return None
+    return saying(letter, {**data, "there": {c: bytes(66) for c in data["there"]}})
+
+
+def test_a_helper_that_lies_is_named_and_survived(quick: Path) -> None:
+    net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
+    tampered(net, {2}, false_help)
+    assert [(by, who) for by, who, _ in net.refused] == [(4, 2)]
+    assert "told a false share" in net.refused[0][2]
+    torch.testing.assert_close(net.model()[:4], torch.ones(4) / 4, atol=1e-6, rtol=0)
+
+
+def test_helpers_that_all_lie_leave_the_model_as_it_is(quick: Path) -> None:
+    net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
+    tampered(net, {0, 1, 2, 3}, false_help)
+    assert not net.model().any()
+    assert {who for _, who, _ in net.refused} == {0, 1, 2, 3}
+    assert "node 3 told a false share" in net.events("secure")[0]["why"]
+
+
+def test_a_lie_about_a_neighbours_keys_is_the_liars(quick: Path) -> None:
+    def accuse(letter: Letter) -> Letter | None:
         data = said(letter)
-        if not data or data["step"] != "help":
+        if not data or data["step"] != "shares":
             return None
-        return saying(letter, {**data, "there": {c: bytes(66) for c in data["there"]}})
+        kept = {c: b for c, b in data["boxes"].items() if c != 1}
+        bound = {c: b for c, b in data["commitments"].items() if c != 1}
+        return saying(letter, {**data, "boxes": kept, "commitments": bound, "accused": [1]})
 
     net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
-    tampered(net, {0, 1, 2, 3}, false)
-    assert not net.model().any()
-    assert "40 samples were reported" in net.events("secure")[0]["why"]
+    tampered(net, {0}, accuse)
+    assert [(who, "are not properly signed: they are" in why) for _, who, why in net.refused] == [(0, True)]
+    torch.testing.assert_close(net.model()[:4], torch.tensor([0, 1, 1, 1.0]) / 3, atol=1e-6, rtol=0)
+
+
+# -- an edge that puts itself in the middle --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "its own", "another fleet's"])
+def test_an_edge_cannot_put_keys_of_its_own_in(quick: Path, whose: str) -> None:
+    # The edge introduces devices 1, 2 and 3 to device 0 with keys that it made itself, signed by nobody, with its own
+    # certificate, or with a device's of another authority. Device 0's model stays at home.
+    net = Net(manifest(4, 1, 1, SECURE), quick, hostile=True)
+    signer = {"nobody's": None, "its own": credentials("edge-4", "edge"), "another fleet's": stranger(quick)}[whose]
+    sent: list[bytes] = []
+    for _ in range(20_000):
+        if net.coordinator.finished:
+            break
+        for place, (dest, origin, letter) in enumerate(net.wire):
+            data = wire.unpack(letter.content)
+            if (dest, origin) == (0, 4) and isinstance(data, wire.ControlLetter) and data.data.get("step") == "keys":
+                net.wire[place] = (dest, origin, in_the_middle(net, letter, signer))
+            if (dest, origin) == (4, 0) and letter.parts:
+                sent.append(bytes(letter.parts[0].data))
+        if not net.step():
+            net.idle()
+    assert net.coordinator.finished
+    assert not any(sent), "what device 0 reports holds no number"
+    assert not [e for e in net.events("secure") if e["reports"] > 3]
+    assert [e["why"] for e in net.events("rejected")] == ["1 clients have proper keys; 3 are needed."]
+
+
+def stranger(folder: Path) -> CertificateCredentials:
+    """A device of another authority."""
+    certs.init(folder / "other")
+    made = Bundle.read(certs.issue(folder / "other", "device-1", "device"))
+    return CertificateCredentials(made, lambda serial: False)
+
+
+def in_the_middle(net: Net, letter: Letter, signer: CertificateCredentials | None) -> Letter:
+    """The letter that introduces device 0 to its neighbours, with keys of the edge's own."""
+    found = wire.unpack(letter.content)
+    assert isinstance(found, wire.ControlLetter)
+    (server,) = net.engines[4].sums._servers.values()
+    keys = {}
+    for other in found.data["keys"]:
+        own = Client(other, [0], 2, server._context, signer).advertise().to(0)
+        keys[other] = (*own.keys, own.signature, own.certificate)
+    return Letter(letter.dest, letter.series, letter.number, wire.control(SUM, {**found.data, "keys": keys}))
 
 
 def test_a_silent_device_is_left_out(quick: Path) -> None:
@@ -214,9 +320,26 @@ class Curious(Structure, kind="test_curious"):
 
 
 def test_a_device_never_sends_its_model_as_it_is(quick: Path) -> None:
-    net = Net(manifest(4, 2, 1, {**SECURE, "root": {"structure": "test_curious"}}), quick)
-    with pytest.raises(ConfigError, match="the method wants node 6 to see a single model of device"):
-        net.run()
+    # Whoever asks for it is refused and told not to wait: the device goes on, and so does the run.
+    net = Net(manifest(4, 2, 2, {**SECURE, "root": {"structure": "test_curious"}}), quick, hostile=True)
+    net.run()
+    assert {(by, who) for by, who, _ in net.refused} == {(d, 6) for d in range(4)}
+    assert all("node 6 wants to see a single model of device" in why for _, _, why in net.refused)
+    torch.testing.assert_close(net.model()[:4], torch.full((4,), 2 / 4), atol=1e-6, rtol=0)
+
+
+def test_a_victim_of_a_wrong_order_goes_on(quick: Path) -> None:
+    # An order to train and to send the model straight back, as a survey's would be: it ended the device's process.
+    net = Net(manifest(4, 1, 3, SECURE), quick, hostile=True)
+    until(net, 4, "keys")
+    cloud = net.engines[net.cloud]
+    models = {"": cloud.store.initial()}
+    wicked = Order(1 << 40, net.cloud, 0, models, updates=1, round=1, clock=1, sent=0.0, back=True)
+    net.give(net.cloud, Call(lambda: cloud.send(wicked)))
+    net.run()
+    assert [(by, who) for by, who, _ in net.refused] == [(0, net.cloud)]
+    assert "wants to see a single model of device 0" in net.refused[0][2]
+    assert float(net.model()[:4].sum()) == pytest.approx(3.0, abs=1e-5)
 
 
 def test_a_policy_that_looks_at_masked_models_is_told(quick: Path) -> None:

@@ -185,13 +185,16 @@ CONTROLS = {rule.kind: rule for rule in (
     Rule("finish", _MEMBER, Sender.COORDINATOR, after=True),
     Rule(SUM, _MEMBER, Sender.PARENT, {
         "step": one_of("begin", "keys", "boxes", "void", "there"), "sum": whole(LONG_COUNT), "child": MINE,
-        "node": NODE, "order": whole(LONG_COUNT), "members": whole(COUNT), "keys": PLAIN, "boxes": PLAIN,
-        "there": PLAIN}, optional=frozenset({"node", "order", "members", "keys", "boxes", "there"}),
+        "node": NODE, "order": whole(LONG_COUNT), "round": whole(COUNT), "members": whole(COUNT),
+        "neighbours": listed(COUNT, NODE), "keys": PLAIN, "boxes": PLAIN, "there": listed(COUNT, NODE)},
+        optional=frozenset({"node", "order", "round", "members", "neighbours", "keys", "boxes", "there"}),
         scope=Scope.SECURE),
     Rule(SUMMAND, "an aggregator", Sender.CHILD, {
-        "step": one_of("keys", "shares", "help"), "sum": whole(LONG_COUNT), "child": OWN, "shares": PLAIN,
-        "masks": PLAIN, "boxes": PLAIN, "lost": PLAIN, "there": PLAIN},
-        optional=frozenset({"shares", "masks", "boxes", "lost", "there"}), scope=Scope.SECURE),
+        "step": one_of("keys", "shares", "help"), "sum": whole(LONG_COUNT), "child": OWN, "masks": PLAIN,
+        "seals": PLAIN, "opens": PLAIN, "certificate": PLAIN, "boxes": PLAIN, "commitments": PLAIN, "seed": PLAIN,
+        "accused": PLAIN, "lost": PLAIN, "there": PLAIN},
+        optional=frozenset({"masks", "seals", "opens", "certificate", "boxes", "commitments", "seed", "accused",
+                            "lost", "there"}), scope=Scope.SECURE),
 )}  # fmt: skip
 
 RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values())

@@ -58,11 +58,15 @@ class Admission:
         self.crl, self._revoked = best, serials
         return True
 
+    def is_revoked(self, serial: int) -> bool:
+        """Tell whether a certificate is on the newest list of revoked ones."""
+        return serial in self._revoked
+
     def refuses(self, peer: Identity | None) -> str | None:
         """Say why a certificate is not let in; None if it is."""
         if peer is None:
             return "the certificate's subject is not one of this software's"
-        if peer.serial in self._revoked:
+        if self.is_revoked(peer.serial):
             return f"the certificate of {peer.name} is revoked"
         if self._banned.get(peer.name, 0.0) > time.monotonic():
             return f"{peer.name} has sent too many letters that it may not send"

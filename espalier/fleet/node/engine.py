@@ -59,14 +59,22 @@ from espalier.fleet.node.timers import SETTLE_SECONDS, Timer
 from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.aggregator import SILENT, Sums
 from espalier.fleet.secure.child import Masking
+from espalier.secure.identity import Credentials
 
 
 class Engine(HostState):
     """Drives the nodes of one host."""
 
     def __init__(
-        self, me: Member, manifest: Manifest, journal: Journal, trainer: NodeTrainer, now: Callable[[], float]
+        self,
+        me: Member,
+        manifest: Manifest,
+        journal: Journal,
+        trainer: NodeTrainer,
+        now: Callable[[], float],
+        credentials: Credentials | None = None,
     ) -> None:
+        """Go on from a journal; ``credentials`` sign what members of secure sums tell each other."""
         super().__init__(me, manifest, journal, trainer, now, self)
         receiver = Receiver(
             self.directory, self.plan, manifest.experiment, self.runtime.nodes, self.runtime.node, lambda: self.frozen
@@ -74,7 +82,7 @@ class Engine(HostState):
         self.authority = Authority(receiver, journal.get("authority"))
         self.outbox = Outbox(self)
         self.jobs = JobQueue(self, self.outbox)
-        self.sums, self.masking = Sums(self, self.outbox), Masking(self, self.outbox)
+        self.sums, self.masking = Sums(self, self.outbox, credentials), Masking(self, self.outbox, credentials)
         self.stragglers = Stragglers(self, self.outbox, manifest.round_deadline)
         self.inbox = Inbox(
             self, self.outbox, self.authority, self.sums, self.masking, self.stragglers.reported, self.drain
@@ -239,8 +247,7 @@ class Engine(HostState):
             self.arrive(message)
         elif isinstance(message, Report) and message.models and self.sums.concerns(message.to):
             self.masking.send(message)
-        else:
-            self.masking.inspect(message)
+        elif self.masking.lets_out(message):
             self.outbox.send(message)
 
     def train(self, device: Address, train: Train, number: int) -> None:

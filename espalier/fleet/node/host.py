@@ -33,6 +33,7 @@ from espalier.fleet.node.events import Call, Due, Effects
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.threads import Worker
+from espalier.fleet.secure.credentials import CertificateCredentials
 
 #: seconds that a host waits at most, when the run is over, for those below to leave
 FINISH_SECONDS = 10.0
@@ -167,7 +168,8 @@ class Host(Hub):
             if trainer.samples:
                 seconds, script = trainer.probe(), manifest.script
                 me = replace(me, seconds_per_batch=seconds if script is None else script.batch)
-            engine = Engine(me, manifest, self.journal, trainer, self.clock.now)
+            credentials = CertificateCredentials(self.bundle, self.admission.is_revoked)
+            engine = Engine(me, manifest, self.journal, trainer, self.clock.now, credentials)
             if self.registry is not None:
                 assert self.settings.directory is not None
                 conduct: Participant | Coordinator = Coordinator(

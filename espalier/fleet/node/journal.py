@@ -85,6 +85,13 @@ class Journal:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (key, data))
         self._written[key] = data
 
+    def drop(self, prefix: str) -> None:
+        """Keep nothing more under the keys that begin with a prefix."""
+        self._begin()
+        self._db.execute("DELETE FROM state WHERE key >= ? AND key < ?", (prefix, prefix + "\x7f"))
+        for key in [key for key in self._written if key.startswith(prefix)]:
+            del self._written[key]
+
     # -- models --------------------------------------------------------------------------------------------
 
     def models(self) -> tuple[dict[int, Tensor], dict[int, Tensor]]:

@@ -30,12 +30,11 @@ from espalier.core.store import Ref
 from espalier.fleet.authority.rules import SUM
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
-from espalier.fleet.secure.child import shares_of
+from espalier.fleet.secure import forms
 from espalier.policies.secure_sum import SecureMerge, Total
-from espalier.secure import shamir
-from espalier.secure.client import BOX, Keys, Unmasking
+from espalier.secure import Server, ring
+from espalier.secure.identity import Context, Credentials
 from espalier.secure.masks import Words, decode
-from espalier.secure.server import Server
 
 #: what a reminder of this file is called: a stage follows
 SILENT = "@silent "
@@ -46,60 +45,88 @@ SILENCE_SECONDS = 10.0
 @register
 @dataclass(slots=True)
 class Gathering:
-    """What an aggregator knows of one secure sum: plain data, written down with every transaction.
+    """What an aggregator knows of one secure sum, but for what children said: plain data, written down when it changes.
 
     Attributes:
         id: Its number.
         node: The aggregator.
+        round: Its round.
         orders: Who was ordered to work, and the orders' numbers.
-        threshold: How many of them must be there.
+        threshold: How many of them must report.
+        shares: How many shares give a child's secret.
         stage: ``keys`` and ``shares`` are collected, ``numbers`` come, ``help`` is asked for, it is ``over``; or
             ``void``: too few have shared their keys.
-        keys: Public keys.
-        boxes: Sealed shares by sender and receiver, until they are passed on.
-        shared: Who has sealed shares.
+        introduced: Who has told its keys, and was told its neighbours'.
+        shared: Who has sealed shares, and so takes part.
         reports: What came masked, and the samples it stands for.
         there: Whose numbers are summed.
-        answers: What takes the masks off: shares of the keys of those who are lost, of the seeds of the others.
         out: Who has left, was silent, or was refused.
+        lies: What was proven against children.
         why: Why there is no sum, at the end.
     """
 
     id: int
     node: Address
+    round: int
     orders: dict[Address, int]
     threshold: int
+    shares: int
     stage: str = "keys"
-    keys: dict[Address, tuple[bytes, bytes]] = field(default_factory=dict)
-    boxes: dict[Address, dict[Address, bytes]] = field(default_factory=dict)
+    introduced: set[Address] = field(default_factory=set)
     shared: set[Address] = field(default_factory=set)
     reports: dict[Address, tuple[Ref, int]] = field(default_factory=dict)
     there: set[Address] = field(default_factory=set)
-    answers: dict[Address, tuple[dict[Address, bytes], dict[Address, bytes]]] = field(default_factory=dict)
     out: set[Address] = field(default_factory=set)
+    lies: dict[Address, str] = field(default_factory=dict)
     why: str = ""
 
-    def silent(self) -> set[Address]:
+    def silent(self, server: Server) -> set[Address]:
         """Return whose message of this stage is missing."""
         match self.stage:
             case "keys":
-                return self.orders.keys() - self.keys.keys() - self.out
+                return self.orders.keys() - server.advertised.keys() - self.out
             case "shares":
-                return self.keys.keys() - self.boxes.keys() - self.out
+                return server.advertised.keys() - server.dealt.keys() - self.out
             case "help":
-                return self.there - self.answers.keys() - self.out
+                return self.there - server.helped.keys() - self.out
         return set()
 
 
 class Sums:
     """The sums of one host's aggregators. All is called in the engine's thread."""
 
-    def __init__(self, state: HostState, outbox: Outbox) -> None:
+    def __init__(self, state: HostState, outbox: Outbox, credentials: Credentials | None) -> None:
         """Go on with what an earlier incarnation had begun."""
-        self._state, self._outbox = state, outbox
-        self._gatherings: dict[int, Gathering] = state.journal.get("sums") or {}
+        self._state, self._outbox, self._credentials = state, outbox, credentials
+        self._gatherings: dict[int, Gathering] = {}
+        self._servers: dict[int, Server] = {}
         #: sums that were taken, until their merges have them
         self._taken: dict[int, NDArray[np.float64]] = {}
+        for key in state.journal.keys("sum/"):
+            if key.count("/") == 1:
+                self._recall(state.journal.get(key))
+
+    def _recall(self, found: Gathering) -> None:
+        """Go on with a sum: what children said is written down row by row, and once."""
+        journal = self._state.journal
+        server = self._server(found, journal.get(f"sum/{found.id}/graph"))
+        for key in journal.keys(f"sum/{found.id}/keys/"):
+            server.advertised[int(key.split("/")[-1])] = journal.get(key)
+        for key in journal.keys(f"sum/{found.id}/shares/"):
+            server.dealt[int(key.split("/")[-1])] = journal.get(key)
+        if found.stage != "keys":
+            server.introduce(server.advertised.keys() - found.introduced)
+        if found.shared:
+            server.route(server.dealt.keys() - found.shared)
+        server.there, server.lies = set(found.there), dict(found.lies)
+        for key in journal.keys(f"sum/{found.id}/help/"):
+            server.recall(int(key.split("/")[-1]), journal.get(key))
+
+    def _server(self, found: Gathering, graph: Mapping[Address, set[Address]]) -> Server:
+        context = Context(self._state.manifest.run, found.node, found.id, found.round)
+        server = self._servers[found.id] = Server(graph, found.shares, context, self._credentials)
+        self._gatherings[found.id] = found
+        return server
 
     def concerns(self, node: Address) -> bool:
         """Tell whether a node gets its children's models masked."""
@@ -114,7 +141,7 @@ class Sums:
             return
         merge = self._state.rules(node).merge
         assert isinstance(merge, SecureMerge)
-        groups: dict[str, dict[Address, int]] = {}
+        groups: dict[str, dict[Address, Order]] = {}
         for action in actions:
             order = action.message if isinstance(action, Send) else None
             if not isinstance(order, Order) or order.ask is not None or order.back:
@@ -124,16 +151,26 @@ class Sums:
                     f"merge.kind = 'secure' at node {node}: node {order.to} gets the models of {len(order.models)} "
                     "groups at once; one can be hidden. Use another merge at this tier, or a method with one model."
                 )
-            groups.setdefault(next(iter(order.models)), {})[order.to] = order.id
+            groups.setdefault(next(iter(order.models)), {})[order.to] = order
         for orders in groups.values():
-            for old in [g for g in self._gatherings.values() if g.node == node and g.orders.keys() & orders.keys()]:
-                self._enter(old, "over")
-                del self._gatherings[old.id]
-                self._taken.pop(old.id, None)
-            found = Gathering(secrets.randbits(62), node, orders, merge.needed(len(orders)))
-            self._gatherings[found.id] = found
-            for child, number in orders.items():
-                self._say(found, child, "begin", node=node, order=number, members=len(orders))
+            self._begin(node, merge, orders)
+
+    def _begin(self, node: Address, merge: SecureMerge, orders: Mapping[Address, Order]) -> None:
+        for old in [g for g in self._gatherings.values() if g.node == node and g.orders.keys() & orders.keys()]:
+            self._enter(old, "over")
+            del self._gatherings[old.id], self._servers[old.id]
+            self._taken.pop(old.id, None)
+            self._state.journal.drop(f"sum/{old.id}")
+        members, numbers = len(orders), {c: o.id for c, o in orders.items()}
+        neighbours, shares = merge.degree(members)
+        at = max(o.round for o in orders.values())
+        found = Gathering(secrets.randbits(62), node, at, numbers, merge.needed(members), shares)
+        graph = self._server(found, ring(orders, neighbours)).graph
+        self._state.journal.put(f"sum/{found.id}/graph", graph)
+        for child, number in numbers.items():
+            begin = {"node": node, "order": number, "round": at, "members": members, "neighbours": graph[child]}
+            self._say(found, child, "begin", **begin)
+        if self._enough(found, members, members):
             self._enter(found, "keys")
 
     # -- what children say ---------------------------------------------------------------------------------
@@ -148,34 +185,47 @@ class Sums:
         found = self._gatherings.get(int(data["sum"]))
         if host_of(child) != origin:
             raise ProtocolError(f"Host {origin} speaks of a sum for node {child}: nobody speaks for another.")
-        if found is None or child in found.out or child not in found.silent():
+        if found is None or child in found.out or child not in found.silent(self._servers[found.id]):
             return  # of a sum that is over, or goes on without it
         try:
-            match step, found.stage:
-                case "keys", "keys":
-                    self._keys(found, child, data)
-                case "shares", "shares":
-                    boxes = shares_of(data["boxes"], found.keys.keys(), BOX)
-                    if boxes.keys() != found.keys.keys():
-                        raise ProtocolError(f"shares for {len(boxes)} of {len(found.keys)} clients")
-                    found.boxes[child] = boxes
-                case "help", "help":
-                    lost = shares_of(data["lost"], found.shared - found.there, shamir.SHARE)
-                    found.answers[child] = (lost, shares_of(data["there"], found.there, shamir.SHARE))
-                case _:
-                    raise ProtocolError(f"{step!r} while {found.stage} are collected")
-        except (ProtocolError, KeyError, ValueError, TypeError, AttributeError) as error:
+            if step != found.stage:
+                raise ProtocolError(f"{step!r} while {found.stage} are collected")
+            self._hear(found, child, data)
+        except (ProtocolError, KeyError) as error:
             self.strike(found.node, child)
             raise ProtocolError(f"Node {child} sent to a secure sum what makes no sense: {error}.") from error
         self._advance(found)
 
-    def _keys(self, found: Gathering, child: Address, data: dict[str, Any]) -> None:
-        keys = Keys(data["shares"], data["masks"])
-        keys.check()
-        known = {key for pair in found.keys.values() for key in pair}
-        if keys.shares in known or keys.masks in known or keys.shares == keys.masks:
-            raise ProtocolError("a key that another client has")
-        found.keys[child] = (keys.shares, keys.masks)
+    def _hear(self, found: Gathering, child: Address, data: dict[str, Any]) -> None:
+        """Take what a child says, and write it down."""
+        server, kept = self._servers[found.id], f"sum/{found.id}/{found.stage}/{child}"
+        match found.stage:
+            case "keys":
+                said = forms.advertisement(data)
+                author, member = server.advertise(child, said), self._state.directory.members.get(host_of(child))
+                if self._credentials is not None and (member is None or author != (member.name, member.role)):
+                    del server.advertised[child]
+                    raise ProtocolError("keys that another has signed")
+                self._state.journal.put(kept, said)
+            case "shares":
+                server.deal(child, forms.dealt(data))
+                self._state.journal.put(kept, server.dealt[child])
+            case "help":
+                server.help(child, forms.unmasking(data))
+                self._state.journal.put(kept, server.helped[child])
+        self._blame(found)
+
+    def _blame(self, found: Gathering) -> None:
+        """Whoever was proven to lie is recorded, counted, and left out where the sum can still do without it."""
+        for child, what in self._servers[found.id].lies.items():
+            if child in found.lies:
+                continue
+            found.lies[child] = what
+            self._state.effects.refused.append((host_of(child), f"In a secure sum, node {child} {what}."))
+            if found.stage == "shares":
+                self.strike(found.node, child)
+            else:
+                self._state.offended(found.node, child)
 
     def arrived(self, report: Report) -> None:
         """A masked report came."""
@@ -203,7 +253,7 @@ class Sums:
         found = self._gatherings.get(alarm.number)
         if found is None or alarm.key != SILENT + found.stage:
             return
-        for child in sorted(found.silent()):
+        for child in sorted(found.silent(self._servers[found.id])):
             data = {"node": found.node, "child": child, "why": f"silent in a secure sum ({found.stage})"}
             self._state.conduct.record(found.node, "dropped", data)
             self._state.gave_up(child)
@@ -212,29 +262,39 @@ class Sums:
     # -- from stage to stage -------------------------------------------------------------------------------
 
     def _advance(self, found: Gathering) -> None:
+        server = self._servers[found.id]
         if found.stage == "help":
             self._try(found)
-        if found.silent():
+        if found.silent(server):
             return
         if found.stage == "keys":
-            found.keys = {c: k for c, k in found.keys.items() if c not in found.out}
-            if self._enough(found, len(found.keys)):
+            told = server.advertised.keys() - found.out
+            found.introduced = server.introduce(found.out)
+            if self._enough(found, len(found.introduced), len(told)):
                 self._enter(found, "shares")
-                for child in found.keys:
-                    self._say(found, child, "keys", keys=found.keys)
+                self._leave_out(found, found.introduced)
+                for child in found.introduced:
+                    self._say(found, child, "keys", keys=forms.introduced(server.introductions(child)))
         elif found.stage == "shares":
-            sent = {c: b for c, b in found.boxes.items() if c not in found.out}
-            found.boxes = {}
-            if self._enough(found, len(sent)):
-                found.shared = set(sent)
+            told = server.dealt.keys() - found.out
+            found.shared = server.route(found.out)
+            if self._enough(found, len(found.shared), len(told)):
                 self._enter(found, "numbers")
-                for child in sent:
-                    self._say(found, child, "boxes", boxes={c: b[child] for c, b in sent.items()})
+                self._leave_out(found, found.shared)
+                for child in found.shared:
+                    self._say(found, child, "boxes", boxes=server.parcels(child))
 
-    def _enough(self, found: Gathering, count: int) -> bool:
-        if count >= found.threshold:
+    def _leave_out(self, found: Gathering, who: set[Address]) -> None:
+        """Go on without those of whose neighbours too few are left."""
+        for child in found.orders.keys() - who - found.out:
+            found.out.add(child)
+            self._say(found, child, "void")
+
+    def _enough(self, found: Gathering, tied: int, told: int) -> bool:
+        """Tell whether enough go on; if not, there is no sum."""
+        if tied >= found.threshold:
             return True
-        found.why = f"{count} of {len(found.orders)} shared their keys"
+        found.why = f"{told} of {len(found.orders)} shared their keys"
         self._enter(found, "void")
         for child in found.orders.keys() - found.out:
             self._say(found, child, "void")
@@ -248,9 +308,11 @@ class Sums:
         if found is not None and found.stage == "numbers":
             words = {c: self._state.store.words(ref) for c, ref in models.items() if c in found.shared}
             found.there = {c for c, w in words.items() if len(w)}
+            server = self._servers[found.id]
+            server.there = set(found.there)
             self._enter(found, "help" if len(found.there) >= found.threshold else "over")
             for child in sorted(found.there) if found.stage == "help" else ():
-                self._say(found, child, "there", there=found.there)
+                self._say(found, child, "there", there=server.present(child))
         return found is not None and found.stage == "help"
 
     def _of(self, models: Mapping[Address, Ref]) -> Gathering | None:
@@ -268,7 +330,7 @@ class Sums:
             return Total(*counts, None, self._rest(None), found.why)
         first = self._state.store.words(found.reports[min(found.there)][0])
         if found.id not in self._taken:
-            self._taken[found.id] = self._server(found).sum(self._answers(found))
+            self._taken[found.id] = self._servers[found.id].sum(self._masked(found))
         return Total(*counts, self._taken[found.id], self._rest(first))
 
     def _rest(self, words: Words | None) -> torch.Tensor:
@@ -277,46 +339,31 @@ class Sums:
         tail = slice(self._state.store.spec.n_float + 1, None)
         return torch.from_numpy(decode(words[tail])).to(dtype) if words is not None else torch.empty(0, dtype=dtype)
 
-    def _server(self, found: Gathering) -> Server:
-        server, store = Server(found.threshold), self._state.store
-        server.keys = {c: Keys(*pair) for c, pair in found.keys.items()}
-        server.shared = set(found.shared)
-        server.collect({c: store.words(found.reports[c][0])[: store.spec.n_float + 1] for c in found.there})
-        return server
-
-    def _answers(self, found: Gathering) -> dict[Address, Unmasking]:
-        return {c: Unmasking(*answer) for c, answer in found.answers.items()}
+    def _masked(self, found: Gathering) -> dict[Address, Words]:
+        store = self._state.store
+        return {c: store.words(found.reports[c][0])[: store.spec.n_float + 1] for c in found.there}
 
     def _try(self, found: Gathering) -> None:
         """Sum up if enough have helped; give up if no more can."""
-        answers, last = self._answers(found), not found.silent()
-        if len(answers) < found.threshold:
-            if last:
-                self._over(found, f"{len(answers)} helped to take the masks off")
-            return
-        server = self._server(found)
-        short = server.short(answers)
-        if short and not last:
-            return
-        if short:
-            why = f"the shares that nodes {sorted(short)} dealt out cannot be opened"
-            for child in sorted(short):
-                self._state.effects.refused.append((host_of(child), f"In a secure sum, {why}."))
-                self._state.offended(found.node, child)
-            self._over(found, why)
+        server = self._servers[found.id]
+        if short := server.short():
+            if not found.silent(server):
+                lied = "".join(f"; node {c} {what}" for c, what in sorted(found.lies.items()))
+                few = f"too few good shares of the secrets of nodes {sorted(short)} are there" if lied else ""
+                self._over(found, (few or f"{len(server.helped)} helped to take the masks off") + lied)
             return
         try:
-            numbers = server.sum(answers)
+            numbers = server.sum(self._masked(found))
         except ProtocolError as error:
-            if last:
-                self._over(found, str(error))
+            self._blame(found)
+            self._over(found, str(error))
             return
         claimed = sum(found.reports[c][1] for c in found.there)
-        # the weights are known: masks that were not taken off properly show
+        # the weights are known: numbers that were not hidden as they were reported show
         if abs(numbers[-1] - claimed) <= 1e-3:
             self._taken[found.id] = numbers
             self._over(found, "")
-        elif last:
+        else:
             self._over(found, f"the weights sum up to {numbers[-1]:.6g}, {claimed} samples were reported")
 
     def _over(self, found: Gathering, why: str) -> None:
@@ -340,4 +387,5 @@ class Sums:
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self._state.journal.put("sums", self._gatherings)
+        for found in self._gatherings.values():
+            self._state.journal.put(f"sum/{found.id}", found)

@@ -7,19 +7,20 @@ has hidden something with them, and sends nothing that was not written down befo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in, register
-from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.errors import ProtocolError
 from espalier.core.messages import Message, Report
 from espalier.fleet.authority.rules import SUMMAND
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
+from espalier.fleet.secure import forms
 from espalier.policies.secure_sum import SecureMerge, to_hide
-from espalier.secure.client import BOX, Client, Keys
+from espalier.secure.client import Client, TooFew
+from espalier.secure.identity import Context, Credentials
 from espalier.secure.masks import encode
 
 
@@ -32,9 +33,8 @@ class MaskingState:
         sum: The sum that it is for.
         server: The aggregator.
         order: The aggregator's order.
-        client: The protocol's client as plain data.
-        boxes: The other clients' sealed shares, by sender, until something is hidden.
-        ready: Whether they are there.
+        client: The protocol's client as plain data; None if there can be no sum.
+        ready: Whether its neighbours' shares are there.
         void: Whether there will be no sum: too few have shared their keys.
         report: What waits for one of the two.
     """
@@ -42,58 +42,50 @@ class MaskingState:
     sum: int
     server: Address
     order: int
-    client: dict[str, Any]
-    boxes: dict[int, bytes] = field(default_factory=dict)
+    client: dict[str, Any] | None
     ready: bool = False
     void: bool = False
     report: Report | None = None
 
 
-def shares_of(value: Mapping[Any, Any], known: Collection[int], size: int) -> dict[int, bytes]:
-    """Return byte strings of one length by client, as they came over the network.
-
-    Raises:
-        ProtocolError: There is another client's, or one of another length.
-    """
-    found = {int(client): share for client, share in value.items()}
-    if not found.keys() <= set(known) or not all(isinstance(s, bytes) and len(s) == size for s in found.values()):
-        raise ProtocolError(f"{len(found)} shares, some for clients that are not known, or of another length")
-    return found
-
-
 class Masking:
     """Hides what the nodes of one host report. All is called in the engine's thread."""
 
-    def __init__(self, state: HostState, outbox: Outbox) -> None:
+    def __init__(self, state: HostState, outbox: Outbox, credentials: Credentials | None) -> None:
         """Go on with what an earlier incarnation had begun."""
-        self._state, self._outbox = state, outbox
-        self._masking: dict[Address, MaskingState] = state.journal.get("masking") or {}
+        self._state, self._outbox, self._credentials = state, outbox, credentials
+        self._masking: dict[Address, MaskingState] = state.journal.get("masks") or {}
         plan = state.plan
         over_devices = plan.root if plan.root.structure.flat else plan.edge
         self._shy = isinstance(over_devices.merge, SecureMerge)
 
     # -- what leaves this host -----------------------------------------------------------------------------
 
-    def inspect(self, message: Message) -> None:
-        """Refuse to let a device's model out as it is, where the devices' models are to be hidden."""
+    def lets_out(self, message: Message) -> bool:
+        """Tell whether a message may go out; a device's model may not, where the devices' models are to be hidden."""
         found: set[int] = set()
         refs_in(message, found)
-        if self._shy and found and self._state.directory.is_device(message.sender):
-            raise ConfigError(
-                f"merge.kind = 'secure': the method wants node {message.to} to see a single model of device "
-                f"{message.sender} (in a {type(message).__name__.lower()}). Use a method that only merges them, or "
-                "another merge."
-            )
+        if not (self._shy and found and self._state.directory.is_device(message.sender)):
+            return True
+        self._refuse(message, f"node {message.to} wants to see a single model of device {message.sender}")
+        return False
+
+    def _refuse(self, message: Message, why: str) -> None:
+        """Do not answer what was asked for wrongly; whoever asked is told not to wait, and is named in the record."""
+        whose = message.dispatcher if isinstance(message, Report) else message.to
+        self._state.effects.refused.append(
+            (host_of(whose), f"merge.kind = 'secure': {why}. Use a method that only merges them, or another merge.")
+        )
+        self._outbox.say(host_of(message.to), "gave_up", node=message.sender)
 
     def send(self, report: Report) -> None:
         """Send a report with its models hidden, now or when it is known with whom."""
         found: set[int] = set()
         refs_in([report.stats, report.auxiliary], found)
         if found or len(report.models) != 1:
-            raise ConfigError(
-                f"merge.kind = 'secure': node {report.sender} reports {len(report.models)} groups' models and "
-                f"{len(found)} vectors beside them; one can be hidden. Use another method, or another merge there."
-            )
+            what = f"{len(report.models)} groups' models and {len(found)} vectors beside them"
+            self._refuse(report, f"node {report.sender} is to report {what}; one can be hidden")
+            return
         masking = self._masking.get(report.sender)
         answers = masking is not None and (masking.server, masking.order) == (report.dispatcher, report.order)
         if masking is None or not answers or report.to != report.dispatcher:
@@ -115,22 +107,26 @@ class Masking:
         ((group, ref),) = report.models.items()
         vector, floats = store.vector(ref), store.spec.n_float
         numbers = to_hide(vector, floats, float(report.samples.get(group, 0)))
-        if masking.void or numbers is None:
+        if masking.void or masking.client is None or numbers is None:
             return b""
-        client, boxes = Client.of_plain(masking.client), masking.boxes
+        client = Client.of_plain(masking.client)
         try:
-            words = client.hide(numbers, boxes)
+            words = client.hide(numbers)
             rest = encode(vector[floats:].double().numpy())
         except ProtocolError as error:
             self._state.conduct.record(report.sender, "rejected", {"why": str(error)})
             return b""
-        masking.client, masking.boxes = client.to_plain(), {}
+        masking.client = client.to_plain()
         return words.astype("<u8").tobytes() + rest.astype("<u8").tobytes()
 
     # -- what the aggregator says --------------------------------------------------------------------------
 
     def control(self, origin: int, data: dict[str, Any]) -> None:
-        """Hear what an aggregator says about a sum."""
+        """Hear what an aggregator says about a sum.
+
+        Raises:
+            ProtocolError: It makes no sense, or is not what the protocol says: this node's model stays at home.
+        """
         step, node = str(data["step"]), int(data["child"])
         if host_of(node) != self._state.me:
             raise ProtocolError(f"Host {origin} speaks of a sum to node {node}, which does not live here.")
@@ -140,25 +136,39 @@ class Masking:
         masking = self._masking.get(node)
         if masking is None or masking.sum != int(data["sum"]) or host_of(masking.server) != origin:
             return  # of a sum that is over
+        try:
+            self._hear(masking, node, step, data)
+        except TooFew as error:
+            self._state.conduct.record(node, "rejected", {"why": str(error)})
+            masking.void = True
+        except (ProtocolError, KeyError) as error:
+            masking.void = True
+            raise ProtocolError(
+                f"Host {origin} says {step!r} of a secure sum, which makes no sense: {error}"
+            ) from error
+        finally:
+            self._go_on(masking)
+
+    def _hear(self, masking: MaskingState, node: Address, step: str, data: dict[str, Any]) -> None:
+        if step == "void" or masking.client is None or masking.void:
+            masking.void = True
+            return
+        client = Client.of_plain(masking.client, self._credentials)
         match step:
             case "keys":
-                client = Client.of_plain(masking.client)
-                boxes = client.share({int(c): Keys(*pair) for c, pair in data["keys"].items()})
-                masking.client = client.to_plain()
-                self._say(masking, node, "shares", boxes=boxes)
+                dealt = client.share(forms.introductions(data["keys"]))
+                self._say(
+                    masking, node, "shares", boxes=dealt.boxes, commitments=dealt.commitments, seed=dealt.seed,
+                    accused=list(dealt.accused),
+                )  # fmt: skip
             case "boxes":
-                masking.boxes, masking.ready = shares_of(data["boxes"], masking.client["keys"], BOX), True
-                self._go_on(masking)
-            case "void":
-                masking.void = True
-                self._go_on(masking)
+                client.receive(forms.parcels(data["boxes"]))
+                masking.ready = True
             case "there":
-                client = Client.of_plain(masking.client)
-                help = client.unmask({int(c) for c in data["there"]})
-                self._say(masking, node, "help", lost=help.lost, there=help.there)
+                help = client.unmask(forms.numbers(data["there"]))
+                self._say(masking, node, "help", lost=help.lost, there=help.there, accused=help.accused)
                 del self._masking[node]
-            case _:
-                raise ProtocolError(f"Host {origin} says {step!r} about a sum, which this version does not know.")
+        masking.client = client.to_plain()
 
     def _begin(self, origin: int, node: Address, data: dict[str, Any]) -> None:
         server = int(data["node"])
@@ -167,10 +177,18 @@ class Masking:
         merge = self._state.rules(server).merge
         if host_of(server) != origin or not isinstance(merge, SecureMerge):
             raise ProtocolError(f"Host {origin} begins a sum for node {server}, which does not sum, or is not its own.")
-        client = Client(node, merge.needed(int(data["members"])))
-        masking = self._masking[node] = MaskingState(int(data["sum"]), server, int(data["order"]), client.to_plain())
-        keys = client.advertise()
-        self._say(masking, node, "keys", shares=keys.shares, masks=keys.masks)
+        number, members, neighbours = int(data["sum"]), int(data["members"]), forms.numbers(data["neighbours"])
+        wanted, threshold = merge.degree(members)
+        if len(neighbours) != wanted:
+            raise ProtocolError(f"Host {origin} gives node {node} {len(neighbours)} neighbours in a sum of {members}.")
+        masking = self._masking[node] = MaskingState(number, server, int(data["order"]), None)
+        if members < merge.needed(members):
+            masking.void = True  # a sum of one hides nothing
+            return
+        context = Context(self._state.manifest.run, server, number, int(data["round"]))
+        client = Client(node, neighbours, threshold, context, self._credentials)
+        masking.client = client.to_plain()
+        self._say(masking, node, "keys", **forms.advertised(client.advertise()))
 
     def _say(self, masking: MaskingState, node: Address, step: str, **data: Any) -> None:
         self._outbox.say(host_of(masking.server), SUMMAND, step=step, sum=masking.sum, child=node, **data)
@@ -183,4 +201,4 @@ class Masking:
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        self._state.journal.put("masking", self._masking)
+        self._state.journal.put("masks", self._masking)
