@@ -71,7 +71,7 @@ class _Native(Function):
 
 
 class _Conv(Function):
-    """One library call per client."""
+    """One library call per client, on merged images ``[K·B, C, H, W]`` in the layout that they come in."""
 
     @staticmethod
     def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry) -> Tensor:
@@ -81,40 +81,30 @@ class _Conv(Function):
             torch.conv2d(
                 one, w, None if bias is None else bias.data[k], how.stride, how.padding, how.dilation, how.groups
             )
-            for k, (one, w) in enumerate(zip(x.unbind(0), weight.data.unbind(0), strict=True))
+            for k, (one, w) in enumerate(zip(x.chunk(len(weight.data)), weight.data.unbind(0), strict=True))
         ]
-        return outs[0].unsqueeze(0) if len(outs) == 1 else torch.stack(outs)
+        return outs[0] if len(outs) == 1 else torch.cat(outs)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), g = ctx.saved_tensors, grads[0].contiguous()
-        weight, bias, how = ctx.weight, ctx.bias, ctx.how
+        (x,), weight, bias, how = ctx.saved_tensors, ctx.weight, ctx.bias, ctx.how
+        last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+        g = grads[0].contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
         weight.settle()
         mask = [ctx.needs_input_grad[1], weight.sink is not None, bias is not None]
         sizes = None if bias is None else list(bias.entry.shape)
         if bias is not None:
             bias.settle()
-        back = torch.empty_like(x) if mask[0] else None
-        for k in range(x.shape[0]):
-            gx, gw, gb = torch.ops.aten.convolution_backward(
-                g[k],
-                x[k],
-                weight.data[k],
-                sizes,
-                how.stride,
-                how.padding,
-                how.dilation,
-                False,
-                [0, 0],
-                how.groups,
-                mask,
-            )
-            if back is not None:
-                back[k] = gx
+        geometry = (how.stride, how.padding, how.dilation, False, [0, 0], how.groups)
+        clients, backs = len(weight.data), []
+        for k, (one, slope) in enumerate(zip(x.chunk(clients), g.chunk(clients), strict=True)):
+            gx, gw, gb = torch.ops.aten.convolution_backward(slope, one, weight.data[k], sizes, *geometry, mask)
+            backs.append(gx)
             if mask[1]:
                 weight.add_one(k, gw)
             if bias is not None:
                 bias.add_one(k, gb)
+        back = None if not mask[0] else backs[0] if clients == 1 else torch.cat(backs)
         return None, back, None, None, None
 
 
@@ -179,11 +169,14 @@ def rule(
     if how is None or weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
+    if merge.channels_last and groups == 1 and input.device.type == "cpu":
+        return _Conv.call(merge.tick, input.contiguous(memory_format=torch.channels_last), *slots, how)
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x, *slots, how, False).flatten(0, 1)
-    kernel = _Columns if groups == 1 and _small(x, weight, how) else _Conv
-    return kernel.call(merge.tick, x, *slots, how).flatten(0, 1)
+    if groups == 1 and _small(x, weight, how):
+        return _Columns.call(merge.tick, x, *slots, how).flatten(0, 1)
+    return _Conv.call(merge.tick, input.contiguous(), *slots, how)
 
 
 def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
@@ -212,6 +205,11 @@ def _plain(shape: Sequence[int], how: _Geometry) -> bool:
         and 1 < max(window) <= 7
         and all(p < k for p, k in zip(how.padding, window, strict=True))
     )
+
+
+def prefer_channels_last(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> bool:
+    """Whether a model with convolutions of these weights' shapes runs faster with its images' channels last."""
+    return dtype == torch.float32 and any(s[0] * s[1] > _FEW_CHANNELS for s in shapes)
 
 
 def chain_padding(weight: Stacked, *args: Any, **kwargs: Any) -> tuple[int, int] | None:

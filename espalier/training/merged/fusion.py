@@ -1,8 +1,8 @@
-"""Convolutions that ReLU and 2×2 max-pooling follow, and that nothing else looks at: the three become one.
+"""Convolutions that ReLU and 2×2 max-pooling follow, and normalisations that ReLU follows, become one call.
 
-While the forward pass is recorded, `FusionTracker` watches where each convolution's result goes. In a merged pass the
-rule then returns the pooled result at once, and `FusedResult` absorbs the calls of ReLU and pooling that come after
-it. The two may come in either order: the result is the same, and so is the gradient.
+While the forward pass is recorded, `FusionTracker` watches where each such result goes, and that nothing else looks at
+it. In a merged pass the rule then returns the last result at once, and `FusedResult` absorbs the calls of ReLU and
+pooling that come after it. The two may come in either order: the result is the same, and so is the gradient.
 """
 
 from __future__ import annotations
@@ -28,48 +28,51 @@ def layer_step(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str 
     return "pool" if func in _POOL and pool.is_plain(*args[1:], **kwargs) else None
 
 
+FOLLOWED: dict[Any, frozenset[str]] = {F.conv2d: frozenset(["relu", "pool"]), F.group_norm: frozenset(["relu"])}
+"""What is taken together with a call, if it follows."""
+
+
 class FusionTracker:
-    """Which of the recorded calls end in ReLU and pooling.
+    """Which of the recorded calls are followed by what can be taken together with them.
 
     Attributes:
-        pooled: Numbers of those calls.
+        fused: Numbers of those calls.
     """
 
     def __init__(self) -> None:
-        self.pooled: set[int] = set()
-        self._open: dict[int, tuple[int, Tensor, frozenset[str]]] = {}  # by tensor: the call, and what followed
+        self.fused: set[int] = set()
+        self._open: dict[int, tuple[int, Tensor, frozenset[str]]] = {}  # by tensor: the call, and what is to follow
         self._passed: dict[int, tuple[int, Tensor]] = {}  # results on the way, which nobody may look at again
 
-    def begin(self, call: int, result: Tensor) -> None:
-        """Follow the result of a convolution."""
-        self._open[id(result)] = (call, result, frozenset())
+    def begin(self, call: int, func: Any, result: Tensor) -> None:
+        """Follow the result of a call."""
+        self._open[id(result)] = (call, result, FOLLOWED[func])
 
     def see(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Take note of a call: it continues a way, or it ends it."""
         step = layer_step(func, args, kwargs)
         for leaf in leaves((args, kwargs)):
             if id(leaf) in self._passed:
-                self.pooled.discard(self._passed[id(leaf)][0])
+                self.fused.discard(self._passed[id(leaf)][0])
             if id(leaf) not in self._open:
                 continue
-            call, tensor, done = self._open.pop(id(leaf))
+            call, tensor, left = self._open.pop(id(leaf))
             self._passed[id(leaf)] = (call, tensor)
-            if step is None or step in done or leaf is not args[0]:
+            if step not in left or leaf is not args[0]:
                 continue
-            done |= {step}
-            if done == {"relu", "pool"}:
-                self.pooled.add(call)
+            self._passed.pop(id(result), None)  # ReLU in place
+            if left == {step}:
+                self.fused.add(call)
             else:
-                self._passed.pop(id(result), None)  # ReLU in place
-                self._open[id(result)] = (call, result, done)
+                self._open[id(result)] = (call, result, left - {step})
 
 
 class FusedResult:
-    """The result of a fused convolution: ReLU and pooling are done, but the module has yet to call them."""
+    """The result of a fused call: what follows is done, but the module has yet to call it."""
 
-    def __init__(self, result: Tensor) -> None:
+    def __init__(self, func: Any, result: Tensor) -> None:
         self.result = result
-        self._left = {"relu", "pool"}
+        self._left = set(FOLLOWED[func])
 
     def absorbs(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
         """Whether this call asks for what is done already, as the last one (True) or not (False); None: no."""

@@ -177,6 +177,64 @@ def layer_norm_rule(
     return _affine(merge, flat, weight, bias, size).view(input.shape)
 
 
+class _Norm(Function):
+    """Group norm with K clients' affine part, ReLU along with it if asked for: native, channels last."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot, groups: int, eps: float, relu: bool
+    ) -> Tensor:
+        kernels = native.kernels()
+        assert kernels is not None
+        y, stats = kernels.norm(x, weight.data, bias.data, groups, eps, relu=relu)
+        ctx.save_for_backward(x, stats)
+        ctx.weight, ctx.bias, ctx.relu, ctx.kernels = weight, bias, relu, kernels
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, stats), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
+        g = grads[0].contiguous(memory_format=torch.channels_last)
+        gx, gw, gb = ctx.kernels.norm_backward(
+            x, weight.data, bias.data, g, stats, relu=ctx.relu, wants_x=ctx.needs_input_grad[1]
+        )
+        weight.add(gw)
+        bias.add(gb)
+        return None, gx, None, None, None, None, None
+
+
+def _native_norm(
+    merge: ForwardPass,
+    input: Tensor,
+    groups: int,
+    weight: Stacked | None,
+    bias: Stacked | None,
+    eps: float,
+    *,
+    relu: bool,
+) -> Any:
+    kernels = native.kernels()
+    if kernels is None or weight is None or bias is None or weight.slot is None or bias.slot is None:
+        return NotImplemented
+    fits = merge.channels_last and kernels.lanes and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
+    if not fits or not native.usable(input, weight.slot.data):
+        return NotImplemented
+    x = input.contiguous(memory_format=torch.channels_last)
+    return _Norm.call(merge.tick, x, weight.slot, bias.slot, groups, eps, relu)
+
+
+def norm_relu_rule(
+    merge: ForwardPass,
+    input: Tensor,
+    num_groups: int,
+    weight: Stacked | None = None,
+    bias: Stacked | None = None,
+    eps: float = 1e-5,
+) -> Any:
+    """`group_norm_rule`, then ReLU in one; `NotImplemented` where there are no native kernels for it."""
+    return _native_norm(merge, input, num_groups, weight, bias, eps, relu=True)
+
+
 def group_norm_rule(
     merge: ForwardPass,
     input: Tensor,
@@ -186,6 +244,10 @@ def group_norm_rule(
     eps: float = 1e-5,
 ) -> Tensor:
     """`F.group_norm` for merged inputs ``[K·B, C, ...]``."""
+    found = _native_norm(merge, input, num_groups, weight, bias, eps, relu=False)
+    if found is not NotImplemented:
+        fast: Tensor = found
+        return fast
     y = F.group_norm(input, num_groups, None, None, eps)
     return _affine(merge, y, weight, bias, input.shape[1])
 

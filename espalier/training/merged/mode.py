@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from espalier.training.merged import attention, conv, dropout, layers, lstm, pool
 from espalier.training.merged.chain import ChainLayer, ChainTracker
-from espalier.training.merged.fusion import FusedResult, FusionTracker
+from espalier.training.merged.fusion import FOLLOWED, FusedResult, FusionTracker
 from espalier.training.merged.plan import PlannedCall, SeenCall, leaves, looks_merged, mark, rebuilt
 from espalier.training.merged.stacked import Stacked, Unsupported
 
@@ -33,6 +33,9 @@ _RULES: dict[Any, Rule] = {
     F.dropout2d: layers.channel_dropout_rule,
     F.dropout3d: layers.channel_dropout_rule,
 }
+_FUSED: dict[Any, Rule] = {F.conv2d: conv.pooled_rule, F.group_norm: layers.norm_relu_rule}
+"""Rules of calls together with what follows them."""
+
 _ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dropout, torch.dropout])
 """Rules that hold for samples along any axis, once that axis is brought to the front."""
 
@@ -71,6 +74,7 @@ class MergedForward(TorchFunctionMode):
         plan: The calls of a forward pass; None while it is being recorded (then K is 1).
         noise: Where dropout masks come from; None while recording (then nothing is dropped).
         tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
+        channels_last: Images are laid out [row][column][channel], which the library's wide convolutions want.
         seen: The calls that were recorded.
         chain: The layers, if what was recorded is a chain of them and nothing else.
     """
@@ -81,6 +85,7 @@ class MergedForward(TorchFunctionMode):
         self.plan = plan
         self.noise: dropout.DropoutNoise | None = None
         self.tick = torch.zeros((), requires_grad=True)
+        self.channels_last = False
         self.seen: list[SeenCall] = []
         self.chain: tuple[ChainLayer, ...] | None = None
         self._rows = rows
@@ -101,7 +106,7 @@ class MergedForward(TorchFunctionMode):
         if self._fused is not None or (self.plan is not None and self._cursor != len(self.plan)):
             raise Unsupported("the forward pass takes another way and leaves out calls")
         self.chain = None if self._links is None else self._links.layers(out)
-        self.seen = [replace(s, pooled=i in self._fusions.pooled) for i, s in enumerate(self.seen)]
+        self.seen = [replace(s, fused=i in self._fusions.fused) for i, s in enumerate(self.seen)]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -118,8 +123,8 @@ class MergedForward(TorchFunctionMode):
             self._links.see(func, args, kwargs, answer)
         if self.plan is None:
             self._fusions.see(func, args, kwargs, answer)
-            if func is F.conv2d and Stacked in types and isinstance(answer, Tensor):
-                self._fusions.begin(len(self.seen) - 1, answer)
+            if func in FOLLOWED and Stacked in types and isinstance(answer, Tensor):
+                self._fusions.begin(len(self.seen) - 1, func, answer)
         return answer
 
     def _call(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -157,10 +162,10 @@ class MergedForward(TorchFunctionMode):
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: PlannedCall) -> Any:
         rule, axis = _RULES.get(func), call.axes[0]
         result: Any = NotImplemented
-        if call.pooled and axis == 0:
-            result = conv.pooled_rule(self, *args, **kwargs)
+        if call.fused and axis == 0:
+            result = _FUSED[func](self, *args, **kwargs)
             if result is not NotImplemented:
-                self._fused = FusedResult(result)
+                self._fused = FusedResult(func, result)
                 return result
         if rule is not None and (axis == 0 or (axis is not None and func in _OWN_AXES)):
             result = rule(self, *args, **kwargs)

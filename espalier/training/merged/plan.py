@@ -32,13 +32,13 @@ class PlannedCall:
         axes: For every leaf of the arguments: the axis over samples, or None. For an integer 0 says that
             it counts rows.
         out: The same for the leaves of the result.
-        pooled: ReLU and 2×2 max-pooling follow, and nothing else uses what lies between.
+        fused: ReLU follows (behind a convolution: ReLU and 2×2 max-pooling), and nothing else uses what lies between.
     """
 
     name: str
     axes: tuple[int | None, ...]
     out: tuple[int | None, ...]
-    pooled: bool = False
+    fused: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SeenCall:
     marks: tuple[Mark, ...]
     out: tuple[Mark, ...]
     merged: bool
-    pooled: bool = False
+    fused: bool = False
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -104,7 +104,7 @@ def compare(first: Sequence[SeenCall], second: Sequence[SeenCall]) -> tuple[Plan
         merged = any(x is not None for x in axes)
         if merged != a.merged or merged != b.merged:
             raise Unsupported(f"{a.name} joins a parameter and a tensor of which it is not clear whether it is data")
-        calls.append(PlannedCall(a.name, axes, out, a.pooled and b.pooled))
+        calls.append(PlannedCall(a.name, axes, out, a.fused and b.fused))
     return tuple(calls)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec, first_names
+from espalier.training.merged import conv
 from espalier.training.merged.mode import MergedForward
 from espalier.training.merged.plan import PlannedCall
 from espalier.training.merged.stacked import Slot, Stacked, Unsupported
@@ -34,6 +35,9 @@ class Replica:
     ) -> None:
         self.spec = spec
         self.merge = MergedForward(plan, rows=rows)
+        pooled = any(call.fused and call.name == "conv2d" for call in plan or ())
+        shapes = [e.shape for e in spec.entries if len(e.shape) == 4]
+        self.merge.channels_last = plan is not None and not pooled and conv.prefer_channels_last(shapes, dtype)
         self._module = copy.deepcopy(module).to(dtype).train(training)
         for part in self._module.modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):

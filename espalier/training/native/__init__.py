@@ -58,7 +58,8 @@ class Kernels:
 
     Attributes:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
-        trains: Whether whole trainings can be computed; not so in a library from before that.
+        trains: Whether whole trainings and normalisations can be computed; not so in a library from before that.
+        lanes: Numbers of a vector: channels of a normalisation must be a multiple.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -73,6 +74,11 @@ class Kernels:
         for name in ("espalier_linear_forward", "espalier_linear_backward"):
             getattr(library, name).restype = None
         self.trains = hasattr(library, "espalier_train")
+        self.lanes = 0
+        if self.trains:
+            self.lanes = library.espalier_lanes()
+            library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, ctypes.c_int]
+            library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, ctypes.c_int]
         self.linear_rows: int = library.espalier_linear_rows()
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
@@ -151,6 +157,29 @@ class Kernels:
         self._checked(self._library.espalier_conv_backward(*map(_at, tensors), _shape(x, weight, padding)), x)
         return gx, gw, gb
 
+    def norm(
+        self, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, *, relu: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Group normalisation of ``x [K·B, C, H, W]`` (channels last) with ``weight`` and ``bias [K, C]``.
+
+        Returns:
+            The result (ReLU applied if asked for), and what the backward pass wants to know.
+        """
+        y, stats = torch.empty_like(x), x.new_empty(x.shape[0], groups, 2)
+        at, sizes = [*map(_at, (x, weight, bias, y, stats))], _norm_sizes(x, weight, groups)
+        self._checked(self._library.espalier_norm_forward(*at, sizes, eps, relu), x)
+        return y, stats
+
+    def norm_backward(
+        self, x: Tensor, weight: Tensor, bias: Tensor, g: Tensor, stats: Tensor, *, relu: bool, wants_x: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients of ``x`` (if wanted), the weights and the biases from that of the result."""
+        gx = torch.empty_like(x) if wants_x else None
+        gw, gb = torch.empty_like(weight), torch.empty_like(bias)
+        at, sizes = [*map(_at, (x, weight, bias, g, stats, gx, gw, gb))], _norm_sizes(x, weight, stats.shape[1])
+        self._checked(self._library.espalier_norm_backward(*at, sizes, relu), x)
+        return gx, gw, gb
+
     def train(self, training: ChainTraining) -> bool:
         """Make all steps of one client; False if a label is no class (the vector is then of no use)."""
         failed = self._library.espalier_train(ctypes.byref(training))
@@ -195,7 +224,7 @@ class Kernels:
     def _checked(self, failed: int, x: Tensor) -> None:
         if failed:
             raise TrainingError(
-                f"There is no memory to convolve images of shape {tuple(x.shape)}; make batches or the fleet smaller."
+                f"There is no memory to compute images of shape {tuple(x.shape)}; make batches or the fleet smaller."
             )
 
 
@@ -257,7 +286,7 @@ def usable(*tensors: Tensor | None) -> bool:
 
 
 def _at(tensor: Tensor | None) -> int | None:
-    assert tensor is None or tensor.is_contiguous()
+    assert tensor is None or tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
     return None if tensor is None else tensor.data_ptr()
 
 
@@ -267,3 +296,8 @@ def _shape(x: Tensor, weight: Tensor, padding: list[int]) -> Any:
 
 def _planes(shape: torch.Size) -> tuple[int, int, int]:
     return shape[:-2].numel(), shape[-2], shape[-1]
+
+
+def _norm_sizes(x: Tensor, weight: Tensor, groups: int) -> Any:
+    clients, channels = weight.shape
+    return (ctypes.c_int64 * 5)(clients, x.shape[0] // clients, x.shape[2] * x.shape[3], channels, groups)

@@ -16,6 +16,7 @@
 
 #include "layout.h"
 #include "linear.h"
+#include "norm.h"
 #include "pooling.h"
 #include "sums.h"
 #include "vectors.h"
@@ -380,6 +381,33 @@ void espalier_linear_forward(const float* x, const float* w, const float* bias, 
 void espalier_linear_backward(const float* x, const float* w, const float* g, float* gx, float* gw, float* gb,
                               int add_w, int add_b, int64_t clients, int64_t batch, int64_t in, int64_t out) {
   linear_back(x, w, g, Sinks{gx, gw, gb, add_w != 0, add_b != 0}, Layer{clients, batch, in, out});
+}
+
+// The channels of a normalisation must be a multiple of this.
+int espalier_lanes() { return LANES; }
+
+// x [K, B, places, channels], w and bias [K, channels] -> y like x, stats [K, B, groups, 2]; sizes: clients, images of
+// each, places, channels, groups. Returns 0, or 1 if there was no memory.
+int espalier_norm_forward(const float* x, const float* w, const float* bias, float* y, float* stats,
+                          const int64_t* sizes, double eps, int relu) {
+  try {
+    Normaliser(Norm{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], eps, relu != 0}).forward(x, w, bias, y, stats);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// g is y's gradient; gx (or null), gw and gb are overwritten with those of x, w and bias.
+int espalier_norm_backward(const float* x, const float* w, const float* bias, const float* g, const float* stats,
+                           float* gx, float* gw, float* gb, const int64_t* sizes, int relu) {
+  try {
+    Normaliser(Norm{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], 0, relu != 0})
+        .backward(x, w, bias, g, stats, gx, gw, gb);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
 }
 
 // All steps of one client; see Training. Returns 0, 1 if there was no memory, 2 if a label is no class.

@@ -55,4 +55,4 @@ def test_what_is_taken_together(name: str) -> None:
     x, y = torch.randn(13, 1, 8, 8), torch.randint(3, (13,))
     # The probe itself compares the merged pass with one-by-one training.
     plan = probe(net, ParamSpec.of(net), resolve("cross_entropy"), x, y, torch.float32)
-    assert [c.pooled for c in plan.calls if c.name == "conv2d"] == [pooled]
+    assert [c.fused for c in plan.calls if c.name == "conv2d"] == [pooled]

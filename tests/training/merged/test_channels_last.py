@@ -1,0 +1,41 @@
+"""Models with wide convolutions run with their images' channels last: the same results, whatever the chunk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from espalier.training.merged import layers
+from espalier.training.models import build
+from espalier.training.trainer import Trainer
+from espalier.training.work import Optimizer
+from tests.training.problems import Memory, Textbook, distance, make
+
+
+@pytest.mark.parametrize(
+    "optimizer", [Optimizer(lr=0.05), Optimizer(lr=0.02, momentum=0.9), Optimizer("adam", lr=1e-3)]
+)
+@pytest.mark.parametrize("name", ["resnet_small", "squeezenet"])
+def test_wide_convolutions_train_as_the_textbook_does(
+    name: str, optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused = list[bool]()
+    call = layers._Norm.call
+    monkeypatch.setattr(layers._Norm, "call", lambda *a: fused.append(a[-1]) or call(*a))
+    options = {"width": 32} if name == "resnet_small" else {"dropout": 0.0}
+    torch.manual_seed(0)
+    module: nn.Module = build(name, input_shape=(3, 16, 16), n_classes=5, **options)
+    draw = torch.Generator().manual_seed(5)
+    pool = Memory(torch.randn(9, 3, 16, 16, generator=draw), torch.randint(5, (9,), generator=draw))
+    jobs = make(module, pool, [5, 4], batch=4, optimizer=optimizer)
+    found = list(Trainer(module, "cross_entropy").run(jobs))
+    alone = list(Trainer(module, "cross_entropy", chunk=1).run(jobs))
+    for job, ours, single in zip(jobs, found, alone, strict=True):
+        assert torch.equal(ours.vector, single.vector)
+        vector, loss = Textbook(module, "cross_entropy").run(job)
+        assert distance(ours.vector, vector, job.start) < 1e-3
+        assert ours.loss == pytest.approx(loss, rel=1e-4)
+    if name == "resnet_small":
+        # ReLU follows the stem's and each block's first normalisation, a sum the others.
+        assert set(fused) == {True, False}
