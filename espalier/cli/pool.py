@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import multiprocessing
 import os
 import queue
@@ -19,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from espalier.api import following
 from espalier.callbacks import loggers
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.data import registry
+from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
 from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner, Stopped
@@ -106,14 +109,22 @@ def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, worke
     return found
 
 
+@lru_cache(maxsize=1)
+def _dataset(task: str, data_dir: Path | None) -> Dataset:
+    """Read the dataset of a task (as JSON); runs that follow each other on the same data read it once."""
+    return Experiment.build({"task": json.loads(task)}).dataset(data_dir)
+
+
 def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> str:
     """Do one run, or go on with it, telling how far it is; return how it ended."""
     plug_in(request.plugins)
     experiment = Experiment.build(request.experiment)
     if request.leader is not None and (request.leader / "run.sqlite").is_file():
         experiment = experiment.ending_with(Run(request.leader).seconds)
+    task = {k: request.experiment["task"][k] for k in ("dataset", "dataset_options", "judged_on")}
     runner = Runner(
-        experiment, request.directory, data_dir=request.data_dir, workers=request.workers,
+        experiment, request.directory, dataset=_dataset(json.dumps(task), request.data_dir),
+        data_dir=request.data_dir, workers=request.workers,
         backend=request.backend, device=request.device,
         tell=lambda text: tell(RunStatus(number, 0.0, text, "note")),
     )  # fmt: skip

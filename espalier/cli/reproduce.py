@@ -169,15 +169,15 @@ def run_study(
     """Do the runs of a study that are not there yet; those that depend on another's time come second."""
     cells = list(wanted.cells(scale))
     first = [(c, c.experiment) for c in cells if c.until is None]
-    _run_all(_missing(first, where, data_dir), jobs, quiet)
-    _run_all(_missing(_timed(wanted, cells, where), where, data_dir), jobs, quiet)
+    _run_all(_missing(wanted, first, where, data_dir), jobs, quiet)
+    _run_all(_missing(wanted, _timed(wanted, cells, where), where, data_dir), jobs, quiet)
 
 
 def check_study(wanted: Study, scale: Scale, where: Path) -> None:
     """Refuse runs of another setting among those that have ended."""
     cells = list(wanted.cells(scale))
-    _missing([(c, c.experiment) for c in cells if c.until is None], where, None)
-    _missing(_timed(wanted, cells, where), where, None)
+    _missing(wanted, [(c, c.experiment) for c in cells if c.until is None], where, None)
+    _missing(wanted, _timed(wanted, cells, where), where, None)
 
 
 def _timed(wanted: Study, cells: Sequence[Cell], where: Path) -> list[tuple[Cell, Experiment]]:
@@ -196,14 +196,16 @@ def _timed(wanted: Study, cells: Sequence[Cell], where: Path) -> list[tuple[Cell
     return timed
 
 
-def _missing(cells: Sequence[tuple[Cell, Experiment]], where: Path, data_dir: Path | None) -> list[RunRequest]:
+def _missing(
+    wanted: Study, cells: Sequence[tuple[Cell, Experiment]], where: Path, data_dir: Path | None
+) -> list[RunRequest]:
     """Return the runs that have not ended; refuse those of another setting that have."""
     todo: list[RunRequest] = []
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
-            # every study tells whose model devices would do best with
-            told = replace(experiment, evaluate=replace(experiment.evaluate, by_source=True))
+            # whose model devices would do best with
+            told = replace(experiment, evaluate=replace(experiment.evaluate, by_source=wanted.sources))
             single = told.only(told.methods[0], seed)
             if not has_ended(directory):
                 title = f"{cell.row} · {cell.column} · seed {seed}"

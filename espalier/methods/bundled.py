@@ -52,7 +52,15 @@ from espalier.policies import (
 #: modules that register the papers' studies, imported when a study is asked for
 STUDIES = tuple(
     f"espalier.methods.{module}"
-    for module in ("cflhkd.study", "csahfl.study", "d2d.study", "d2d.figures", "easf.study", "phefl.study")
+    for module in (
+        "benchmark.study",
+        "cflhkd.study",
+        "csahfl.study",
+        "d2d.study",
+        "d2d.figures",
+        "easf.study",
+        "phefl.study",
+    )
 )
 
 __all__ = [

@@ -80,6 +80,7 @@ class Study:
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
         facts: What else is kept of each run, as plain data, for the comment.
         runs_of: The study whose runs these are (another table of the same runs); empty: its own.
+        sources: Whether it is also told how devices do with each source's model (a training per device).
     """
 
     name: str
@@ -92,6 +93,7 @@ class Study:
     curves: Sequence[str] = ()
     facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
     runs_of: str = ""
+    sources: bool = True
 
     @property
     def paper(self) -> str:

@@ -48,7 +48,7 @@ def test_every_data_file_belongs_to_a_study() -> None:
     assert {path.name for path in (PAGES / "data").glob("*")} <= known
 
 
-@pytest.mark.parametrize("paper", ["cflhkd", "csahfl", "d2d", "easf", "phefl"])
+@pytest.mark.parametrize("paper", ["benchmark", "cflhkd", "csahfl", "d2d", "easf", "phefl"])
 def test_claims_name_what_their_studies_have(paper: str) -> None:
     claims = read_claims(resources.files(papers()[paper]) / "claims.toml")
     assert len(claims) >= 4

@@ -72,6 +72,7 @@ CASES = [
     Case("lenet", (1, 8, 8), 5),
     Case("fedavg_cnn", (1, 4, 4), 5, heavy=True),
     Case("d2d_cnn", (3, 16, 16), 5),
+    Case("bag_of_words", (6,), 5, options={"vocabulary": 11, "embedding": 5}),
     Case("lstm", (6,), 5, options={"vocabulary": 11, "embedding": 5, "hidden": 7}),
     Case("transformer", (6,), 5, options={"vocabulary": 11, "size": 12, "heads": 3, "dropout": 0.0}),
     Case("resnet_small", (3, 8, 8), 5, options={"width": 4}),

@@ -24,6 +24,7 @@ _MODELS: dict[str, Factory] = {
     "lenet": cnn.lenet,
     "fedavg_cnn": cnn.fedavg_cnn,
     "d2d_cnn": cnn.d2d_cnn,
+    "bag_of_words": text.bag_of_words,
     "lstm": text.lstm,
     "transformer": text.transformer,
     "resnet18": resnet.resnet18,

@@ -8,6 +8,20 @@ from torch import Tensor, nn
 from espalier.core.errors import ConfigError
 
 
+class BagOfWords(nn.Module):
+    """The mean of the words' embeddings, and a linear layer over it."""
+
+    def __init__(self, vocabulary: int, classes: int, embedding: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.head = nn.Linear(embedding, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Classify ids ``[n, length]``."""
+        out: Tensor = self.head(_mean(self.embedding(ids), ids))
+        return out
+
+
 class Lstm(nn.Module):
     """Embedding, stacked LSTM layers, the mean over real tokens, a linear layer."""
 
@@ -57,6 +71,12 @@ def _mean(states: Tensor, ids: Tensor) -> Tensor:
     """Mean of states ``[n, length, d]`` over places whose id is not padding."""
     real = ids.ne(0).to(states.dtype).unsqueeze(2)
     return (states * real).sum(1) / real.sum(1).clamp(min=1.0)
+
+
+def bag_of_words(*, input_shape: tuple[int, ...], n_classes: int, vocabulary: int, embedding: int = 32) -> nn.Module:
+    """FastText's classifier without n-grams (Joulin et al. 2017): the order of words does not count."""
+    _check(input_shape, "bag_of_words", vocabulary=vocabulary, embedding=embedding)
+    return BagOfWords(vocabulary, n_classes, embedding)
 
 
 def lstm(

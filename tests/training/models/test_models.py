@@ -54,6 +54,7 @@ def test_the_d2d_papers_smallest_convolution_has_456_numbers():
         ("resnet_small", (3, 16, 15), {"width": 4, "stride": 2}),
         ("squeezenet", (1, 16, 17), {}),
         ("squeezenet", (3, 64, 64), {}),
+        ("bag_of_words", (7,), {"vocabulary": 20}),
         ("lstm", (7,), {"vocabulary": 20}),
         ("transformer", (7,), {"vocabulary": 20}),
         ("mlp", (3, 4), {"hidden": [5], "dropout": 0.5}),
@@ -70,11 +71,11 @@ def test_a_unet_scores_every_pixel():
     assert module(torch.randn(2, 3, 16, 24)).shape == (2, 5, 16, 24)
 
 
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
+@pytest.mark.parametrize("name", ["bag_of_words", "lstm", "transformer"])
 def test_padding_says_nothing(name):
     module = build(name, input_shape=(6,), n_classes=3, vocabulary=9).eval()
     text = torch.tensor([[3, 5, 2, 0, 0, 0]])
-    if name == "transformer":
+    if name != "lstm":
         longer = torch.tensor([[3, 5, 2]])
         assert torch.allclose(module(text), module(longer), atol=1e-6)
     empty = module(torch.zeros(2, 6, dtype=torch.int64))

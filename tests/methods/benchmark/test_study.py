@@ -1,0 +1,33 @@
+"""The benchmark: its cells, and that every row of it runs."""
+
+from __future__ import annotations
+
+from espalier.api import simulate
+from espalier.methods.benchmark.study import SIZES, SMOKE, TASKS, methods
+from espalier.study.base import study
+
+NAME = "benchmark/methods"
+
+
+def test_cells_are_distinct_and_have_equal_work() -> None:
+    cells = study(NAME).cells("small")
+    assert len({(c.row, c.column) for c in cells}) == len(cells)
+    assert {c.column.rpartition(", ")[0] for c in cells} == set(TASKS)
+    rows = methods(SMOKE)
+    assert {c.row for c in cells} == set(rows)
+    for cell in cells:
+        fleet, training = cell.experiment.fleet, cell.experiment.training
+        assert (fleet.devices, fleet.fraction, training.updates) == (SIZES["small"].devices, 0.5, SIZES["small"].epochs)
+        assert (cell.until is not None) == rows[cell.row].timed
+
+
+def test_a_drawn_few_of_its_rows_run() -> None:
+    wanted = {("SCAFFOLD", "star"), ("FedAdam", "tree"), ("Ditto", "tree"), ("Oort", "tree")}
+    found = study(NAME)
+    for cell in found.cells("smoke"):
+        if (cell.row, cell.column.rpartition(", ")[2]) not in wanted:
+            continue
+        wanted.discard((cell.row, cell.column.rpartition(", ")[2]))
+        run = simulate(cell.experiment.methods[0], cell.experiment.to_plain() | {"methods": []}, seed=0)
+        assert all(m.read(run) >= 0 for m in found.measures.values()), cell
+    assert not wanted
