@@ -23,7 +23,7 @@ FRACTION = 0.5
 
 
 @dataclass(frozen=True)
-class Entry:
+class Row:
     """A method's row: how it is run in the star and in the tree (None: it is not made for one).
 
     Attributes:
@@ -40,7 +40,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Task:
+class Problem:
     """A dataset, and what was chosen for it under seed 100 on held-out training data.
 
     Attributes:
@@ -64,24 +64,24 @@ class Task:
     adagrad: float = 0.1
 
 
-TASKS: Mapping[str, Task] = {
-    "Fashion-MNIST Dir(0.1)": Task(
+TASKS: Mapping[str, Problem] = {
+    "Fashion-MNIST Dir(0.1)": Problem(
         {"dataset": "fashion-mnist", "model": "mlp", "model_options": {"hidden": [32]}},
         {"kind": "dirichlet", "alpha": 0.1, "min_samples": 20},
         lr=0.05, share=0.03, large={"model": "lenet", "model_options": {}}, rate=0.01,
     ),
-    "HAR by person": Task(
+    "HAR by person": Problem(
         {"dataset": "har", "model": "mlp", "model_options": {"hidden": [32]}},
         {"kind": "owner"},
         lr=0.1, share=0.3, large={"model_options": {"hidden": [200]}},
     ),
-    "HAM10000 by clinic": Task(
+    "HAM10000 by clinic": Problem(
         {"dataset": "ham10000", "model": "mlp", "model_options": {"hidden": [32]},
          "dataset_options": {"mean": [0.5], "std": [0.25]}},
         {"kind": "owner", "level": "edge"},
         lr=0.02, share=0.25, large={"model": "lenet", "model_options": {}},
     ),
-    "20 newsgroups Dir(0.1)": Task(
+    "20 newsgroups Dir(0.1)": Problem(
         {"dataset": "newsgroups20", "model": "bag_of_words", "model_options": {"embedding": 16},
          "dataset_options": {"topics": 10, "max_len": 100, "vocab": 2000}},
         {"kind": "dirichlet", "alpha": 0.1, "min_samples": 20},
@@ -89,11 +89,11 @@ TASKS: Mapping[str, Task] = {
         alpha=0.001, adagrad=1.0,
     ),
 }  # fmt: skip
-SMOKE = Task({"dataset": "digits", "model": "logistic"}, {"kind": "dirichlet", "alpha": 0.5}, lr=0.05, share=0.3)
+SMOKE = Problem({"dataset": "digits", "model": "logistic"}, {"kind": "dirichlet", "alpha": 0.5}, lr=0.05, share=0.3)
 
 
 @dataclass(frozen=True)
-class Size:
+class FleetSize:
     """How big a scale is: devices, edges, rounds of the star, local epochs of a round, seeds."""
 
     devices: int
@@ -103,70 +103,70 @@ class Size:
     seeds: tuple[int, ...]
 
 
-SIZES: Mapping[Scale, Size] = {
-    "smoke": Size(8, 2, 2, 1, (0,)),
-    "small": Size(20, 4, 20, 5, (0, 1, 2)),
-    "full": Size(20, 4, 100, 5, (0, 1, 2, 3, 4)),
+SIZES: Mapping[Scale, FleetSize] = {
+    "smoke": FleetSize(8, 2, 2, 1, (0,)),
+    "small": FleetSize(20, 4, 20, 5, (0, 1, 2)),
+    "full": FleetSize(20, 4, 100, 5, (0, 1, 2, 3, 4)),
 }
 
 
-def _everywhere(name: str, **options: Any) -> Entry:
+def _everywhere(name: str, **options: Any) -> Row:
     """Return a method that averages over any tree; in the star the cloud does what edges do elsewhere."""
-    return Entry({"name": name, "flat": True, **options}, {"name": name, "kappa2": EDGE_ROUNDS, **options})
+    return Row({"name": name, "flat": True, **options}, {"name": name, "kappa2": EDGE_ROUNDS, **options})
 
 
-def _at_the_cloud(name: str, merge: str, **options: Any) -> Entry:
+def _at_the_cloud(name: str, merge: str, **options: Any) -> Row:
     """Return an optimiser of the cloud: over devices in the star, over edges in the tree."""
     tree = {"name": "hierfavg", "kappa2": EDGE_ROUNDS, "root": {"merge": {"kind": merge, **options}}}
-    return Entry({"name": name, **{("server_lr" if k == "lr" else k): v for k, v in options.items()}}, tree)
+    return Row({"name": name, **{("server_lr" if k == "lr" else k): v for k, v in options.items()}}, tree)
 
 
-def _selective(name: str) -> Entry:
+def _selective(name: str) -> Row:
     """Return a method that chooses devices: at the cloud, or at every edge."""
-    return Entry({"name": name}, {"name": name, "at": "edges", "kappa2": EDGE_ROUNDS})
+    return Row({"name": name}, {"name": name, "at": "edges", "kappa2": EDGE_ROUNDS})
 
 
 PFEDME = {"name": "pfedme", "eta": 0.03, "rounds": 5}
 
 
-def methods(task: Task) -> dict[str, Entry]:
+def methods(task: Problem) -> dict[str, Row]:
     """Return every row, with the strengths and rates that were chosen for a dataset."""
     dyn = {"name": "feddyn", "alpha": task.alpha}
     return {
-        "FedAvg": Entry({"name": "fedavg"}, {"name": "hierfavg", "kappa2": EDGE_ROUNDS}),
-        "FedProx": Entry({"name": "fedprox", "mu": 0.01}, {"name": "hierfavg", "kappa2": EDGE_ROUNDS, "mu": 0.01}),
+        "FedAvg": Row({"name": "fedavg"}, {"name": "hierfavg", "kappa2": EDGE_ROUNDS}),
+        "FedProx": Row({"name": "fedprox", "mu": 0.01}, {"name": "hierfavg", "kappa2": EDGE_ROUNDS, "mu": 0.01}),
         "FedAvgM": _at_the_cloud("fedavgm", "momentum", beta=0.9),
         "FedAdagrad": _at_the_cloud("fedadagrad", "adagrad", lr=task.adagrad),
         "FedAdam": _at_the_cloud("fedadam", "adam", lr=task.rate),
         "FedYogi": _at_the_cloud("fedyogi", "yogi", lr=task.rate),
         "SCAFFOLD": _everywhere("scaffold"),
         "FedNova": _everywhere("fednova"),
-        "FedDyn": Entry({**dyn, "flat": True}, dyn, rounds=1),
-        "q-FedAvg": Entry({"name": "qfedavg", "flat": True, "q": 0.1}, {"name": "qfedavg", "q": 0.1}, rounds=1),
+        "FedDyn": Row({**dyn, "flat": True}, dyn, rounds=1),
+        "q-FedAvg": Row({"name": "qfedavg", "flat": True, "q": 0.1}, {"name": "qfedavg", "q": 0.1}, rounds=1),
         "Power-of-Choice": _selective("power_of_choice"),
         "Oort": _selective("oort"),
         "TiFL": _selective("tifl"),
-        "FedAsync": Entry({"name": "fedasync"}, {"name": "fedasync", "at": "edges", "kappa2": EDGE_ROUNDS}, timed=True),
-        "FedBuff": Entry({"name": "fedbuff", "buffer": 5}, {"name": "fedbuff", "buffer": 2, "at": "edges"}, timed=True),
-        "FedAT": Entry({"name": "fedat"}, timed=True),
-        "HiFlash": Entry(None, {"name": "hiflash", "kappa2": EDGE_ROUNDS}, timed=True),
-        "FedUC": Entry(None, {"name": "feduc", "kappa2": EDGE_ROUNDS}, timed=True),
-        "MACFL": Entry(None, {"name": "macfl", "kappa2": EDGE_ROUNDS}),
-        "CSAHFL": Entry(None, {"name": "csahfl", "edge_rounds": EDGE_ROUNDS}),
-        "Trellis": Entry(None, {"name": "trellis", "kappa2": EDGE_ROUNDS}),
-        "OnlyEdge": Entry(None, {"name": "only_edge"}, rounds=1),
-        "CFLHKD": Entry(None, {"name": "cflhkd"}, rounds=1),
-        "CFL": Entry({"name": "cfl"}),
-        "FL+HC": Entry({"name": "flhc"}),
-        "ICFL": Entry({"name": "icfl"}),
-        "IFCA": Entry({"name": "ifca"}),
-        "Standalone": Entry({"name": "standalone"}),
+        "FedAsync": Row({"name": "fedasync"}, {"name": "fedasync", "at": "edges", "kappa2": EDGE_ROUNDS}, timed=True),
+        "FedBuff": Row({"name": "fedbuff", "buffer": 5}, {"name": "fedbuff", "buffer": 2, "at": "edges"}, timed=True),
+        "FedAT": Row({"name": "fedat"}, timed=True),
+        "HiFlash": Row(None, {"name": "hiflash", "kappa2": EDGE_ROUNDS}, timed=True),
+        "FedUC": Row(None, {"name": "feduc", "kappa2": EDGE_ROUNDS}, timed=True),
+        "MACFL": Row(None, {"name": "macfl", "kappa2": EDGE_ROUNDS}),
+        "CSAHFL": Row(None, {"name": "csahfl", "edge_rounds": EDGE_ROUNDS}),
+        "Trellis": Row(None, {"name": "trellis", "kappa2": EDGE_ROUNDS}),
+        "OnlyEdge": Row(None, {"name": "only_edge"}, rounds=1),
+        "CFLHKD": Row(None, {"name": "cflhkd"}, rounds=1),
+        "CFL": Row({"name": "cfl"}),
+        "FL+HC": Row({"name": "flhc"}),
+        "ICFL": Row({"name": "icfl"}),
+        "IFCA": Row({"name": "ifca"}),
+        "Standalone": Row({"name": "standalone"}),
         "Ditto": _everywhere("ditto"),
         "FedPer": _everywhere("fedper"),
         "FedRep": _everywhere("fedrep"),
         "LG-FedAvg": _everywhere("lg_fedavg"),
         # its rounds share the local epochs
-        "pFedMe": Entry({**PFEDME, "flat": True, "epochs": 1}, {**PFEDME, "epochs": 1}, rounds=1),
+        "pFedMe": Row({**PFEDME, "flat": True, "epochs": 1}, {**PFEDME, "epochs": 1}, rounds=1),
     }
 
 
@@ -201,7 +201,7 @@ def column(task: str, shape: str) -> str:
     return f"{task}, {shape}"
 
 
-def cell(row: str, task_name: str, task: Task, shape: str, scale: Scale) -> Cell | None:
+def cell(row: str, task_name: str, task: Problem, shape: str, scale: Scale) -> Cell | None:
     """Return the runs of a method on a dataset in the star or in the tree (None: it is not made for it)."""
     entry, size = methods(task)[row], SIZES[scale]
     table = dict((entry.star if shape == STAR else entry.tree) or {})
