@@ -36,7 +36,9 @@ _DIRECTORY = click.Path(path_type=Path)
 )
 @click.option("--method", "-m", "methods", multiple=True, help="Report only these methods, by label (repeatable).")
 @click.option("--seed", "-s", "seeds", multiple=True, type=int, help="Report only these seeds (repeatable).")
-@click.option("--png", type=_DIRECTORY, help="Also write every figure as PNG into this folder (needs Chromium).")
+@click.option(
+    "--figures", type=_DIRECTORY, help="Also write every figure as PNG, SVG and PDF into this folder (needs Chromium)."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors (and the table, if it goes there).")
 def report(
     directories: tuple[Path, ...],
@@ -46,7 +48,7 @@ def report(
     budget: str | None,
     methods: tuple[str, ...],
     seeds: tuple[int, ...],
-    png: Path | None,
+    figures: Path | None,
     quiet: bool,
 ) -> None:
     """Report on every run at or below DIRECTORIES: methods side by side, over their seeds."""
@@ -78,12 +80,12 @@ def report(
             click.echo(text, nl=False)
         else:
             save(text, out)
-    if png is not None:
+    if figures is not None:
         from espalier.report.pictures import write_pictures
 
-        for path in write_pictures(found, png):
-            if not quiet:
-                click.echo(f"picture: {path}", err=kind != "html" and out is None)
+        written = write_pictures(found, figures)
+        if not quiet:
+            click.echo(f"figures: {figures} ({len(written)} files)", err=kind != "html" and out is None)
 
 
 @click.command()

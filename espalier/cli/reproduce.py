@@ -60,7 +60,10 @@ KEPT = Path("docs/results/data")
 @click.option("--pages", type=click.Path(path_type=Path), help="Render the results pages in this folder from its data.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here.")
-@click.option("--png", type=click.Path(path_type=Path), help="Draw the first measure beside the published one here.")
+@click.option(
+    "--figure", type=click.Path(path_type=Path),
+    help="Draw the first measure beside the published one: a .png, .svg or .pdf file (needs Chromium).",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def reproduce(
@@ -77,7 +80,7 @@ def reproduce(
     pages: Path | None,
     markdown: Path | None,
     report_path: Path | None,
-    png: Path | None,
+    figure: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -106,7 +109,7 @@ def reproduce(
         markdown.write_text(tables.markdown(results, command), encoding="utf-8")
     if wanted.curves:
         (where / "curves.csv").write_text(tables.curves_csv(results), encoding="utf-8")
-    _report(results, where, report_path, png)
+    _report(results, where, report_path, figure)
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:
@@ -116,18 +119,17 @@ def reproduce(
             click.echo(f"- {line}")
 
 
-def _report(results: Results, where: Path, page: Path | None, png: Path | None) -> None:
+def _report(results: Results, where: Path, page: Path | None, figure: Path | None) -> None:
     """Write the report and draw the picture that were asked for."""
     if page is not None:
         from espalier.report.page import write_report
 
         write_report([where], page, results)
-    if png is not None:
-        from espalier.report.pictures import draw
+    if figure is not None:
+        from espalier.report.pictures import write_picture
         from espalier.report.published import slopes
 
-        png.parent.mkdir(parents=True, exist_ok=True)
-        png.write_bytes(draw({"slopes": slopes(results, next(iter(results.study.measures)))})["slopes"])
+        write_picture(slopes(results, next(iter(results.study.measures))), figure)
 
 
 def _without_name(claims: bool, pages: Path | None) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.record.measures import human_bytes, human_seconds, spoken
 from espalier.record.run import Run
-from espalier.report.budget import BUDGETS, reached
+from espalier.report.budget import BUDGETS, called, reached
 from espalier.report.formats import BEHIND, gap_text
 from espalier.report.groups import Groups, compare
 from espalier.report.page import report, save
@@ -34,7 +34,7 @@ def run_html(run: Run) -> str:
         return f"<div><b>{escape(str(run.meta('label') or 'Run'))}</b>: not evaluated yet</div>"
     names = measures(compare([reading]).groups)
     name = names[0] if names else f"{reading.score}_device"
-    used = {"rounds": f"{reading.rounds}", "virtual time": human_seconds(reading.time)}
+    used = {"rounds": f"{reading.rounds}", called("time", reading.deployed): human_seconds(reading.time)}
     if (steps := reached(reading, "steps")) == steps:
         used["local steps"] = f"{steps:,.0f}"
     if (sent := reached(reading, "bytes")) == sent:

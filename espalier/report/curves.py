@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.record.measures import SCOPES, spoken
+from espalier.report.budget import called
 from espalier.report.figures import Figure, axis, byte_unit, figure, numbers, thin, time_unit
 from espalier.report.groups import Group, Groups
 from espalier.report.palette import colour, dash, faded, symbol
@@ -48,6 +49,8 @@ def curves(groups: Groups, x: str = "time", measure: str | None = None) -> Figur
     found = [(g, [r for r in g.readings if _has(r, chosen)]) for g in groups.groups]
     bands = [(g, rs, band([_curve(r, x, chosen) for r in rs])) for g, rs in found]
     title, unit, size = _horizontal(x, [b for _, _, b in bands if b is not None])
+    if x == "time":
+        title = called(x, any(r.deployed for r in groups.readings))
     data = [t for g, rs, b in bands if b is not None for t in _traces(g, [r.seed for r in rs], b, size, unit)]
     return figure(data, axis(title, unit, rangemode="tozero"), axis(spoken(chosen), None), height=440)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from espalier.record.run import Run
+from espalier.report.budget import called
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
 from espalier.report.names import Names
 from espalier.report.palette import SCALE, colour, dash
@@ -51,7 +52,8 @@ def noted(run: Run) -> dict[str, Figure]:
             label = " · ".join(part for part in (where, _called(key, names)) if part) or kind
             found.setdefault(title, {}).setdefault(label, []).append((time, at, value))
     titles = [t for t in sorted(found) if _worth(found[t])][:MOST_FIGURES]
-    return {t: _figure(t, {k: found[t][k] for k in sorted(found[t], key=_by_number)}) for t in titles}
+    clock = called("time", bool(run.meta("deployed")))
+    return {t: _figure(t, {k: found[t][k] for k in sorted(found[t], key=_by_number)}, clock) for t in titles}
 
 
 def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
@@ -86,14 +88,14 @@ def _worth(series: Series) -> bool:
     return len({value for points in series.values() for *_, value in points}) > 1
 
 
-def _figure(title: str, series: Series) -> Figure:
+def _figure(title: str, series: Series, clock: str) -> Figure:
     whole = [at for points in series.values() for _, at, _ in points]
     unit, size = time_unit(max(time for points in series.values() for time, *_ in points))
     if all(isinstance(at, int | float) for at in whole):
         horizontal, word = axis("round of the node", None), "round %{x}"
         lines = {k: [(float(at or 0), value) for _, at, value in points] for k, points in series.items()}
     else:
-        horizontal, word = axis("virtual time", unit), f"%{{x}} {unit}"
+        horizontal, word = axis(clock, unit), f"%{{x}} {unit}"
         lines = {k: [(time / size, value) for time, _, value in points] for k, points in series.items()}
     if len(lines) > MOST_LINES:
         return _heatmap(title, lines, horizontal, word)

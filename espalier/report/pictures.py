@@ -1,4 +1,4 @@
-"""Figures as PNG, for documents. Drawn by the Chromium or Chrome that is on this machine; nothing is downloaded."""
+"""Figures as PNG, SVG and PDF. Drawn by the Chromium or Chrome that is on this machine; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError
 from espalier.report.curves import axes_of, curves
 from espalier.report.figures import Figure
 from espalier.report.groups import compare
@@ -26,6 +26,7 @@ from espalier.report.tree import dressed, tree
 from espalier.report.verdict import verdicts
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+FORMATS = ("png", "svg", "pdf")
 #: pixels of a figure's width, and how many of the picture's pixels make one of them
 WIDTH_PIXELS, DENSITY = 900, 2
 
@@ -39,21 +40,34 @@ def browser() -> str:
             return found
     where = f"ESPALIER_BROWSER = {wanted!r} is not a program" if wanted else "none was found"
     raise RunError(
-        f"PNG pictures are drawn by Chromium or Chrome, but {where}. Install one (Debian: apt-get install chromium) or "
+        f"Pictures are drawn by Chromium or Chrome, but {where}. Install one (Debian: apt-get install chromium) or "
         "set ESPALIER_BROWSER to its path. The HTML, Markdown, LaTeX and CSV formats need no browser."
     )
 
 
-def write_pictures(readings: Sequence[Reading], folder: Path) -> list[Path]:
-    """Write every figure of a report as a PNG into a folder; return their paths."""
-    images = draw(figures_of(readings))
+def write_pictures(readings: Sequence[Reading], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write every figure of a report into a folder, in every format; return their paths."""
+    images = draw(figures_of(readings), formats)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, image in images.items():
-            (folder / f"{name}.png").write_bytes(image)
+            (folder / name).write_bytes(image)
     except OSError as error:
         raise RunError(f"{folder} cannot be written: {error.strerror or error}.") from error
-    return [folder / f"{name}.png" for name in images]
+    return [folder / name for name in images]
+
+
+def write_picture(figure: Figure, path: Path) -> None:
+    """Write one figure in the format that the file's name ends with.
+
+    Raises:
+        ConfigError: It ends with none that is known.
+    """
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise ConfigError(f"{path}: a figure's file ends with {', '.join(f'.{f}' for f in FORMATS)}.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(draw({"figure": figure}, [kind])[f"figure.{kind}"])
 
 
 def figures_of(readings: Sequence[Reading]) -> dict[str, Figure]:
@@ -89,13 +103,14 @@ def _last_frame(figure: Figure) -> Figure:
     return {"data": data, "layout": figure["layout"]}
 
 
-def draw(figures: Mapping[str, Figure]) -> dict[str, bytes]:
-    """Return figures as PNG images, by name."""
+def draw(figures: Mapping[str, Figure], formats: Sequence[str]) -> dict[str, bytes]:
+    """Return figures as files, by their names (``verdict.svg``)."""
     from plotly.offline import get_plotlyjs
 
     plain = {n: {"data": f["data"], "layout": f["layout"]} for n, f in figures.items()}
-    facts = dumps({"figures": plain, "width": WIDTH_PIXELS, "density": DENSITY}).decode().replace("<", "\\u003c")
-    page = asset("pictures.html").replace("/*FIGURES*/", facts)
+    settings = {"formats": list(formats), "width": WIDTH_PIXELS, "density": DENSITY}
+    facts = dumps({"figures": plain, **settings}).decode().replace("<", "\\u003c")
+    page = asset("pictures.html").replace("/*FIGURES*/", facts).replace("/*PDF*/", asset("pdf.js"))
     page = page.replace("/*PLOTLY*/", get_plotlyjs().replace("</script", "<\\/script"))
     program = browser()
     with tempfile.TemporaryDirectory() as folder:
@@ -109,9 +124,10 @@ def draw(figures: Mapping[str, Figure]) -> dict[str, bytes]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
         except subprocess.TimeoutExpired as error:
             raise RunError(f"{program} did not draw the pictures within three minutes.") from error
-    found = dict(re.findall(r'<data data-name="([^"]*)" value="data:image/png;base64,([^"]+)"', done.stdout))
-    if set(found) != set(figures):
-        missing = ", ".join(sorted(set(figures) - set(found)))
+    found = dict(re.findall(r'<data data-file="([^"]*)" value="([^"]+)"', done.stdout))
+    wanted = [f"{name}.{kind}" for name in figures for kind in formats]
+    if set(found) != set(wanted):
+        missing = ", ".join(sorted(set(wanted) - set(found)))
         words = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise RunError(f"{program} did not draw {missing}: {words[0]}.")
-    return {name: base64.b64decode(found[name]) for name in figures}
+    return {name: base64.b64decode(found[name]) for name in wanted}

@@ -10,7 +10,7 @@ from typing import Any
 from espalier.record.measures import human_seconds, spoken
 from espalier.record.run import Run
 from espalier.report import formats, rerun
-from espalier.report.budget import BUDGETS, budgets, reached
+from espalier.report.budget import BUDGETS, budgets, called, reached
 from espalier.report.curves import axes_of, curves, measures
 from espalier.report.groups import Groups, describe
 from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
@@ -24,8 +24,8 @@ from espalier.report.tree import tree
 from espalier.report.verdict import Verdict, verdicts
 from espalier.report.verdict import measures as measures_of
 
-#: how the horizontal axes are called on a switch
-_SWITCH = {"time": "virtual time", "round": "rounds", "steps": "local steps", "bytes": "bytes"}
+#: how the horizontal axes besides time are called on a switch
+_SWITCH = {"round": "rounds", "steps": "local steps", "bytes": "bytes"}
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,10 @@ def _verdicts(groups: Groups) -> dict[str, Any]:
             }
     return {
         "measures": [{"key": n, "title": spoken(n)} for n in ranked],
-        "budgets": [{"key": k, "title": BUDGETS[k]} for k in sorted(kinds, key=lambda k: k != first)],
+        "budgets": [
+            {"key": k, "title": called(k, any(r.deployed for r in groups.readings))}
+            for k in sorted(kinds, key=lambda k: k != first)
+        ],
         "verdicts": found,
     }
 
@@ -105,9 +108,9 @@ def _state(readings: Sequence[Reading]) -> str:
 def curve_section(groups: Groups) -> dict[str, Any]:
     """Return the scores' figures for every switch position."""
     found = measures(groups)
-    axes = axes_of(groups)
+    axes, real = axes_of(groups), any(r.deployed for r in groups.readings)
     return {
-        "axes": [{"key": k, "title": _SWITCH[k]} for k in axes],
+        "axes": [{"key": k, "title": called(k, real) if k == "time" else _SWITCH[k]} for k in axes],
         "measures": [{"key": k, "title": v} for k, v in found.items()],
         "figures": {f"{x}/{m}": curves(groups, x, m) for x in axes for m in found},
     }
@@ -161,7 +164,8 @@ def runs_html(readings: Sequence[Reading]) -> str:
             f'<td><span class="state {reading.state}">{reading.state}</span>{advice}</td><td>{bar}</td>'
             f"<td>{reading.rounds}{limit}</td><td>{human_seconds(reading.time)}{until}</td><td>{score}</td></tr>"
         )
-    heads = ("run", "state", "progress", "round", "virtual time", "score per device")
+    clock = called("time", any(r.deployed for r in readings))
+    heads = ("run", "state", "progress", "round", clock, "score per device")
     return (
         '<div class="wide"><table class="text"><thead><tr>'
         + "".join(f"<th>{h}</th>" for h in heads)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from espalier.record.measures import lower_is_better, spoken
 from espalier.record.run import Run
+from espalier.report.budget import called
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
 from espalier.report.groups import Groups
 from espalier.report.names import Names
@@ -60,7 +61,7 @@ def over_time(run: Run, score: str) -> Figure | None:
     series = _thinned(run.arrays(f"{score}_device"))
     if not series:
         return None
-    series, x, title, unit = _steps(series)
+    series, x, title, unit = _steps(series, run)
     levels = np.array([np.nanquantile(v.astype(float), [0.05, 0.25, 0.5, 0.75, 0.95]) for _, _, v in series])
     tone = LIGHT[0]
     data: list[dict[str, Any]] = []
@@ -91,7 +92,7 @@ def edges_over_time(run: Run, score: str) -> Figure | None:
     series = _thinned(run.arrays(f"{score}_edge"))
     if not series:
         return None
-    series, x, title, unit = _steps(series)
+    series, x, title, unit = _steps(series, run)
     table = np.stack([v for _, _, v in series]).T.astype(float)
     names = Names.of(run)
     rows = [names.edge(e) for e in range(len(table))]
@@ -108,10 +109,10 @@ def _thinned(series: Series, most: int = 150) -> Series:
     return [series[i] for i in thin(len(series), most).tolist()]
 
 
-def _steps(series: Series) -> tuple[Series, list[float | None], str, str | None]:
-    """Return what is drawn against what: virtual time, or rounds in a world that costs none."""
+def _steps(series: Series, run: Run) -> tuple[Series, list[float | None], str, str | None]:
+    """Return what is drawn against what: time, or rounds in a world that costs none."""
     times = np.array([t for t, _, _ in series])
     if times[-1] > 0:
         unit, size = time_unit(float(times[-1]))
-        return series, numbers(times / size, 6), "virtual time", unit
+        return series, numbers(times / size, 6), called("time", bool(run.meta("deployed"))), unit
     return series, numbers(np.array([r for _, r, _ in series], dtype=float), 9), "global rounds", None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from espalier.core.address import host_of
 from espalier.core.errors import ConfigError
 from espalier.record.run import Run
+from espalier.report.budget import called
 from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
 from espalier.report.names import Names
 from espalier.report.palette import AWAY, LIGHT, WAITING
@@ -74,7 +75,7 @@ def timeline(run: Run, start: float = 0.0, stop: float | None = None, bins: int 
                 "marker": {"symbol": shape, "size": 8, "color": LIGHT[3]}, "hovertemplate": "%{text}<extra></extra>",
             })  # fmt: skip
     vertical = axis("node", None, type="category", autorange="reversed")
-    return figure(data, axis("virtual time", unit), vertical, height=height(len(rows)))
+    return figure(data, axis(called("time", bool(run.meta("deployed"))), unit), vertical, height=height(len(rows)))
 
 
 def height(rows: int) -> int:
@@ -141,6 +142,8 @@ def material(run: Run, most: int, window: tuple[float, float] | None = None) -> 
     tick = 10.0 ** (math.floor(math.log10(max(end, 1e-9))) - 6)
     return {
         "rows": [names.name(h) for h in hosts],
+        "leaves": [names.is_device(h) for h in hosts],
+        "clock": called("time", bool(run.meta("deployed"))),
         "hidden": names.devices - sum(h < names.devices for h in hosts),
         "end": end,
         "height": height(len(hosts)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Made:
     stop: int | None = None
     flat: bool = False
     stalled: str = ""
+    told: dict[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """The resolved configuration."""
@@ -68,6 +69,8 @@ def write_run(directory: Path, made: Made | None = None, **changes: Any) -> Path
     time = 0.0
     for number in range(1, made.rounds + 1):
         time = play_round(recorder, made, number, time)
+    for key, value in made.told.items():
+        recorder.meta(key, value)
     recorder.meta("status", {"state": made.state, "pid": 1, **({"stalled": made.stalled} if made.stalled else {})})
     recorder.close()
     return directory

@@ -155,11 +155,11 @@ def test_methods_and_seeds_can_be_left_out(wide: Any) -> None:
     until(lambda: lines() == ["CSAHFL", "Flat &lt;i&gt;"], wide)
     assert wide.locator(".ranking tbody tr:visible").count() == 2
     until(lambda: wide.evaluate("byId('plot-spread-device').data.length") == 2, wide)
-    wide.click("#seeds >> text=seed 1")
+    wide.click("#seeds button:text-is('1')")
     until(lambda: wide.evaluate("Object.keys(byId('plot-curves').data.at(-1).meta.seeds)") == ["0"], wide)
     assert wide.evaluate("byId('plot-curves').data.length") == 2  # one seed has no band
     wide.click("#methods >> text=HierFAVG")
-    wide.click("#seeds >> text=seed 1")
+    wide.click("#seeds button:text-is('1')")
     wide.click("#curves-layout >> text=side by side")
     until(lambda: wide.locator("#plot-curves .subplot").count() == 3, wide)
     wide.click("#curves-layout >> text=together")

@@ -62,9 +62,10 @@ function radios(box, name, items, change) {
 }
 
 // Chips that leave things out of the page: one for each, pressed while it is shown.
-function chips(box, items, left, change) {
+function chips(box, title, items, left, change) {
   box.hidden = items.length < 2;
-  box.replaceChildren(...items.map((item) => {
+  box.title = "Click one to leave it out, again to take it back.";
+  box.replaceChildren(title, ...items.map((item) => {
     const chip = Object.assign(document.createElement("button"), { type: "button", className: "chip" });
     if (item.colour !== undefined) {
       const mark = Object.assign(document.createElement("i"), { className: "swatch" });
@@ -101,8 +102,8 @@ async function showOverview(part) {
   options(byId("run"), part.details, byId("run").value);
   byId("one").hidden = part.details.length === 0;
   const again = () => Promise.all([showVerdict(), showCurves(), showSpread()]).catch(trouble);
-  chips(byId("methods"), part.methods.map((m) => ({ key: m.number, title: m.title, colour: m.number })), page.hidden, again);
-  chips(byId("seeds"), part.seeds.map((s) => ({ key: s, title: `seed ${s}` })), page.left, () => showCurves().catch(trouble));
+  chips(byId("methods"), "methods", part.methods.map((m) => ({ key: m.number, title: m.title, colour: m.number })), page.hidden, again);
+  chips(byId("seeds"), "seeds", part.seeds.map((s) => ({ key: s, title: String(s) })), page.left, () => showCurves().catch(trouble));
   options(byId("verdict-measure"), part.measures, null);
   byId("verdict-measure").onchange = again;
   radios(byId("verdict-budget"), "budget", part.budgets, again);
@@ -194,6 +195,7 @@ async function showCurves(part) {
   byId("curves-note").textContent = `Line: mean over ${seeds.size > 1 ? `${seeds.size} seeds` : "the seed"}. `
     + (seeds.size > 1 && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
     + (apart ? "Grey: the other methods. " : "") + "A line ends where the first of its seeds ends.";
+  byId("seeds-hint").hidden = page.overview.seeds.length < 2;
 }
 
 async function showSpread(part) {

@@ -112,7 +112,7 @@ const Timeline = (() => {
     const ticks = []; // labels that would cover each other share a line
     const apart = (13 * rows) / (material.height - 160), few = apart <= 1;
     material.rows.forEach((name, row) => {
-      if (!few && name.startsWith("device")) return;
+      if (!few && material.leaves[row]) return;
       const before = ticks[ticks.length - 1];
       if (before && row - before.row < apart && before.count < 2) { before.name += `, ${name}`; before.count++; }
       else if (!before || row - before.row >= apart) ticks.push({ row, name, count: 1 });
@@ -120,14 +120,14 @@ const Timeline = (() => {
     const layout = {
       height: material.height, margin: { l: 70, r: 16, t: 24, b: 48 }, dragmode: "zoom", hovermode: "closest",
       legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 },
-      xaxis: { title: { text: `virtual time (${unit})` }, range: [view[0] / size, view[1] / size], zeroline: false, showgrid: false },
+      xaxis: { title: { text: `${material.clock} (${unit})` }, range: [view[0] / size, view[1] / size], zeroline: false, showgrid: false },
       yaxis: {
         title: { text: "node" }, range: [rows - 0.5, -0.5], fixedrange: true, tickvals: ticks.map((t) => t.row), ticktext: ticks.map((t) => t.name),
         zeroline: false, showgrid: false, automargin: true,
       },
     };
-    byId("timeline-from").value = String(Number(view[0].toPrecision(7)));
-    byId("timeline-to").value = String(Number(view[1].toPrecision(7)));
+    byId("timeline-from").value = String(Number(view[0].toPrecision(4)));
+    byId("timeline-to").value = String(Number(view[1].toPrecision(4)));
     await draw(box, { data, layout }, `${key}/${view}`);
     describe();
     if (!box.dataset.listening) {
