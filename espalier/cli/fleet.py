@@ -1,8 +1,9 @@
-"""``espalier fleet``: look at a real fleet from its cloud, or start a whole one on this machine."""
+"""``espalier fleet``: runs of a standing fleet, how it is, or a whole one on this machine."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,14 +12,14 @@ from typing import Any
 import click
 
 from espalier.cli.node import EXPERIMENT_OPTIONS, needs_deploy, one_run
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, TrainingError
 
 _PATH = click.Path(path_type=Path)
 
 
 @click.group()
 def fleet() -> None:
-    """Look at a fleet that runs, or start a whole one on this machine."""
+    """Submit runs to a standing fleet, look at it, or start a whole one on this machine."""
 
 
 @fleet.command()
@@ -74,25 +75,166 @@ for _option in reversed(EXPERIMENT_OPTIONS):
     up = _option(up)
 
 
+# -- a standing fleet ----------------------------------------------------------------------------------------------
+
+
+def _at_cloud(needed: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add the options that say which cloud is meant, and as whom it is asked."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        cloud = click.option(
+            "--cloud", metavar="[NAME@]HOST:PORT", required=needed, envvar="ESPALIER_CLOUD", show_envvar=True,
+            help="The cloud of the fleet.",
+        )  # fmt: skip
+        certs = click.option(
+            "--certs", type=_PATH, required=needed, envvar="ESPALIER_CERTS", show_envvar=True,
+            help="An operator's certificates (`espalier certs issue NAME --role operator`).",
+        )  # fmt: skip
+        return cloud(certs(needs_deploy(function)))
+
+    return add
+
+
+def _operator(cloud: str, certs: Path) -> Any:
+    from espalier.fleet.certs import Bundle
+    from espalier.fleet.operator import Operator
+
+    return Operator(Bundle.read(certs), cloud)
+
+
 @fleet.command()
-@click.argument("directory", type=_PATH)
+@click.argument("experiment")
+@click.option("--name", help="What the run is called [default: the experiment's name, and a number].")
+@click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
+@click.option("--wait", is_flag=True, help="Wait until the run is over; exit with 5 if it failed or was stopped.")
+@click.option("--out", "-o", type=_PATH, help="With --wait: write the run's directory here afterwards.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but the run's name and errors.")
+@_at_cloud()
+def submit(
+    experiment: str,
+    method: str | None,
+    seed: int | None,
+    changes: tuple[str, ...],
+    patience: float,
+    round_deadline: float,
+    compress: str | None,
+    name: str | None,
+    start_with: int | None,
+    wait: bool,
+    out: Path | None,
+    quiet: bool,
+    cloud: str,
+    certs: Path,
+) -> None:
+    """Put EXPERIMENT into the queue of a standing fleet; print the run's name."""
+    if out is not None and not wait:
+        raise ConfigError("--out: needs --wait; later: espalier fleet fetch RUN -o DIR.")
+    found = one_run(experiment, method, seed, changes)
+    wishes: dict[str, Any] = {"patience": patience, "round_deadline": round_deadline}
+    given = {"name": name, "start_with": start_with, "compress": compress}
+    wishes |= {key: value for key, value in given.items() if value is not None}
+    with _operator(cloud, certs) as fleet:
+        run = fleet.submit(found, **wishes)
+        click.echo(run)
+        if not wait:
+            return
+        shown = _Progress(quiet)
+        state = fleet.wait(run, look=lambda row: shown.say(_stage(row)))
+        if out is not None:
+            fleet.fetch(run, out)
+        if state != "finished":
+            why = next((row["why"] for row in fleet.runs() if row["run"] == run), "")
+            raise TrainingError(f"{run}: {state}; {why or 'no reason was told'}")
+
+
+for _option in reversed(EXPERIMENT_OPTIONS):
+    submit = _option(submit)
+
+
+def _stage(row: dict[str, Any]) -> str:
+    """Say where a run is."""
+    if row["state"] == "queued":
+        return "queued"
+    of = "" if row["rounds"] is None else f" of {row['rounds']}"
+    told = [name for name in ("acc_global", "acc_edge", "acc_device") if name in row["scores"]]
+    return ", ".join([f"{row['state']}, round {row['round']}{of}", *(f"{n} {row['scores'][n]:.3g}" for n in told)])
+
+
+@fleet.command()
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON, for programs.")
-@needs_deploy
-def status(directory: Path, as_json: bool) -> None:
-    """Show the fleet whose cloud runs in DIRECTORY: its members, rounds and scores."""
+@_at_cloud()
+def runs(as_json: bool, cloud: str, certs: Path) -> None:
+    """List the runs of a standing fleet, the oldest first: queued, running, finished, stopped or failed."""
+    with _operator(cloud, certs) as fleet:
+        rows = fleet.runs()
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    out = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for title in ("run", "method", "by", "submitted"):
+        out.add_column(title, no_wrap=True)
+    out.add_column("state")
+    for row in rows:
+        when = f"{datetime.fromtimestamp(row['submitted']):%Y-%m-%d %H:%M:%S}"
+        stage = _stage(row) + (f": {row['why']}" if row["why"] else "")
+        out.add_row(row["run"], row["method"], row["submitter"], when, stage)
+    Console().print(out if rows else "no runs yet")
+
+
+@fleet.command()
+@click.argument("run")
+@_at_cloud()
+def stop(run: str, cloud: str, certs: Path) -> None:
+    """Stop RUN: one that goes on ends in good order with what it has, one that waits leaves the queue."""
+    with _operator(cloud, certs) as fleet:
+        fleet.stop(run)
+
+
+@fleet.command()
+@click.argument("run")
+@click.option("--out", "-o", type=_PATH, required=True, help="Where the run's directory is written.")
+@_at_cloud()
+def fetch(run: str, out: Path, cloud: str, certs: Path) -> None:
+    """Fetch the record and the models of RUN, also while it goes on: a run directory for `espalier report`."""
+    with _operator(cloud, certs) as fleet:
+        fleet.fetch(run, out)
+    click.echo(str(out))
+
+
+@fleet.command()
+@click.argument("directory", type=_PATH, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON, for programs.")
+@_at_cloud(needed=False)
+def status(directory: Path | None, as_json: bool, cloud: str | None, certs: Path | None) -> None:
+    """Show a fleet: its members, rounds and scores. Ask the cloud that runs in DIRECTORY, or --cloud from afar."""
     from espalier.fleet.status import ask
 
-    found = ask(directory, do="fleet")
+    if directory is not None:
+        found = ask(directory, do="fleet")
+    elif cloud is not None and certs is not None:
+        with _operator(cloud, certs) as fleet:
+            found = fleet.status() | {"page": ""}
+    else:
+        raise ConfigError("DIRECTORY, or --cloud and --certs: one of them says which fleet is meant.")
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
     from rich.console import Console
 
     of = "" if found["rounds"] is None else f" of {found['rounds']}"
-    click.echo(
-        f"{found['run']}, {found['method']}: {found['state']}, round {found['round']}{of}, "
-        f"{found['devices']} of {found['devices_expected']} devices, {found['refused']} refused"
-    )
+    if found["run"]:
+        click.echo(
+            f"{found['run']}, {found['method']}: {found['state']}, round {found['round']}{of}, "
+            f"{found['devices']} of {found['devices_expected']} devices, {found['refused']} refused"
+        )
+    else:
+        click.echo(f"{found['state']}, {found['devices']} devices, {found['refused']} refused")
+    if found["queued"]:
+        click.echo(f"queued: {', '.join(found['queued'])}")
     for one in found["evaluations"][-5:]:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one["scores"].items()))
         click.echo(f"round {one['round']} ({one['time']:.0f} s): {scores or 'nothing was scored'}")
@@ -119,8 +261,8 @@ def _tree(members: list[dict[str, Any]]) -> Any:
         row, depth = waiting.pop()
         age = row["seconds_since_report"]
         out.add_row(
-            "  " * depth + row["name"], row["state"], row["reports_to"] or "", row["version"], str(row["samples"]),
-            "" if age is None else f"{age:.0f} s ago", str(row["late"]), str(row["refused"]),
+            "  " * depth + row["name"], row["state"], row["reports_to"] or row["why"], row["version"],
+            str(row["samples"]), "" if age is None else f"{age:.0f} s ago", str(row["late"]), str(row["refused"]),
         )  # fmt: skip
         waiting += [(child, depth + 1) for child in reversed(below.get(row["name"], []))]
     return out

@@ -19,7 +19,7 @@ COMMANDS = {
     "data": ("lists:data", "List and fetch datasets."),
     "describe": ("lists:describe", "Describe a method: what it does, its options, where it departs from its paper."),
     "export": ("export:export", "Write a model of the run at DIRECTORY for use elsewhere."),
-    "fleet": ("fleet:fleet", "Look at a fleet that runs, or start a whole one on this machine."),
+    "fleet": ("fleet:fleet", "Submit runs to a standing fleet, look at it, or start a whole one on this machine."),
     "init": ("config:init", "Write a commented experiment file to begin with."),
     "list": ("lists:experiments", "List the bundled experiments."),
     "methods": ("lists:methods", "List the methods."),

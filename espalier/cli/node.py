@@ -116,7 +116,9 @@ def node() -> None:
 
 
 @node.command()
-@click.option("--config", required=True, help="The experiment: a TOML file, or a bundled name.")
+@click.option(
+    "--config", help="Conduct this experiment alone: a TOML file, or a bundled name [default: submitted runs]."
+)
 @_options("listen", "advertise", "data", "allow_models")
 @click.option("--allow", type=_PATH, help="A file with the names that may join, one per line [default: all].")
 @click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
@@ -127,7 +129,7 @@ def node() -> None:
 )
 @needs_deploy
 def cloud(
-    config: str,
+    config: str | None,
     method: str | None,
     seed: int | None,
     changes: tuple[str, ...],
@@ -141,7 +143,13 @@ def cloud(
     status_page: str | None,
     **options: Any,
 ) -> None:
-    """Conduct a run: hand the experiment down, merge, evaluate, record. --dir becomes the run directory."""
+    """Conduct runs: hand experiments down, merge, evaluate, record.
+
+    Without --config the fleet stands: nodes wait, and take one run after another as operators submit them (`espalier
+    fleet submit`); each has a run directory in DIR/runs. With it there is one run, --dir is its run directory, and
+    every node ends with it.
+    """
+    from espalier.fleet.coordinator.submission import RunOptions
     from espalier.fleet.node.launch import CloudOptions, Options, Page, plug_in, run
 
     given = Options(**options)
@@ -153,12 +161,11 @@ def cloud(
             raise ConfigError("--dir: must be given for a cloud.")
         page = partial(served, status_page, given.directory)
     plug_in(given.plugins)
-    experiment = one_run(config, method, seed, changes)
-    run(
-        given,
-        CloudOptions(experiment, start_with, patience, compress, _limits(limits), None, allow, classes, round_deadline),
-        page,
-    )
+    if config is None and (method is not None or seed is not None or changes):
+        raise ConfigError("--method, --seed, --set: choose among --config's; give them to `espalier fleet submit`.")
+    experiment = None if config is None else one_run(config, method, seed, changes)
+    conducted = RunOptions(start_with, patience, compress, None, round_deadline)
+    run(given, CloudOptions(experiment, conducted, _limits(limits), allow, classes), page)
 
 
 for _option in reversed(EXPERIMENT_OPTIONS):
@@ -257,7 +264,12 @@ def certs_init(directory: Path, name: str, days: int) -> None:
 
 @certs.command("issue")
 @click.argument("name")
-@click.option("--role", type=click.Choice(["cloud", "edge", "device"]), required=True, help="What the node is.")
+@click.option(
+    "--role",
+    type=click.Choice(["cloud", "edge", "device", "operator"]),
+    required=True,
+    help="What the node is; an operator is nobody's node and may submit, stop and fetch runs.",
+)
 @click.option("--host", "hosts", multiple=True, help="A DNS name or IP address of a node that listens (repeatable).")
 @click.option("--days", type=int, default=825, show_default=True, help="How long it is valid.")
 @_CA

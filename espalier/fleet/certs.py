@@ -1,7 +1,8 @@
 """Who is who on the network: a fleet's own certificate authority.
 
 A node is what its certificate says: the common name is its name, the organisational unit its role (``cloud``, ``edge``
-or ``device``). No name inside a message is ever believed. The authority's directory::
+or ``device``; an ``operator`` is a person or a program that submits runs). No name inside a message is ever believed.
+The authority's directory::
 
     ca.pem  ca.key      the authority; ca.key never leaves this directory
     crl.pem             revoked certificates, signed; copied to the cloud, which hands it to everybody
@@ -29,7 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from espalier.core.errors import ConfigError, nearest
 
-ROLES = ("cloud", "edge", "device")
+ROLES = ("cloud", "edge", "device", "operator")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 #: files and directories of the authority itself
 _RESERVED = ("issued", "ca.pem", "ca.key", "crl.pem", "crl.pem.tmp")
@@ -83,7 +84,9 @@ def identity_of(pem: bytes) -> Identity:
     names = cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     roles = cert.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
     if len(names) != 1 or len(roles) != 1 or roles[0].value not in ROLES:
-        raise ValueError("the certificate's subject must have one common name and one unit: cloud, edge or device")
+        raise ValueError(
+            "the certificate's subject must have one common name and one unit: cloud, edge, device or operator"
+        )
     return Identity(str(names[0].value), str(roles[0].value), cert.serial_number)
 
 

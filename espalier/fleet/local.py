@@ -30,7 +30,9 @@ from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.fleet import certs
 from espalier.fleet.coordinator.manifest import plan_of
+from espalier.fleet.coordinator.submission import RunOptions
 from espalier.fleet.node.launch import CloudOptions, Options, plug_in, run
+from espalier.fleet.operator import Operator
 from espalier.fleet.status import ask
 from espalier.world.protocols import Shape
 
@@ -65,6 +67,7 @@ class LocalFleet:
         plugins: tuple[str, ...] = (),
         data_dir: Path | None = None,
         log_level: str = "info",
+        standing: bool = False,
         **cloud: Any,
     ) -> None:
         """Plan a fleet.
@@ -78,12 +81,15 @@ class LocalFleet:
             plugins: Modules that every node imports first: methods and policies of the user's own.
             data_dir: Where dataset files are looked for first.
             log_level: Of every node's log, ``directory/NAME/node.log``.
-            cloud: What :class:`~espalier.fleet.node.launch.CloudOptions` should have besides.
+            standing: Whether the fleet stays up and takes the runs that are submitted (:meth:`operator`): then the
+                experiment only says how many nodes there are.
+            cloud: What :class:`~espalier.fleet.coordinator.submission.RunOptions` and
+                :class:`~espalier.fleet.node.launch.CloudOptions` should have besides.
         """
         self.experiment, self.directory = experiment, directory
         self._ca = ca or directory / "ca"
-        CloudOptions(experiment, **cloud)  # a wrong name is told here, not by a process that ends
-        self._cloud = cloud
+        conducting(None, cloud)  # a wrong name is told here, not by a process that ends
+        self._cloud, self._standing = cloud, standing
         self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level, "plugins": plugins}
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["espalier.fleet.preload"])
@@ -144,7 +150,8 @@ class LocalFleet:
         if options.listen is not None and options.listen.endswith(":0") and name in self._ports():
             # children look for a node where it was
             options = replace(options, listen=f"{LOCAL}:{self._ports()[name]}")
-        cloud = {"table": self.experiment.to_plain(), **self._cloud} if name == "cloud" else None
+        table = None if self._standing else self.experiment.to_plain()
+        cloud = {"table": table, **self._cloud} if name == "cloud" else None
         self.processes[name] = self._begin(name, options, cloud)
 
     def _begin(self, name: str, options: Options, cloud: dict[str, Any] | None) -> BaseProcess:
@@ -211,6 +218,12 @@ class LocalFleet:
         if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP):
             process.join(START_SECONDS)
 
+    def operator(self) -> Operator:
+        """Return somebody who may submit runs to a standing fleet, and stop and fetch them."""
+        if not (self._ca / "operator" / "node.pem").exists():
+            certs.issue(self._ca, "operator", "operator")
+        return Operator(certs.Bundle.read(self._ca / "operator"), self.address("cloud"))
+
     def status(self, name: str) -> dict[str, Any]:
         """Ask a node how it is."""
         return ask(self.directory / name, do="status")
@@ -272,15 +285,23 @@ def _read_when_there(path: Path, goes_on: Callable[[], bool]) -> str | None:
     return None
 
 
+def conducting(experiment: Experiment | None, given: Mapping[str, Any]) -> CloudOptions:
+    """Return a cloud's options: of its only run, and others."""
+    of_run = {name: value for name, value in given.items() if name in RunOptions.__dataclass_fields__}
+    others = {name: value for name, value in given.items() if name not in of_run}
+    return CloudOptions(experiment, RunOptions(**of_run), **others)
+
+
 def run_node(options: Options, cloud: dict[str, Any] | None) -> None:
     """Run one node in a process of its own."""
     die_with_parent()
-    conducting = None
+    conducts = None
     try:
         plug_in(options.plugins)
         if cloud is not None:
-            conducting = CloudOptions(Experiment.build(cloud.pop("table")), **cloud)
-        run(options, conducting)
+            table = cloud.pop("table")
+            conducts = conducting(None if table is None else Experiment.build(table), cloud)
+        run(options, conducts)
     except EspalierError as error:
         print(f"espalier: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

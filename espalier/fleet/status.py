@@ -23,6 +23,7 @@ from espalier.core.errors import ConfigError, EspalierError
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links.admission import parse_parent
 from espalier.fleet.node.host import Host
+from espalier.fleet.node.service import Service
 from espalier.fleet.overview import GONE, LINKED, LOST, overview
 
 #: bytes of a request's head that are read at most
@@ -37,7 +38,8 @@ def status(host: Host) -> dict[str, Any]:
         "role": host.identity.role,
         "address": host.me if engine is not None else None,
         "run": host.run_name,
-        "linked": host.registry is not None or host.routes.parent is not None,
+        "linked": host.registry is not None or host.routes.parent is not None or host.idle,
+        "waiting": host.idle and engine is None,
         "children": sorted(c.name for c in host.routes.children.values()),
         "endpoint": host.endpoint,
         "letters": host.transmitter.pending() if host.transmitter is not None else 0,
@@ -53,12 +55,12 @@ def status(host: Host) -> dict[str, Any]:
 class Collector:
     """Turns a host's state into Prometheus metrics when they are asked for."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
-        host = self._host
+        host = self._service.host
         now = status(host)
         gauges = {
             "linked": ("1 if the node has its parent (the cloud: always)", float(now["linked"])),
@@ -79,7 +81,7 @@ class Collector:
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
         if "round" in now:
-            yield from _of_members(overview(host)["members"])
+            yield from _of_members(overview(self._service)["members"])
         counters = {
             "refused": ("Links and letters that were refused", float(host.refusals.count)),
             "frames_relayed": ("Frames passed on for others", float(host.relay.relayed) if host.relay else 0.0),
@@ -129,12 +131,12 @@ def _of_members(rows: list[dict[str, Any]]) -> Iterator[Metric]:
 
 
 class Ops:
-    """The HTTP server and the control socket of one host."""
+    """The HTTP server and the control socket of one node."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, service: Service) -> None:
+        self._service = service
         self._registry = CollectorRegistry()
-        self._registry.register(Collector(host))
+        self._registry.register(Collector(service))
         self._servers: list[asyncio.Server] = []
         self._socket: Path | None = None
         self.port = 0
@@ -177,8 +179,9 @@ class Ops:
             path = words[1].partition("?")[0] if len(words) == 3 and words[0] == "GET" else ""
             code, kind, body = "404 Not Found", "text/plain", b"/healthz and /metrics are here\n"
             if path == "/healthz":
-                now = status(self._host)
-                code = "200 OK" if now["linked"] and now["address"] is not None else "503 Service Unavailable"
+                now = status(self._service.host)
+                ready = now["linked"] and (now["address"] is not None or now["waiting"])
+                code = "200 OK" if ready else "503 Service Unavailable"
                 kind, body = "application/json", json.dumps(now).encode() + b"\n"
             elif path == "/metrics":
                 code, kind = "200 OK", "text/plain; version=0.0.4; charset=utf-8"
@@ -202,19 +205,20 @@ class Ops:
         writer.close()
 
     def _do(self, wish: dict[str, Any]) -> dict[str, Any]:
-        host = self._host
+        service = self._service
+        host = service.host
         match wish["do"]:
             case "status":
                 return status(host)
             case "fleet":
-                return overview(host) | {"page": self.page}
+                return overview(service) | {"page": self.page}
             case "move":
                 if host.parent_link is None:
                     raise ConfigError("The cloud has no parent to leave.")
-                host.parent_link.move(*parse_parent(str(wish["parent"])))
+                service.move(*parse_parent(str(wish["parent"])))
                 return {"done": True}
             case "stop":
-                host.stop("told to over the control socket")
+                service.stop("told to over the control socket")
                 return {"done": True}
         raise ConfigError(f"do = {wish['do']!r}: must be status, fleet, move or stop.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.aggregator import Aggregator
@@ -24,6 +24,7 @@ from espalier.fleet.authority.rules import (
     SUM,
     SURVEY,
     USES,
+    WISHES,
     WORD,
     Rule,
     Scope,
@@ -224,16 +225,34 @@ class Authority:
             raise Outdated
 
     def _fields(self, rule: Rule, origin: int, data: Mapping[str, Any], what: str) -> None:
-        statement = Statement(origin, self._here)
-        unknown = [name for name in data if name not in rule.fields]
-        if unknown:
-            raise ProtocolError(f"{what} is malformed: it has a field {str(unknown[0])[:64]!r}.")
-        for name, field in rule.fields.items():
-            if name not in data:
-                if name not in rule.optional:
-                    raise ProtocolError(f"{what} is malformed: {name} is missing.")
-            elif not field.holds(data[name], statement):
-                raise ProtocolError(f"{what} is malformed: {name} is {_shown(data[name])}; accepted is {field.says}.")
+        _check_fields(rule, data, Statement(origin, self._here), what)
+
+
+def check_wish(role: str, what: str, data: Any) -> None:
+    """Refuse what somebody of a role may not wish of the cloud.
+
+    Raises:
+        ProtocolError: It breaks the rules.
+    """
+    rule, shown = WISHES.get(what), f"The wish {_shown(what)}"
+    if rule is None or type(data) is not dict:
+        raise ProtocolError(f"{shown}: this version does not know it.")
+    if role != "operator":
+        raise ProtocolError(f"{shown}: only {rule.by.value} may send it; this one says {role}.")
+    # none of these fields asks who hears it
+    _check_fields(rule, data, Statement(-1, cast(Receiver, None)), shown)
+
+
+def _check_fields(rule: Rule, data: Mapping[str, Any], statement: Statement, what: str) -> None:
+    unknown = [name for name in data if name not in rule.fields]
+    if unknown:
+        raise ProtocolError(f"{what} is malformed: it has a field {str(unknown[0])[:64]!r}.")
+    for name, field in rule.fields.items():
+        if name not in data:
+            if name not in rule.optional:
+                raise ProtocolError(f"{what} is malformed: {name} is missing.")
+        elif not field.holds(data[name], statement):
+            raise ProtocolError(f"{what} is malformed: {name} is {_shown(data[name])}; accepted is {field.says}.")
 
 
 def _shown(value: Any) -> str:

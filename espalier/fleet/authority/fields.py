@@ -29,7 +29,7 @@ CLOCK_TIMES, CLOCK_MORE = 2, 1000
 #: rows of a batch of notes, and bytes of one note's data as JSON
 EVENTS, SPANS, NOTE_BYTES = 200, 1000, 16_384
 #: events of the record that only the coordinator writes
-COORDINATORS_EVENTS = frozenset({"started", "gone", "arranged", "rebuilt"})
+COORDINATORS_EVENTS = frozenset({"started", "stopped", "gone", "arranged", "rebuilt"})
 
 _NAME = re.compile(r"[A-Za-z0-9_.@ -]{1,64}")
 

@@ -70,6 +70,7 @@ class Sender(Enum):
     DEVICE = "a device"
     MEMBER = "any member"
     SERVER = "the coordinator, or the parent of the device that it is to"
+    OPERATOR = "an operator: its certificate says so"
     LISTED = "whom the node lists for this word (`hears`): devices, or the coordinator"
 
 
@@ -197,7 +198,19 @@ CONTROLS = {rule.kind: rule for rule in (
                             "lost", "there"}), scope=Scope.SECURE),
 )}  # fmt: skip
 
-RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values())
+#: what an operator may wish of the cloud, over a link of its own
+WISHES = {rule.kind: rule for rule in (
+    Rule("submit", "the cloud", Sender.OPERATOR, {
+        "experiment": NAMED, "name": text(64), "start_with": maybe(whole(COUNT)), "patience": real(),
+        "compress": maybe(one_of("none", "zstd", "q8")), "round_deadline": real()},
+        optional=frozenset({"name", "start_with", "patience", "compress", "round_deadline"}), after=True),
+    Rule("runs", "the cloud", Sender.OPERATOR, after=True),
+    Rule("status", "the cloud", Sender.OPERATOR, after=True),
+    Rule("stop", "the cloud", Sender.OPERATOR, {"run": text(64)}, after=True),
+    Rule("fetch", "the cloud", Sender.OPERATOR, {"run": text(64)}, after=True),
+)}  # fmt: skip
+
+RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values(), *WISHES.values())
 
 
 def as_markdown() -> str:
@@ -208,7 +221,8 @@ def as_markdown() -> str:
     ]
     for rule in RULES:
         fields = "; ".join(f"`{name}`: {f.says}" for name, f in rule.fields.items()) or "none"
-        kind = f"`{rule.kind}`" if rule.kind in CONTROLS else rule.kind
+        kind = f"`{rule.kind}`" if CONTROLS.get(rule.kind) is rule else rule.kind
+        kind = f"wish `{rule.kind}`" if WISHES.get(rule.kind) is rule else kind
         after = "counts" if rule.after else "passed over"
         lines.append(f"| {kind} | {rule.to} | {rule.by.value} | {rule.scope.value} | {after} | {fields} |")
     return "\n".join(lines)

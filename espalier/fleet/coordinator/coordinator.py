@@ -7,6 +7,7 @@ after it are dropped at a restart, because what made them comes again.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from espalier.core.store import Ref
 from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
+from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
 from espalier.fleet.coordinator.topology import Arranger
 from espalier.fleet.membership import Member
@@ -45,16 +47,8 @@ class Coordinator:
         """Go on with the run in a directory, or prepare a new one that begins with so many devices."""
         self.engine, self.registry, self.directory = engine, registry, directory
         experiment = engine.manifest.experiment
-        entry, spec, fleet = experiment.methods[0], engine.manifest.card.spec, experiment.fleet
-        self.recorder = Recorder(
-            directory / "run.sqlite",
-            {
-                "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
-                "reconstruction": entry.method.reconstruction, "seed": engine.manifest.seed,
-                "model_bytes": spec.model_bytes, "parameters": spec.n_params, "status": {"state": "running"},
-                "deployed": True,
-            },
-        )  # fmt: skip
+        fleet = experiment.fleet
+        self.recorder = _recorder(engine.manifest, directory)
         self._start_with = start_with
         plain = engine.journal.get("coordinator") or {}
         self.started: bool = plain.get("started", False)
@@ -62,6 +56,8 @@ class Coordinator:
         self.finished: bool = plain.get("finished", False)
         #: why the run ended before it had reached its limits ("": it has not)
         self.stalled: str = plain.get("stalled", "")
+        #: who has stopped it ("": nobody)
+        self.stopped: str = plain.get("stopped", "")
         self._divergence = Divergence()
         if "divergence" in plain:
             self._divergence.restore(plain["divergence"])
@@ -106,6 +102,10 @@ class Coordinator:
     def round(self) -> int:
         """How many rounds the run has closed."""
         return self.rounds.done
+
+    def summary(self) -> dict[str, Any]:
+        """Return how far the run has come: its round and the figures of the last evaluation."""
+        return {"round": self.round, "scores": {k: v for k, v in self.last.items() if math.isfinite(v)}}
 
     def _devices(self) -> list[int]:
         """Return the devices that are there."""
@@ -228,6 +228,13 @@ class Coordinator:
             for host in self.tree.hosts():
                 self.engine.say(host, "account")
             self._accounted()
+
+    def stop(self, why: str) -> None:
+        """End the run before its time, in good order."""
+        if not self.ending:
+            self.stopped = why
+            self.recorder.event(self.engine.now(), "stopped", None, {"why": why})
+            self.end()
 
     def _accounted(self) -> None:
         waits = self.wants_count or self._accounts.waits(self.engine.directory.members.keys(), self.engine.now())
@@ -401,7 +408,9 @@ class Coordinator:
             engine.say(host, "finish")
         self.finished = True
         self.recorder.commit()
-        self.recorder.meta("status", {"state": "finished", **({"stalled": self.stalled} if self.stalled else {})})
+        why = {"stopped": self.stopped, "stalled": self.stalled}
+        state = "stopped" if self.stopped else "finished"
+        self.recorder.meta("status", {"state": state, **{name: text for name, text in why.items() if text}})
 
     def close_record(self) -> None:
         """Close the run's database."""
@@ -419,7 +428,8 @@ class Coordinator:
             "coordinator",
             {
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
-                "ended_at": self._ended_at, "stalled": self.stalled, "divergence": self._divergence.save(),
+                "ended_at": self._ended_at, "stalled": self.stalled, "stopped": self.stopped,
+                "divergence": self._divergence.save(),
                 "trained": dict(self._trained), "unusable": dict(self._unusable), "trainings": self._trainings,
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
                 "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "longest": self._longest,
@@ -428,3 +438,17 @@ class Coordinator:
             },
         )  # fmt: skip
         self.engine.journal.put("registry", self.registry.known)
+
+
+def _recorder(manifest: Manifest, directory: Path) -> Recorder:
+    """Open a run's record."""
+    experiment, spec = manifest.experiment, manifest.card.spec
+    entry = experiment.methods[0]
+    return Recorder(
+        directory / "run.sqlite",
+        {
+            "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
+            "reconstruction": entry.method.reconstruction, "seed": manifest.seed, "model_bytes": spec.model_bytes,
+            "parameters": spec.n_params, "status": {"state": "running"}, "deployed": True,
+        },
+    )  # fmt: skip

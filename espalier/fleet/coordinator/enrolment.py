@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from espalier.core.errors import ConfigError
 
 
+class RunFull(ConfigError):
+    """All numbers are taken: this run has no place for another device; the next one may."""
+
+
 class Registry:
     """Numbers devices ``0 … N-1`` and servers from ``N`` on, once and for all of a run."""
 
-    def __init__(self, n_devices: int, cloud: int, known: dict[str, tuple[int, str]] | None = None) -> None:
-        self.n_devices, self.cloud = n_devices, cloud
+    def __init__(
+        self,
+        n_devices: int,
+        cloud: int,
+        known: dict[str, tuple[int, str]] | None = None,
+        seats: Mapping[str, int] | None = None,
+    ) -> None:
+        """Go on with the ``known`` names of a run; who had a number before (``seats``) gets it again if it is free."""
+        self.n_devices, self.cloud, self._seats = n_devices, cloud, seats or {}
         #: name -> (address, role)
         self.known: dict[str, tuple[int, str]] = dict(known or {})
         #: the names that may join; None: everybody with a certificate of this fleet
@@ -37,12 +49,13 @@ class Registry:
             return address
         if role not in ("device", "edge"):
             raise ConfigError(f"{name} comes as {role!r}; devices and edges may join.")
+        wish = wish if wish >= 0 else self._seats.get(name, -1)
         taken = {address for address, _ in self.known.values()}
         if role == "device":
             numbers = [wish] if 0 <= wish < self.n_devices and wish not in taken else range(self.n_devices)
             free = next((n for n in numbers if n not in taken), None)
             if free is None:
-                raise ConfigError(
+                raise RunFull(
                     f"All {self.n_devices} devices of fleet.devices have enrolled; raise it for a larger fleet."
                 )
         else:
@@ -55,6 +68,14 @@ class Registry:
                 number += 1
         self.known[name] = (free, role)
         return free
+
+    def seats(self) -> dict[str, int]:
+        """Return everybody's number among devices, or among servers."""
+        first = self.n_devices
+        return {
+            name: address if role == "device" else address - first - (address > self.cloud)
+            for name, (address, role) in self.known.items()
+        }
 
     def server(self, number: int) -> int:
         """Return the address of the server of a number: edges, those above them, and (after the cloud) any more."""

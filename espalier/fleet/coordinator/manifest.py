@@ -89,6 +89,7 @@ class Manifest:
         compress: How models travel.
         script: Times that devices report instead of what they measure (None: they measure).
         round_deadline: Seconds that a round waits for its slowest child, at least (None: for ever).
+        standing: Whether nodes wait for another run when this one is over; else they end.
     """
 
     run: str
@@ -99,6 +100,7 @@ class Manifest:
     compress: Compress = "none"
     script: Script | None = None
     round_deadline: float | None = ROUND_DEADLINE_SECONDS
+    standing: bool = False
 
     @property
     def cloud(self) -> int:
@@ -147,6 +149,7 @@ class Manifest:
             "compress": self.compress,
             "script": None if self.script is None else asdict(self.script),
             "round_deadline": self.round_deadline,
+            "standing": self.standing,
         }
         return json.dumps(table, sort_keys=True).encode()
 
@@ -167,6 +170,7 @@ class Manifest:
                 str(table["run"]), Experiment.build(table["experiment"]), Card(**card),
                 Limits.build(table["limits"]), float(table["patience"]), table["compress"],
                 None if table["script"] is None else Script(**table["script"]), table["round_deadline"],
+                bool(table.get("standing", False)),
             )  # fmt: skip
         except ConfigError as error:
             raise ProtocolError(f"The fleet's manifest cannot be followed here: {error}") from error

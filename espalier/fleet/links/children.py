@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from espalier.core.errors import ConfigError, EspalierError, ProtocolError
+from espalier.fleet.authority.rules import SCOPES, Scope
+from espalier.fleet.coordinator.enrolment import RunFull
 from espalier.fleet.links import wire
+from espalier.fleet.links.door import NAME_LETTERS, REASON_LETTERS
 from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -48,6 +51,10 @@ class ChildLinks:
         if why is not None:
             self.refuse(link, why, final="revoked" in why or link.peer is None)
             return None
+        if link.peer is not None and link.peer.role == "operator":
+            if hub.door.operators is None:
+                self.refuse(link, "operators talk to the cloud", final=True)
+            return hub.door.operators
         return self._take
 
     def refuse(self, link: Link, why: str, *, final: bool = False) -> None:
@@ -75,12 +82,17 @@ class ChildLinks:
         hub = self._hub
         if not link.open:
             return  # a newer link has taken its place: whoever sent this sends it again over that one
+        if hub.stopping:
+            link.close()  # the host of the next run takes it, when it comes again
+            return
         kind = frame.WhichOneof("kind")
         child = hub.routes.child(link)
         if link in self._probes:
             if kind != "ping":
                 raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
             self._pong(link, frame.ping)
+        elif link in hub.door.room:
+            self._waits(link, frame)
         elif child is None and link not in hub.routes.peers.values():
             if kind != "hello":
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
@@ -95,6 +107,8 @@ class ChildLinks:
             self._reached(child, frame.reach)
         elif kind == "bye":
             self._leaves(child, frame.bye.why)
+        elif kind == "waiting" and child.role == "edge":
+            hub.door.room.told(link, frame.waiting)
         elif kind == "enrol" and child.role == "edge":
             await self._enrol_for(link, frame.enrol)
         else:
@@ -119,9 +133,15 @@ class ChildLinks:
         if peer.role not in ("edge", "device"):
             self.refuse(link, f"a {peer.role} has no parent", final=True)
             return
+        waits = self._has_no_run(hello)
+        if waits or (hub.idle and not hello.peer):
+            self._let_wait(link, hello, version, waits or "")
+            return
         if hub.engine is None or hub.manifest is None:
-            link.post(pb.Frame(refusal=pb.Refusal(why="not ready yet", final=False)))
-            link.close()
+            self._not_now(link, "not ready yet")
+            return
+        if version < wire.SECURE_VERSION and SCOPES[Scope.SECURE](hub.engine.plan):
+            self.refuse(link, f"secure sums need version {wire.SECURE_VERSION} of the protocol: upgrade it", final=True)
             return
         if hello.peer:
             await self._greet_peer(link, hello, version)
@@ -131,12 +151,17 @@ class ChildLinks:
             return
         try:
             address = await self._enrol(peer.name, peer.role, hello.wish)
+        except RunFull as error:
+            if hub.manifest.standing:
+                self._let_wait(link, hello, version, str(error))
+            else:
+                self.refuse(link, str(error), final=True)
+            return
         except ConfigError as error:
             self.refuse(link, str(error), final=True)
             return
         except (TimeoutError, EspalierError):
-            link.post(pb.Frame(refusal=pb.Refusal(why="the cloud cannot be asked now", final=False)))
-            link.close()
+            self._not_now(link, "the cloud cannot be asked now")
             return
         if not link.open:
             return
@@ -144,6 +169,54 @@ class ChildLinks:
         if before is not None:
             before.close()
         link.post(pb.Frame(welcome=hub.welcome(address, version)))
+
+    def _not_now(self, link: Link, why: str) -> None:
+        """Let somebody try again soon."""
+        link.post(pb.Frame(refusal=pb.Refusal(why=why, final=False)))
+        link.close()
+
+    # -- who waits -------------------------------------------------------------------------------------------
+
+    def _has_no_run(self, hello: pb.Hello) -> str | None:
+        """Say why the run that goes on here is none for somebody; None if it is."""
+        hub = self._hub
+        if hub.engine is None or hub.manifest is None or hello.peer:
+            return None
+        run = hub.manifest.run
+        if hello.declined == run:
+            return hello.why[:REASON_LETTERS] or "it cannot take part"
+        if hello.run not in ("", run):
+            return f"it comes from another run, {hello.run[:NAME_LETTERS]}"
+        if not hello.run and hub.conduct is not None and hub.conduct.finished and hub.manifest.standing:
+            return "the run is over"
+        return None
+
+    def _let_wait(self, link: Link, hello: pb.Hello, version: int, why: str) -> None:
+        """Let somebody wait on its link until there is a run for it."""
+        hub, peer = self._hub, link.peer
+        assert peer is not None
+        if version < wire.WAITS_VERSION:
+            self._not_now(link, "no run now")
+            return
+        if len(hub.door.room) >= hub.admission.limits.children:
+            self.refuse(link, f"{len(hub.door.room)} wait already")
+            return
+        name, software = hub.identity.name, hello.member.version[:NAME_LETTERS]
+        waiter = pb.Waiter(name=peer.name, role=peer.role, parent=name, version=software, why=why)
+        hub.door.room.enter(link, waiter)
+        parent = hub.myself().to_wire()
+        link.post(pb.Frame(welcome=pb.Welcome(version=version, parent=parent, crl=hub.admission.crl, standing=True)))
+
+    def _waits(self, link: Link, frame: pb.Frame) -> None:
+        """Take a frame of somebody who waits."""
+        kind, room = frame.WhichOneof("kind"), self._hub.door.room
+        if kind == "waiting" and link.peer is not None and link.peer.role == "edge":
+            room.told(link, frame.waiting)
+        elif kind == "bye":
+            room.leave(link)
+            link.close()
+        else:
+            raise ProtocolError(f"Somebody who waits for a run sends {kind!r}.")
 
     async def _greet_peer(self, link: Link, hello: pb.Hello, version: int) -> None:
         hub = self._hub
@@ -189,7 +262,7 @@ class ChildLinks:
         finally:
             self._enrolling.pop(name, None)
         if found.refused:
-            raise ConfigError(found.refused)
+            raise RunFull(found.refused) if found.full else ConfigError(found.refused)
         await hub.learn_name(name, found.address)
         return found.address
 
@@ -202,8 +275,10 @@ class ChildLinks:
                 address = await hub.call(lambda: registry.enrol(ask.name, ask.role, ask.wish))
                 answer = pb.Enrolled(name=ask.name, address=address)
             except ConfigError as error:
-                hub.refused(ask.name, str(error))
-                answer = pb.Enrolled(name=ask.name, refused=str(error))
+                full = isinstance(error, RunFull) and hub.manifest is not None and hub.manifest.standing
+                if not full:
+                    hub.refused(ask.name, str(error))
+                answer = pb.Enrolled(name=ask.name, refused=str(error), full=full)
             link.post(pb.Frame(enrolled=answer))
         elif hub.routes.parent is not None:
             self._asked[ask.name] = link

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,13 +15,11 @@ from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
-from espalier.fleet.links.admission import Admission, Refusals
 from espalier.fleet.links.delivery import Transmitter
-from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.door import Door
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import RoutingTable
-from espalier.fleet.links.transport import LinkServer
 from espalier.fleet.membership import Member
 from espalier.fleet.node.clock import FleetClock
 from espalier.fleet.node.engine import Engine
@@ -40,16 +38,18 @@ class Settings:
 
     Attributes:
         trainer: Makes the trainer once manifest and address are known.
-        directory: Where the node's state is kept; None keeps it in memory (a restart begins anew).
+        directory: Where the node's state is kept (at the cloud: the run's); None: in memory, a restart begins anew.
         listen: ``host:port`` for children and peers; None: nobody can link to this node.
         advertise: ``host:port`` under which others reach it, if not as it listens.
         parents: Where to go, first choice first: (name or None, ``host:port``). None for the cloud.
         wish: The number that the node would like.
         aggregates: Whether a device may run an aggregator.
-        manifest: The cloud's: what the fleet does.
+        manifest: The cloud's: what the fleet does; None: nothing, as long as nobody submits a run.
         start_with: The cloud's: the run begins when so many devices are there.
         allow: The cloud's: a file with the names that may join.
         crl: The cloud's: the list of revoked certificates, looked at while it runs.
+        seats: The cloud's: the numbers that nodes had in earlier runs.
+        declined: A run that this node cannot take part in, and why not.
         versions: Of the protocol. Only tests of older and newer nodes give others.
     """
 
@@ -64,6 +64,8 @@ class Settings:
     start_with: int = 1
     allow: Path | None = None
     crl: Path | None = None
+    seats: Mapping[str, int] = field(default_factory=dict)
+    declined: tuple[str, str] = ("", "")
     versions: wire.WireVersions = wire.VERSIONS
 
 
@@ -75,9 +77,11 @@ class Hub:
         registry: The cloud's: who may join under which number.
         names: Numbers of names that the cloud has told.
         stopping: Whether this host is about to end.
+        idle: Whether it is known that there is no run for this host now.
+        door: What outlives this host.
     """
 
-    def __init__(self, bundle: Bundle, settings: Settings, log: Log) -> None:
+    def __init__(self, bundle: Bundle, settings: Settings, log: Log, door: Door | None = None) -> None:
         self.bundle, self.settings, self.log = bundle, settings, log
         self.identity = bundle.identity
         self.clock = FleetClock()
@@ -88,14 +92,14 @@ class Hub:
         self.registry: Registry | None = None
         self.relay: Relay | None = None
         self.transmitter: Transmitter | None = None
-        self.server: LinkServer | None = None
-        self.admission = Admission(bundle, settings.manifest.limits if settings.manifest is not None else Limits())
-        self.refusals = Refusals()
+        self.door = Door(bundle) if door is None else door
+        self.admission, self.refusals = self.door.admission, self.door.refusals
+        self.idle = settings.manifest is None and not settings.parents
         self.names: dict[str, int] = {}
         self.stopping = False
         self.model_bytes = 0
         self.driver = Driver()
-        self.journal: Journal
+        self.journal: Journal | None = None
         #: what this host knows of itself before it has an engine: address, incarnation, stamp, samples
         self.own: dict[str, int] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -139,9 +143,9 @@ class Hub:
     @property
     def endpoint(self) -> str:
         """Where this host is reached, or empty."""
-        if self.server is None or self.settings.listen is None:
+        if self.door.server is None or self.settings.listen is None:
             return ""
-        return self.settings.advertise or f"{self.settings.listen.rpartition(':')[0]}:{self.server.port}"
+        return self.settings.advertise or f"{self.settings.listen.rpartition(':')[0]}:{self.door.server.port}"
 
     def myself(self) -> Member:
         """Return what this host says of itself."""
@@ -164,13 +168,18 @@ class Hub:
         """Number another link to a parent."""
         self.own["stamp"] += 1
         if self.engine is not None:
-            await self.call(lambda: self.journal.put("host", dict(self.own)))
+            await self._keep("host", dict(self.own))
         return self.own["stamp"]
 
     async def learn_name(self, name: str, address: int) -> None:
         """Remember the number of a name."""
         self.names[name] = address
-        await self.call(lambda: self.journal.put("names", dict(self.names)))
+        await self._keep("names", dict(self.names))
+
+    async def _keep(self, key: str, value: Any) -> None:
+        journal = self.journal
+        assert journal is not None
+        await self.call(lambda: journal.put(key, value))
 
     async def linked(self, parent: Member, model_seconds: float) -> None:
         """The link to a parent is there."""
@@ -191,8 +200,9 @@ class Hub:
         """Return a greeting that says who this host is and what it speaks."""
         versions = self.settings.versions
         return pb.Hello(
-            version=versions.oldest, newest=versions.newest, member=self.myself().to_wire(), run=self.run_name
-        )
+            version=versions.oldest, newest=versions.newest, member=self.myself().to_wire(), run=self.run_name,
+            declined=self.settings.declined[0], why=self.settings.declined[1],
+        )  # fmt: skip
 
     def welcome(self, address: int, version: int) -> pb.Welcome:
         """Return the welcome for a child, in a version that it speaks."""
@@ -200,6 +210,7 @@ class Hub:
         return pb.Welcome(
             version=version, address=address, parent=self.myself().to_wire(), run=self.manifest.run,
             manifest=self.manifest.to_bytes(), now=self.clock.now(), crl=self.admission.crl,
+            standing=self.manifest.standing,
         )  # fmt: skip
 
     def announce(self, joined: Sequence[Member], gone: Iterable[int]) -> None:

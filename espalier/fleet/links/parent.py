@@ -29,13 +29,19 @@ PONG_SECONDS = 10.0
 class ParentLink:
     """Keeps a host linked to a parent."""
 
-    def __init__(self, hub: Hub, children: ChildLinks, follow: Callable[[pb.Welcome], Awaitable[None]]) -> None:
-        """Prepare a link; ``follow`` takes over what a parent says the fleet does."""
-        self._hub, self._children, self._follow = hub, children, follow
+    def __init__(
+        self,
+        hub: Hub,
+        children: ChildLinks,
+        follow: Callable[[pb.Welcome], Awaitable[None]],
+        leave: Callable[[str], None],
+    ) -> None:
+        """Prepare a link; ``follow`` takes over what a parent says the fleet does, ``leave`` ends the host's run."""
+        self._hub, self._children, self._follow, self._leave = hub, children, follow, leave
         self._parents: list[tuple[str | None, str]] = list(hub.settings.parents)
         self._link: Link | None = None
         self._pongs: dict[float, asyncio.Future[float]] = {}
-        self._welcomed = False
+        self._welcomed, self._version = False, 0
         self._wake = asyncio.Event()
         self._refused: str | None = None
         #: how often a link was made
@@ -55,7 +61,7 @@ class ParentLink:
             hello.wish = hub.settings.wish
             hello.member.stamp = await hub.next_stamp()
             why = await dial(hub.bundle, target, name, hello, self._take, connected=self._connected)
-            self._link = None
+            self._link, hub.idle = None, False
             hub.routes.parent = None
             if self._refused is not None:
                 raise ConfigError(f"{name or target} refuses this node: {self._refused}.")
@@ -102,9 +108,14 @@ class ParentLink:
         hub = self._hub
         kind = frame.WhichOneof("kind")
         if kind == "welcome" and not self._welcomed:
-            self._welcomed = True
+            self._welcomed, self._version = True, frame.welcome.version
             self.made += 1
-            hub.spawn(self._settle_in(link, frame.welcome))
+            if not self._speaks(link, frame.welcome):
+                return
+            if frame.welcome.run:
+                hub.spawn(self._settle_in(link, frame.welcome))
+            else:
+                self._wait(frame.welcome)
         elif kind == "refusal":
             if frame.refusal.final:
                 self._refused = frame.refusal.why
@@ -128,13 +139,39 @@ class ParentLink:
             hub.resend(None)
             self._children.resume()
 
+    def _speaks(self, link: Link, welcome: pb.Welcome) -> bool:
+        """Tell whether the parent answered in a version that this node speaks; if not, the link ends."""
+        mine = self._hub.settings.versions
+        if mine.common(wire.WireVersions(welcome.version, welcome.version)) is not None:
+            return True
+        self._refused = f"it speaks version {welcome.version}, this node {mine}"
+        link.close()
+        return False
+
+    def _wait(self, welcome: pb.Welcome) -> None:
+        """There is no run for this host: wait on this link for the next one."""
+        hub = self._hub
+        hub.idle = True
+        self._children.revocations(welcome.crl)
+        if hub.engine is not None:
+            self._leave(f"{hub.run_name} is over")
+            return
+        hub.log("waits for a run", parent=welcome.parent.name[:64])
+        hub.door.room.changed = True
+        self.tell_who_waits()
+
+    def tell_who_waits(self) -> None:
+        """Tell the parent who waits here and below, if that has changed."""
+        room, link = self._hub.door.room, self._link
+        if not room.changed or link is None or not self._welcomed or self._hub.identity.role == "device":
+            return
+        if self._version >= wire.WAITS_VERSION:
+            link.post(pb.Frame(waiting=pb.Waiting(waiters=room.everybody())))
+        room.changed = False
+
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
         """Learn what the fleet does, tell the parent who is here, and go on where the last link ended."""
         hub = self._hub
-        if hub.settings.versions.common(wire.WireVersions(welcome.version, welcome.version)) is None:
-            self._refused = f"it speaks version {welcome.version}, this node {hub.settings.versions}"
-            link.close()
-            return
         try:
             parent = Member.of_wire(welcome.parent)
         except ProtocolError as error:
@@ -144,14 +181,15 @@ class ParentLink:
         await self._ask(link)
         await self._follow(welcome)
         seconds = await self._gauge(link)
-        if not link.open:
-            return
+        if not link.open or hub.engine is None or hub.run_name != welcome.run:
+            return  # this host takes no part in that run
         await hub.linked(parent, seconds)
         # the parent must know who is here before it hears from them
         link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in hub.everybody()], full=True)))
         hub.routes.parent = link
         hub.resend(None)
         self._children.resume()
+        hub.door.room.changed = True
         hub.log("linked", parent=welcome.parent.name, target=link.target)
         while link.open:
             await asyncio.sleep(CLOCK_SECONDS)

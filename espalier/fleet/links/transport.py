@@ -104,7 +104,7 @@ class Link:
 
     async def send(self, frame: pb.Frame) -> bool:
         """Queue a frame of a letter when there is room; False if the link ended first."""
-        size = len(frame.chunk.data) if frame.HasField("chunk") else 0
+        size = _bulk_bytes(frame)
         while self._waiting > WINDOW_BYTES and not self._ending:
             self._room.clear()
             await self._room.wait()
@@ -134,8 +134,8 @@ class Link:
             while self._urgent or (self._bulk and not self._ending):
                 frame = self._urgent.popleft() if self._urgent else self._bulk.popleft()
                 size = frame.ByteSize()
+                self._waiting -= _bulk_bytes(frame)
                 if frame.HasField("chunk"):
-                    self._waiting -= len(frame.chunk.data)
                     self.traffic.models_out += size
                 else:
                     self.traffic.control_out += size
@@ -160,6 +160,11 @@ class Link:
         self._urgent.clear()
         self._bulk.clear()
         self._ended.set()
+
+
+def _bulk_bytes(frame: pb.Frame) -> int:
+    """Return the bytes of a frame that count for the queue's length: those of models and files."""
+    return len(frame.chunk.data) + len(frame.piece.data)
 
 
 #: what a link's owner does with a frame; raising ends the link

@@ -1,4 +1,7 @@
-"""One process of the fleet: the engine, its links to parent, children and peers, its timers and its worker.
+"""A node in one run: the engine, its links to parent, children and peers, its timers and its worker.
+
+A node takes one run after another (`espalier.fleet.node.service`), with a host for each; as long as there is none, a
+host without an engine waits for it on its links.
 
 The event loop does nothing but pass things on: frames to the engine or to the next hop, effects of the engine to links,
 timers and the worker. The engine runs in a thread of its own, one batch of items after the other; training in another.
@@ -10,9 +13,10 @@ import asyncio
 import secrets
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from espalier.core.errors import ConfigError, EspalierError
+from espalier.core.errors import EspalierError, ProtocolError, RunError
 from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.coordinator import Coordinator
@@ -21,15 +25,16 @@ from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.children import ChildLinks
 from espalier.fleet.links.delivery import Transmitter
+from espalier.fleet.links.door import REASON_LETTERS, Door
 from espalier.fleet.links.hub import Hub, Settings
 from espalier.fleet.links.parent import ParentLink
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import SentBytes
-from espalier.fleet.links.transport import LinkServer
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Call, Due, Effects
+from espalier.fleet.node.folders import RunFolders
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.threads import Worker
@@ -42,8 +47,11 @@ FINISH_SECONDS = 10.0
 class Host(Hub):
     """A node of the fleet."""
 
-    def __init__(self, bundle: Bundle, settings: Settings, log: Log) -> None:
-        super().__init__(bundle, settings, log)
+    def __init__(self, bundle: Bundle, settings: Settings, log: Log, door: Door | None = None) -> None:
+        """Prepare one run of a node, or its waiting for one; ``door`` is what outlives it (None: nothing does)."""
+        super().__init__(bundle, settings, log, door)
+        self._own_door = door is None
+        self._folders = RunFolders(settings.directory)
         self.peer_links = PeerLinks(self)
         self.child_links = ChildLinks(self, self.peer_links)
         self.parent_link: ParentLink | None = None
@@ -52,27 +60,28 @@ class Host(Hub):
         self._stop = asyncio.Event()
         self._returns = False
         self._allow_read = 0.0
+        #: whether this node, while its run goes on or is over, should look for another one
+        self.left = False
+        #: a run that it cannot take part in, and why not
+        self.declined = settings.declined
 
     # -- running -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Run until the fleet is done or :meth:`stop` is called.
+        """Run until the run is over or :meth:`stop` is called.
 
         Raises:
             EspalierError: What the operator must mend.
         """
         self.failed = asyncio.get_running_loop().create_future()
-        self.journal = await self.driver.at_once(lambda: Journal(self.settings.directory))
         try:
             await self._wake_up()
-            if self.settings.listen is not None:
-                self.server = LinkServer(
-                    self.bundle, self.child_links.accept, self.child_links.lost, self.child_links.malformed
-                )
-                await self.server.start(self.settings.listen)
+            self.door.receiver = self.child_links
+            if self.settings.listen is not None and self.door.server is None:
+                await self.door.open(self.settings.listen)
                 self.log("listening", endpoint=self.endpoint)
             if self.settings.parents:
-                self.parent_link = ParentLink(self, self.child_links, self.follow)
+                self.parent_link = ParentLink(self, self.child_links, self.follow, self.leave)
                 self.spawn(self.parent_link.run())
             self.spawn(self.driver.run(lambda: self.engine, self._carry_out))
             self.spawn(self._tick())
@@ -97,6 +106,13 @@ class Host(Hub):
             self._returns = returns
             self._stop.set()
 
+    def leave(self, why: str) -> None:
+        """Take no part in the run any more: its node looks for another."""
+        self.left = True
+        if self.registry is None:
+            self._folders.leave()
+        self.stop(why)
+
     async def _shut_down(self) -> None:
         self.stopping = True
         failed = self.failed.done() and not self.failed.cancelled() and self.failed.exception() is not None
@@ -104,8 +120,9 @@ class Host(Hub):
             # a node that fails may be started again: it is waited for as one whose link is lost
             self.parent_link.leave("stops")
         self.child_links.close()
-        if self.server is not None:
-            await self.server.stop()
+        self.door.disconnect()
+        if self._own_door:
+            await self.door.close()
         await asyncio.sleep(0.05)
         for task in [*self.tasks]:
             task.cancel()
@@ -121,40 +138,60 @@ class Host(Hub):
     def _close(self) -> None:
         if isinstance(self.conduct, Coordinator):
             self.conduct.close_record()
-        self.journal.close()
+        if self.journal is not None:
+            self.journal.close()
 
     # -- waking up -----------------------------------------------------------------------------------------------
 
     async def _wake_up(self) -> None:
-        """Go on from an earlier incarnation, or (at the cloud) begin."""
-        kept = await self.driver.at_once(lambda: self.journal.get("host"))
-        self.own = kept or {"incarnation": secrets.randbits(63), "stamp": 0}
-        # Children may report before a parent tells the time: what took them so long must not become negative.
-        self.clock.resume(await self.driver.at_once(lambda: self.journal.get("now")) or 0.0)
-        self.names = await self.driver.at_once(lambda: self.journal.get("names")) or {}
+        """Go on from an earlier incarnation, or (at the cloud) begin; without a run, wait for one."""
+        self.own = {"incarnation": secrets.randbits(63), "stamp": 0}
+        current = self._folders.current
         if self.settings.manifest is not None:
+            await self._open(self.settings.directory)
             await self._begin_run(self.settings.manifest)
-        else:
-            manifest = await self.driver.at_once(lambda: self.journal.get("manifest"))
-            if manifest is not None:
-                await self._build(Manifest.of_bytes(manifest), self.own["address"])
+        elif self.settings.parents and current is not None:
+            kept = await self._open(self._folders.of(current))
+            if kept is not None:
+                await self._build(Manifest.of_bytes(kept), self.own["address"])
+            elif self.journal is not None:
+                # killed before it had begun
+                await self.driver.at_once(self.journal.close)
+                self.journal = None
+
+    async def _open(self, folder: Path | None) -> bytes | None:
+        """Open the journal of a run; return the manifest that an earlier incarnation has kept there."""
+
+        def recall() -> tuple[Journal, bytes | None]:
+            journal = self.journal or Journal(folder)
+            self.own = journal.get("host") or self.own
+            # Children may report before a parent tells the time: what took them so long must not become negative.
+            self.clock.resume(journal.get("now") or 0.0)
+            self.names = journal.get("names") or {}
+            return journal, journal.get("manifest")
+
+        self.journal, manifest = await self.driver.at_once(recall)
+        return manifest
 
     async def _begin_run(self, manifest: Manifest) -> None:
-        fleet = manifest.experiment.fleet
-        epoch = await self.driver.at_once(lambda: self.journal.get("epoch"))
+        fleet, journal = manifest.experiment.fleet, self.journal
+        assert journal is not None
+        epoch = await self.driver.at_once(lambda: journal.get("epoch"))
         if epoch is None:
             epoch = time.time()
-            await self.driver.at_once(lambda: self.journal.put("epoch", epoch))
+            await self.driver.at_once(lambda: journal.put("epoch", epoch))
         self.clock.slow(manifest.slowdown)
         self.clock.begin(epoch)
-        known = await self.driver.at_once(lambda: self.journal.get("registry"))
-        self.registry = Registry(fleet.devices, manifest.cloud, known)
+        known = await self.driver.at_once(lambda: journal.get("registry"))
+        self.registry = Registry(fleet.devices, manifest.cloud, known, self.settings.seats)
         if self.settings.allow is not None:
             self.registry.allowed = read_names(self.settings.allow)
         await self._build(manifest, manifest.cloud)
 
     async def _build(self, manifest: Manifest, address: int) -> None:
         """Make the engine for a manifest."""
+        journal = self.journal
+        assert journal is not None
         self.manifest, self.model_bytes = manifest, manifest.card.spec.model_bytes
         self.admission.limits = manifest.limits
         self.clock.slow(manifest.slowdown)
@@ -169,17 +206,17 @@ class Host(Hub):
                 seconds, script = trainer.probe(), manifest.script
                 me = replace(me, seconds_per_batch=seconds if script is None else script.batch)
             credentials = CertificateCredentials(self.bundle, self.admission.is_revoked)
-            engine = Engine(me, manifest, self.journal, trainer, self.clock.now, credentials)
+            engine = Engine(me, manifest, journal, trainer, self.clock.now, credentials)
             if self.registry is not None:
                 assert self.settings.directory is not None
                 conduct: Participant | Coordinator = Coordinator(
                     engine, self.registry, self.settings.directory, self.settings.start_with
                 )
             else:
-                conduct = Participant(engine, self.settings.directory)
-                self.journal.put("manifest", manifest.to_bytes())
+                conduct = Participant(engine, self._folders.of(manifest.run))
+                journal.put("manifest", manifest.to_bytes())
             engine.conduct = self.conduct = conduct
-            self.journal.put("host", self.own)
+            journal.put("host", self.own)
             self.engine = engine
             return engine.resume()
 
@@ -193,18 +230,36 @@ class Host(Hub):
             if member.via == address and member.address != address:
                 self.child_links.wait_for(member.address)
         self._carry_out(effects)
+        self.door.room.release()
 
     async def follow(self, welcome: pb.Welcome) -> None:
         """Take over what the parent says the fleet does."""
         self.child_links.revocations(welcome.crl)
-        if self.engine is not None and self.run_name == welcome.run and self.routes.me == welcome.address:
-            return
-        manifest = Manifest.of_bytes(welcome.manifest)
         if self.engine is not None:
-            raise ConfigError(
-                f"The fleet has begun another run ({welcome.run}); this node's state is of {self.run_name}. Start it "
-                "again with an empty directory."
+            if self.run_name != welcome.run or self.routes.me != welcome.address:
+                self.leave(f"the fleet is in another run: {welcome.run[:100]}")
+            return
+        try:
+            await self._take_part(welcome)
+        except EspalierError as error:
+            if not welcome.standing or isinstance(error, RunError):
+                raise
+            self.declined = (welcome.run, str(error)[:REASON_LETTERS])
+            self.log("cannot take part", level="error", run=welcome.run, why=str(error))
+            self.leave("waits for another run")
+
+    async def _take_part(self, welcome: pb.Welcome) -> None:
+        manifest, folder = Manifest.of_bytes(welcome.manifest), self._folders.of(welcome.run)
+        if manifest.run != welcome.run:
+            raise ProtocolError(f"The manifest of run {welcome.run!r} is of {manifest.run!r}.")
+        await self.driver.at_once(lambda: self._folders.enter(welcome.run))
+        kept = await self._open(folder)
+        if kept is not None and self.own["address"] != welcome.address:
+            raise RunError(
+                f"{folder} holds the state of node {self.own['address']} of this run, which is node {welcome.address} "
+                "now. Remove it and start the node again."
             )
+        self.log("takes part", run=welcome.run)
         await self._build(manifest, welcome.address)
 
     # -- the engine ------------------------------------------------------------------------------------------------
@@ -276,30 +331,30 @@ class Host(Hub):
             now = loop.time()
             for gone in leaving.missing - children.keys():
                 leaving.given(gone, now, 0.0)
-        self.stop("the run is finished")
+        self.leave("the run is finished")
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(0.5)
             self._look_around()
+            if self.parent_link is not None:
+                self.parent_link.tell_who_waits()
 
     def _look_around(self) -> None:
         """Look at what changes by itself: the bytes that were sent, and lists on disk."""
         conduct = self.conduct
+        self._read_lists()
         if conduct is not None:
             sent = self.sent_bytes.total()
-            self._read_lists()
             self.put(Call(lambda: conduct.counted(sent)))
 
     def _read_lists(self) -> None:
         """The cloud's lists may be changed while it runs: revoked certificates, names that may join."""
-        if self.registry is None:
-            return
         crl, allow = self.settings.crl, self.settings.allow
         try:
             if crl is not None and crl.is_file():
                 self.child_links.revocations(crl.read_bytes())
-            if allow is not None and allow.stat().st_mtime != self._allow_read:
+            if allow is not None and self.registry is not None and allow.stat().st_mtime != self._allow_read:
                 self._allow_read = allow.stat().st_mtime
                 self.registry.allowed = read_names(allow)
         except (OSError, EspalierError) as error:

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import os
 import resource
-import secrets
 import signal
-import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,32 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tomli_w
+from filelock import FileLock, Timeout
 
 from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
-from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Manifest, Script, card_of, rounds_reports
+from espalier.fleet.coordinator.manifest import Manifest
+from espalier.fleet.coordinator.queue import RunQueue
+from espalier.fleet.coordinator.submission import JudgingData, RunOptions, Submissions, describe_run, prepare
 from espalier.fleet.links.admission import HandshakeWatch, parse_parent
-from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.wire import VERSIONS, WireVersions
-from espalier.fleet.node.data import Holdings, from_arrays, read_arrays, shape_of, share
-from espalier.fleet.node.host import Host
+from espalier.fleet.node.data import Holdings, from_arrays, read_arrays, share
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
+from espalier.fleet.node.operators import Operators
+from espalier.fleet.node.service import Service
 from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, NoTrainer
 from espalier.fleet.overview import overview
 from espalier.fleet.status import Ops
-from espalier.privacy.accountant import require_library
-from espalier.privacy.budget import is_private
-from espalier.simulator.checkpoint import atomic_write
-from espalier.simulator.directory import DirectoryLock, describe
-
-#: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
-REAL = "of a real fleet, which the command espalier node cloud goes on with"
 
 #: shows the fleet while a block lasts: gets a function that looks at it, gives the page's address
 Page = Callable[[Callable[[], dict[str, Any]]], contextlib.AbstractContextManager[str]]
@@ -100,26 +93,18 @@ class CloudOptions:
     """What the command line says of a cloud besides.
 
     Attributes:
-        experiment: Of one method and one seed.
-        start_with: Devices that must be there (None: all of fleet.devices).
-        patience: Seconds that a lost child is waited for.
-        compress: How models travel (None: as the experiment says).
+        experiment: Of one method and one seed; None: the cloud takes runs that are submitted.
+        run: How that experiment is run.
         limits: Of every node.
-        script: Times that every node pretends to.
         allow: A file with the names that may join.
         classes: Classes of the task, where the data do not show them all.
-        round_deadline: Seconds that a round waits for its slowest child, at least (0: for ever).
     """
 
-    experiment: Experiment
-    start_with: int | None = None
-    patience: float = 10.0
-    compress: Compress | None = None
+    experiment: Experiment | None = None
+    run: RunOptions = field(default_factory=RunOptions)
     limits: Limits = field(default_factory=Limits)
-    script: Script | None = None
     allow: Path | None = None
     classes: int | None = None
-    round_deadline: float = ROUND_DEADLINE_SECONDS
 
 
 def run(options: Options, cloud: CloudOptions | None = None, page: Page | None = None) -> None:
@@ -131,7 +116,7 @@ def run(options: Options, cloud: CloudOptions | None = None, page: Page | None =
     plug_in(options.plugins)
     bundle = Bundle.read(options.certs)
     role = bundle.identity.role
-    if (role == "cloud") != (cloud is not None):
+    if (role == "cloud") != (cloud is not None) or role == "operator":
         raise ConfigError(f"--certs {options.certs}: the certificate is a {role}'s; issue one for this node's role.")
     for folder in (options.directory, options.log_file and options.log_file.parent):
         try:
@@ -142,9 +127,7 @@ def run(options: Options, cloud: CloudOptions | None = None, page: Page | None =
     raise_file_limit()
     log = Log(bundle.identity.name, options.log_file, options.log_level)
     log("starting", role=role, pid=os.getpid())
-    # a cloud's directory is a run directory: whoever watches it sees by the lock that the run goes on
-    where = options.directory if cloud is not None else None
-    claim = None if where is None else DirectoryLock(where, shared=True)
+    claim = _claim(options.directory)
     try:
         with log.crashes():
             asyncio.run(_run(bundle, options, cloud, page, log))
@@ -158,6 +141,22 @@ def run(options: Options, cloud: CloudOptions | None = None, page: Page | None =
         if claim is not None:
             claim.release()
         log.close()
+
+
+def _claim(directory: Path | None) -> FileLock | None:
+    """Hold a node's directory as long as this process lives.
+
+    Raises:
+        RunError: Another process has it.
+    """
+    if directory is None:
+        return None
+    lock = FileLock(directory / "node.pid.lock")
+    try:
+        lock.acquire(timeout=0.5)
+    except Timeout:
+        raise RunError(f"{directory} is in use by another process; a directory belongs to one node.") from None
+    return lock
 
 
 def raise_file_limit() -> None:
@@ -181,31 +180,29 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, pag
         options.directory, options.listen, options.advertise, tuple(parse_parent(p) for p in options.parents),
         options.number, options.aggregates, versions=options.versions,
     )  # fmt: skip
-    if cloud is not None:
-        settings = _conducted(settings, options, cloud)
-    elif not settings.parents:
+    if cloud is None and not settings.parents:
         raise ConfigError("--parent: must be given for every node but the cloud.")
-    host = Host(bundle, settings, log)
+    service = Service(bundle, settings, log) if cloud is None else _conducting(bundle, settings, options, cloud, log)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, host.stop, f"signal {number.name}")
+        loop.add_signal_handler(number, service.stop, f"signal {number.name}")
     # a service manager that restarts the node says so
-    loop.add_signal_handler(signal.SIGHUP, partial(host.stop, "to be started again", returns=True))
-    # what gRPC itself refuses must not go unseen
+    loop.add_signal_handler(signal.SIGHUP, partial(service.stop, "to be started again", returns=True))
 
+    # what gRPC itself refuses must not go unseen
     def told(why: str) -> None:
-        loop.call_soon_threadsafe(host.refused, "somebody at the door", why)
+        loop.call_soon_threadsafe(service.host.refused, "somebody at the door", why)
 
     handshakes = HandshakeWatch(told) if options.listen is not None else None
-    ops = Ops(host)
+    ops = Ops(service)
     await ops.start(options.ops, options.directory)
     pages = contextlib.ExitStack()
-    watch = asyncio.create_task(_publish(host, ops, options.directory))
+    watch = asyncio.create_task(_publish(service, ops, options.directory))
     try:
         if page is not None:
-            ops.page = pages.enter_context(page(lambda: _overview_from_afar(host, loop)))
+            ops.page = pages.enter_context(page(lambda: _overview_from_afar(service, loop)))
             log("status page", address=ops.page.partition("?")[0])
-        await host.run()
+        await service.run()
     finally:
         watch.cancel()
         # in a thread: whoever asks for the page at this moment is answered by this loop
@@ -213,25 +210,43 @@ async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, pag
         await ops.stop()
         if handshakes is not None:
             handshakes.close()
+        if service.queue is not None:
+            service.queue.close()
 
 
-def _overview_from_afar(host: Host, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
+def _conducting(bundle: Bundle, settings: Settings, options: Options, cloud: CloudOptions, log: Log) -> Service:
+    """Return the service of a cloud: with one run, or with a queue that operators may put runs into."""
+    if options.directory is None or options.listen is None:
+        raise ConfigError("--dir and --listen: must be given for a cloud.")
+    settings = replace(settings, allow=cloud.allow, crl=options.certs / "crl.pem")
+    if cloud.experiment is not None:
+        manifest = _kept(options, cloud, cloud.experiment, options.directory)
+        start = cloud.run.devices(cloud.experiment)
+        return Service(bundle, replace(settings, manifest=manifest, start_with=start), log)
+    queue = RunQueue(options.directory)
+    service = Service(bundle, settings, log, queue)
+    submissions = Submissions(queue, _judged(options, cloud), cloud.limits, options.allow_models)
+    service.door.operators = Operators(service, submissions).take
+    return service
+
+
+def _overview_from_afar(service: Service, loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
     """Look at the fleet from another thread than the event loop's."""
 
     async def look() -> dict[str, Any]:
-        return overview(host)
+        return overview(service)
 
     return asyncio.run_coroutine_threadsafe(look(), loop).result(PAGE_SECONDS)
 
 
-async def _publish(host: Host, ops: Ops, directory: Path | None) -> None:
+async def _publish(service: Service, ops: Ops, directory: Path | None) -> None:
     """Write down where the node listens, for whoever started it."""
     if directory is None:
         return
-    while host.settings.listen is not None and not host.endpoint:
+    while service.host.settings.listen is not None and not service.host.endpoint:
         await asyncio.sleep(0.01)
     with contextlib.suppress(OSError):
-        for name, text in (("endpoint", host.endpoint), ("ops", str(ops.port or ""))):
+        for name, text in (("endpoint", service.host.endpoint), ("ops", str(ops.port or ""))):
             path = directory / f"{name}.tmp"
             path.write_text(text)
             path.replace(directory / name)
@@ -254,8 +269,9 @@ def make_trainer(manifest: Manifest, address: int, options: Options, role: str) 
         return NoTrainer()
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
-    # the cloud's operator wrote the manifest: what it names is the operator's own
-    allowed = (*options.allow_models, *manifest.code) if role == "cloud" else options.allow_models
+    # the cloud's operator wrote the manifest of its only run: what it names is the operator's own
+    own = role == "cloud" and not manifest.standing
+    allowed = (*options.allow_models, *manifest.code) if own else options.allow_models
     return ArrayTrainer(manifest, held, allowed, manifest.experiment.task.metrics if role == "cloud" else ())
 
 
@@ -273,30 +289,14 @@ def _holdings(manifest: Manifest, address: int, options: Options) -> Holdings:
 # -- the cloud ---------------------------------------------------------------------------------------------------
 
 
-def _conducted(settings: Settings, options: Options, cloud: CloudOptions) -> Settings:
-    """Add what only a cloud has: a manifest, kept from an earlier incarnation if there was one."""
-    if options.directory is None or options.listen is None:
-        raise ConfigError("--dir and --listen: must be given for a cloud.")
-    manifest = _manifest(options, cloud, options.directory)
-    start = cloud.experiment.fleet.devices if cloud.start_with is None else cloud.start_with
-    return replace(settings, manifest=manifest, start_with=start, allow=cloud.allow, crl=options.certs / "crl.pem")
-
-
-def _manifest(options: Options, cloud: CloudOptions, directory: Path) -> Manifest:
-    card = _card(options, cloud)
-    compress = cloud.compress or ("q8" if rounds_reports(cloud.experiment, card.n_classes) else "none")
-    manifest = Manifest(
-        f"{cloud.experiment.name}-{secrets.token_hex(4)}", cloud.experiment, card, cloud.limits, cloud.patience,
-        compress, cloud.script, cloud.round_deadline or None,
-    )  # fmt: skip
-    # what cannot be run is told before anything is written
-    if is_private(manifest.plan()):
-        require_library()
+def _kept(options: Options, cloud: CloudOptions, experiment: Experiment, directory: Path) -> Manifest:
+    """Return the manifest of a cloud's only run, kept from an earlier incarnation if there was one."""
+    manifest = prepare(experiment.name, experiment, cloud.run, _judged(options, cloud), cloud.limits, standing=False)
     journal = Journal(directory)
     try:
         kept = journal.get("manifest")
         if kept is None:
-            _describe(directory / "run.toml", cloud.experiment, options.data_dir)
+            describe_run(directory, experiment, options.data_dir)
             journal.put("manifest", manifest.to_bytes())
             return manifest
     finally:
@@ -310,29 +310,5 @@ def _manifest(options: Options, cloud: CloudOptions, directory: Path) -> Manifes
     return before
 
 
-def _describe(path: Path, experiment: Experiment, data_dir: Path | None) -> None:
-    """Write the experiment as a simulated run does, but so that nobody goes on with it in a simulation."""
-    describe(path, experiment, data_dir)
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    table["about"]["format"] = REAL
-    atomic_write(path, tomli_w.dumps(table).encode())
-
-
-def _card(options: Options, cloud: CloudOptions) -> Card:
-    experiment = cloud.experiment
-    if options.data in (None, "share"):
-        data = experiment.dataset(options.data_dir)
-        return card_of(
-            experiment, data.input_shape, data.n_classes, n_cells=data.n_cells, kind=data.kind,
-            vocabulary=data.vocabulary,
-        )  # fmt: skip
-    assert options.data is not None
-    arrays = read_arrays(options.data)
-    held = from_arrays(arrays, f"--data {options.data}", None, cloud.classes)
-    found = held.test
-    if found is None:
-        raise ConfigError(f"--data {options.data}: a cloud needs test data, x_test and y_test.")
-    labels = arrays["y_test"]
-    kind = "classification" if labels.dtype.kind in "iubUS" and labels.ndim == 1 else "regression"
-    outputs = int(found.cells.max()) + 1 if kind == "classification" else int(labels.reshape(len(labels), -1).shape[1])
-    return card_of(experiment, shape_of(arrays), cloud.classes or outputs, n_cells=cloud.classes or outputs, kind=kind)
+def _judged(options: Options, cloud: CloudOptions) -> JudgingData:
+    return JudgingData(options.data, options.data_dir, cloud.classes)
