@@ -60,7 +60,7 @@ def real(method: Any, table: dict[str, Any], folder: Path, script: Script | None
 
 
 def difference(folder: Path, simulated: Path) -> float:
-    found = {p.name: p for p in folder.glob("*/models/*.safetensors")}
+    found = {p.name: p for p in folder.glob("**/models/*.safetensors")}
     worst = 0.0
     for path in (simulated / "models").glob("*.safetensors"):
         one, other = load_file(found[path.name]), load_file(path)

@@ -64,7 +64,7 @@ def agree(run: Run, simulated: Run) -> bool:
     Merging in another order changes the last digit of a float32, and that may tip a ReLU: one hidden unit then differs
     by 1e-5. An update too many or too few changes every weight, by 1e-3 and more.
     """
-    real = {p.name: p for p in run.directory.parent.glob("*/models/*.safetensors")}
+    real = {p.name: p for p in run.directory.parent.glob("**/models/*.safetensors")}
     virtual = saved(simulated)
     assert virtual
     for path in virtual:

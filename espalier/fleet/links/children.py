@@ -141,7 +141,8 @@ class ChildLinks:
             self._not_now(link, "not ready yet")
             return
         if version < wire.SECURE_VERSION and SCOPES[Scope.SECURE](hub.engine.plan):
-            self.refuse(link, f"secure sums need version {wire.SECURE_VERSION} of the protocol: upgrade it", final=True)
+            why = f"secure sums need version {wire.SECURE_VERSION} of the protocol: upgrade it"
+            self.refuse(link, why, final=not hub.manifest.standing)
             return
         if hello.peer:
             await self._greet_peer(link, hello, version)

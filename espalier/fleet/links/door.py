@@ -22,7 +22,7 @@ NAME_LETTERS, REASON_LETTERS = 64, 500
 MOST_WAITERS = 100_000
 
 
-class Receiver(Protocol):
+class LinkReceiver(Protocol):
     """Who takes links from below: the present host's."""
 
     async def accept(self, link: Link) -> Take | None:
@@ -105,9 +105,9 @@ class Door:
         self.refusals = Refusals()
         self.room = WaitingRoom()
         self.server: LinkServer | None = None
-        self.receiver: Receiver | None = None
+        self.receiver: LinkReceiver | None = None
         self.operators: Take | None = None
-        self._taken_by: dict[Link, Receiver] = {}
+        self._taken_by: dict[Link, LinkReceiver] = {}
 
     async def open(self, listen: str) -> None:
         """Listen at ``host:port``."""
