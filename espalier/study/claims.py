@@ -215,7 +215,11 @@ def judge(claim: Claim, figures: Figures, scale: str = "") -> Judgement:
     if 0 <= claim.near < apart:
         why = f"Our baselines are {apart:.3g} from the published on average; the regime is not the paper's."
         return Judgement(claim, "not tested", why, apart, found, scale)
-    return Judgement(claim, *_weigh(list(found.values()), claim.within), apart, found, scale)
+    verdict, why = _weigh(list(found.values()), claim.within)
+    run, all_columns = len({column for *_, column in found}), len(claim.columns or columns)
+    if 0 < run < all_columns:
+        why += f" Run in {run} of {all_columns} settings."
+    return Judgement(claim, verdict, why, apart, found, scale)
 
 
 def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:

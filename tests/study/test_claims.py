@@ -119,6 +119,13 @@ def test_a_claim_about_rows_that_were_not_run_says_so() -> None:
     assert found.verdict == "not tested" and "Other" in found.why
 
 
+def test_a_verdict_says_in_how_many_of_the_settings_it_was_run() -> None:
+    columns = ("a", "b", "never run")
+    claim = Claim("leads", "It leads.", "Table 1", "x/t", "accuracy", "Ours", columns=columns, near=-1)
+    found = judge(claim, made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9]))
+    assert found.verdict == "holds" and found.why.endswith("Run in 2 of 3 settings.")
+
+
 def test_never_the_worst() -> None:
     # Ours is between the two others under every seed: 1 above the worst in a, 2 in b.
     table = {(row, column): [50 + step * k + 0.1 * s for s in range(3)]
