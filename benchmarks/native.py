@@ -4,6 +4,7 @@
     python benchmarks/native.py --only layers       # useful arithmetic per second of every convolution and batch size
     python benchmarks/native.py --only linear       # the same of linear layers
     python benchmarks/native.py --only models       # whole chunks of training with and without the kernels
+    python benchmarks/native.py --only half         # whole chunks in bfloat16 and in float32
     python benchmarks/native.py --profile           # where the time of LeNet's and the MLP's chunks goes
     python benchmarks/native.py --json FILE         # the figures for a program
 
@@ -234,12 +235,14 @@ class Memory:
         return self.x[rows], self.y[rows]
 
 
-def chunk(name: str, batch: int, shape: tuple[int, ...], clients: int, steps: int) -> Callable[[], Any]:
+def chunk(
+    name: str, batch: int, shape: tuple[int, ...], clients: int, steps: int, half: bool = False
+) -> Callable[[], Any]:
     """Return a training of one chunk, always the same."""
     draw = torch.Generator().manual_seed(0)
     rows = np.arange(clients * batch * steps).reshape(clients, -1)
     x, y = torch.rand(rows.size, *shape, generator=draw), torch.randint(0, 10, (rows.size,), generator=draw)
-    trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", workers=1)
+    trainer = Trainer(build(name, input_shape=shape, n_classes=10), "cross_entropy", workers=1, half=half)
     start, pool = trainer.initial(0), Memory(x, y)
     optimizer = Optimizer(lr=0.01)
     jobs = [
@@ -289,6 +292,23 @@ def models() -> list[dict[str, Any]]:
     return rows
 
 
+def halves() -> list[dict[str, Any]]:
+    """Compare bfloat16 with float32, for the models with wide convolutions."""
+    print("| model | batch | ms per step and client, float32 | bfloat16 | times as fast |")
+    print("| --- | ---: | ---: | ---: | ---: |")
+    rows = []
+    for model in MODELS:
+        if model[0] not in ("fedavg_cnn", "resnet_small"):
+            continue
+        count = 1e3 / model[3] / model[4]
+        single, half = (count * seconds for seconds in best([chunk(*model), chunk(*model, half=True)]))
+        row = {"model": model[0], "batch": model[1], "single_ms": single, "half_ms": half, "ratio": single / half}
+        rows.append(row)
+        print(f"| {model[0]} | {model[1]} | {single:.2f} | {half:.2f} | {single / half:.2f} |", flush=True)
+    print()
+    return rows
+
+
 def profile(found: Kernels) -> dict[str, dict[str, float]]:
     """Print and return the shares of one chunk's time, for LeNet and the MLP."""
     shares: dict[str, dict[str, float]] = {}
@@ -330,7 +350,7 @@ def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> C
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["layers", "linear", "models"])
+    parser.add_argument("--only", choices=["layers", "linear", "models", "half"])
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
@@ -353,6 +373,8 @@ def main() -> None:
             figures["linear"] = linear(found)
         if args.only in (None, "models"):
             figures["models"] = models()
+        if args.only in (None, "half"):
+            figures["half"] = halves()
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -100,10 +101,21 @@ class FleetSpec(Spec, family="fleet"):
 class Training(TrainingFacts):
     """How a device trains: what methods see of it, and what makes a trainer's job of it.
 
-    ``precision = "float64"`` is for checking arithmetic, not for speed.
+    ``precision = "bfloat16"`` lets wide convolutions multiply in bfloat16, where the processor has units for that;
+    weights, and everything else, stay in float32. ``"float64"`` is for checking arithmetic, not for speed.
     """
 
-    precision: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of models' numbers."""
+        return torch.float64 if self.precision == "float64" else torch.float32
+
+    @property
+    def half(self) -> bool:
+        """Whether products may be in bfloat16."""
+        return self.precision == "bfloat16"
 
     def at(self, clock: int) -> Optimizer:
         """Return the optimiser of the root's round ``clock``."""

@@ -69,13 +69,14 @@ class Task:
     ) -> None:
         self.dataset, self.start = dataset, start
         self.training = training or Training()
-        self.dtype = getattr(torch, self.training.precision)
+        self.dtype = self.training.dtype
         self.module = module.to(self.dtype)
         self.spec = ParamSpec.of(module)
         self.loss = resolve(loss or BY_KIND[dataset.kind])
         # What a backend's workers compute on need not be here.
         self.device = device
-        self.trainer = Trainer(module, self.loss, workers=workers, where="cpu" if backend else device)
+        where = "cpu" if backend else device
+        self.trainer = Trainer(module, self.loss, workers=workers, where=where, half=self.training.half)
         self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric, loss=self.loss)
         self.metric_names = tuple(metric_names)
         #: of the whole test set

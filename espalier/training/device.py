@@ -47,6 +47,12 @@ def find(name: str) -> torch.device:
     return device
 
 
+def has_half(device: torch.device) -> bool:
+    """Whether products in bfloat16 are faster there than in float32."""
+    found = torch.cuda.is_bf16_supported() if device.type == "cuda" else torch.cpu._is_avx512_bf16_supported()
+    return bool(found)
+
+
 @contextmanager
 def computing(device: torch.device) -> Iterator[None]:
     """Make new tensors on the device inside."""

@@ -34,8 +34,8 @@ class FallbackWarning(UserWarning):
 class _Worker:
     """A module of its own, and the ways to train it."""
 
-    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample, where: torch.device) -> None:
-        self._module, self._spec, self._loss, self._where = module, spec, loss, where
+    def __init__(self, module: nn.Module, spec: ParamSpec, loss: PerSample, where: torch.device, *, half: bool) -> None:
+        self._module, self._spec, self._loss, self._where, self._half = module, spec, loss, where, half
         self._sequential = Sequential(module, spec, loss)
         self._engines: dict[torch.dtype, ChunkEngine] = {}
 
@@ -50,7 +50,7 @@ class _Worker:
         if plan is not None:
             dtype = jobs[0].start.dtype
             if dtype not in self._engines:
-                self._engines[dtype] = ChunkEngine(self._module, self._spec, self._loss, plan, dtype)
+                self._engines[dtype] = ChunkEngine(self._module, self._spec, self._loss, plan, dtype, half=self._half)
             try:
                 return self._engines[dtype].run(jobs), None
             except Unsupported as refusal:
@@ -79,6 +79,7 @@ class Trainer:
         chunk: int | None = None,
         batched: bool = True,
         where: str = "cpu",
+        half: bool = False,
     ) -> None:
         """Prepare to train a module, which is copied and never changed.
 
@@ -90,6 +91,8 @@ class Trainer:
             chunk: Clients that train as one; by default as many as fit the cache, or a GPU's memory.
             batched: False trains one client at a time.
             where: The device that computes: ``cpu``, ``cuda``, ``cuda:1``.
+            half: Products may be in bfloat16 where that is faster; weights stay in float32. A CPU without units for
+                it computes as ever.
         """
         if workers < 1:
             raise ConfigError(f"workers is {workers}; a positive number is accepted.")
@@ -107,7 +110,7 @@ class Trainer:
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         for _ in range(workers):
             own = self._module if self._where.type == "cpu" else copy.deepcopy(self._module).to(self._where)
-            self._idle.put(_Worker(own, self.spec, self._loss, self._where))
+            self._idle.put(_Worker(own, self.spec, self._loss, self._where, half=half and device.has_half(self._where)))
         self._threads = ThreadPoolExecutor(workers, "espalier-trainer") if workers > 1 else None
         keep_pages()
 

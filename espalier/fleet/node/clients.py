@@ -80,7 +80,7 @@ class ClientTrainer:
     def __init__(self, manifest: Manifest, client: Client) -> None:
         self._manifest, self._client = manifest, client
         self._spec: ParamSpec = manifest.card.spec
-        self._dtype = getattr(torch, manifest.experiment.training.precision)
+        self._dtype = manifest.experiment.training.dtype
         self.samples = int(client.samples())
         if self.samples < 1:
             raise DataError(f"The client has {self.samples} samples; a device needs at least one.")

@@ -125,11 +125,11 @@ class ArrayTrainer:
         torch.set_num_threads(1)
         self._manifest, self._held = manifest, holdings
         self._training = manifest.experiment.training
-        dtype = getattr(torch, self._training.precision)
+        dtype = self._training.dtype
         module = build(card.model, input_shape=card.input_shape, n_classes=card.n_classes, **card.options).to(dtype)
         self._dtype = dtype
         loss = resolve(card.loss or BY_KIND[card.kind])
-        self._trainer = Trainer(module, loss)
+        self._trainer = Trainer(module, loss, half=self._training.half)
         self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric, loss=loss)  # type: ignore[arg-type]
         self._metrics = whole.resolve(metrics, card.kind, (*figure_names(card.kind, holdings.metric_names), "loss"))
         self.samples = holdings.samples

@@ -335,7 +335,7 @@ class Sums:
 
     def _rest(self, words: Words | None) -> torch.Tensor:
         """Return the integer buffers that follow the masked words, in the models' type."""
-        dtype = getattr(torch, self._state.manifest.experiment.training.precision)
+        dtype = self._state.manifest.experiment.training.dtype
         tail = slice(self._state.store.spec.n_float + 1, None)
         return torch.from_numpy(decode(words[tail])).to(dtype) if words is not None else torch.empty(0, dtype=dtype)
 

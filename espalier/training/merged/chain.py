@@ -45,6 +45,11 @@ class ChainLayer:
     relu: bool = False
     pooled: bool = False
 
+    @property
+    def wide(self) -> bool:
+        """Whether it is a convolution of so many channels that bfloat16 pays."""
+        return len(self.inputs) == 3 and conv.prefer_channels_last([self.weight.shape], torch.float32)
+
     def link(self, trained: frozenset[Entry]) -> native.ChainLink:
         """Return it as the kernels read it."""
         image = self.inputs if len(self.inputs) == 3 else (self.inputs[0], 1, 1)

@@ -71,17 +71,23 @@ class _Native(Function):
 
 
 class _Conv(Function):
-    """One library call per client, on merged images ``[K·B, C, H, W]`` in the layout that they come in."""
+    """One library call per client, on merged images ``[K·B, C, H, W]`` in the layout that they come in.
+
+    With ``half`` images and products are in bfloat16; weights and their gradients stay in float32.
+    """
 
     @staticmethod
-    def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry) -> Tensor:
+    def forward(
+        ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry, half: bool
+    ) -> Tensor:
+        work = torch.bfloat16 if half else x.dtype
+        ctx.dtype, x, w = x.dtype, x.to(work), weight.data.to(work)
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.how = weight, bias, how
+        starts = [None] * len(w) if bias is None else bias.data.to(work).unbind(0)
         outs = [
-            torch.conv2d(
-                one, w, None if bias is None else bias.data[k], how.stride, how.padding, how.dilation, how.groups
-            )
-            for k, (one, w) in enumerate(zip(x.chunk(len(weight.data)), weight.data.unbind(0), strict=True))
+            torch.conv2d(one, filters, start, how.stride, how.padding, how.dilation, how.groups)
+            for one, filters, start in zip(x.chunk(len(w)), w.unbind(0), starts, strict=True)
         ]
         return outs[0] if len(outs) == 1 else torch.cat(outs)
 
@@ -89,23 +95,24 @@ class _Conv(Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (x,), weight, bias, how = ctx.saved_tensors, ctx.weight, ctx.bias, ctx.how
         last = not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
-        g = grads[0].contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        layout = torch.channels_last if last else torch.contiguous_format
+        g, w = grads[0].to(x.dtype).contiguous(memory_format=layout), weight.data.to(x.dtype)
         weight.settle()
-        mask = [ctx.needs_input_grad[1], weight.sink is not None, bias is not None]
-        sizes = None if bias is None else list(bias.entry.shape)
         if bias is not None:
             bias.settle()
+        mask = [ctx.needs_input_grad[1], weight.sink is not None, False]
         geometry = (how.stride, how.padding, how.dilation, False, [0, 0], how.groups)
-        clients, backs = len(weight.data), []
+        clients, backs = len(w), list[Tensor]()
         for k, (one, slope) in enumerate(zip(x.chunk(clients), g.chunk(clients), strict=True)):
-            gx, gw, gb = torch.ops.aten.convolution_backward(slope, one, weight.data[k], sizes, *geometry, mask)
-            backs.append(gx)
+            gx, gw, _ = torch.ops.aten.convolution_backward(slope, one, w[k], None, *geometry, mask)
+            if mask[0]:
+                backs.append(gx.to(ctx.dtype))
             if mask[1]:
-                weight.add_one(k, gw)
+                weight.add_one(k, gw.to(weight.data.dtype))
             if bias is not None:
-                bias.add_one(k, gb)
-        back = None if not mask[0] else backs[0] if clients == 1 else torch.cat(backs)
-        return None, back, None, None, None
+                bias.add_one(k, slope.sum((0, 2, 3), dtype=bias.data.dtype))
+        back = None if not backs else backs[0] if clients == 1 else torch.cat(backs)
+        return None, back, None, None, None, None
 
 
 class _Columns(Function):
@@ -170,13 +177,14 @@ def rule(
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
     if merge.channels_last and groups == 1 and input.device.type == "cpu":
-        return _Conv.call(merge.tick, input.contiguous(memory_format=torch.channels_last), *slots, how)
+        x = input.contiguous(memory_format=torch.channels_last)
+        return _Conv.call(merge.tick, x, *slots, how, merge.half)
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x, *slots, how, False).flatten(0, 1)
-    if groups == 1 and _small(x, weight, how):
+    if groups == 1 and _small(x, weight, how) and not merge.half:
         return _Columns.call(merge.tick, x, *slots, how).flatten(0, 1)
-    return _Conv.call(merge.tick, input.contiguous(), *slots, how)
+    return _Conv.call(merge.tick, input.contiguous(), *slots, how, merge.half)
 
 
 def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
@@ -187,7 +195,7 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x, weight.slot, None if bias is None else bias.slot, how, True).flatten(0, 1)
-    return pool.relu_and_pool(rule(merge, input, weight, bias, *args))
+    return pool.relu_and_pool(rule(merge, input, weight, bias, *args).to(weight.dtype))
 
 
 def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:

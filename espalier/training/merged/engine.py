@@ -75,15 +75,25 @@ class ChunkEngine:
     """Trains chunks of jobs that share a batch width, an arithmetic and an optimizer up to its rate."""
 
     def __init__(
-        self, module: nn.Module, spec: ParamSpec, loss: PerSample, plan: MergePlan, dtype: torch.dtype
+        self,
+        module: nn.Module,
+        spec: ParamSpec,
+        loss: PerSample,
+        plan: MergePlan,
+        dtype: torch.dtype,
+        *,
+        half: bool = False,
     ) -> None:
+        """Prepare to train a module; ``half`` lets products be in bfloat16 where that is faster."""
         self._spec = spec
         self._loss = loss
         self._plan = plan
         self._calibrated: Sequence[TrainerJob] = ()
         self._offsets: Tensor | None = None
         self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
-        self._chain = ChainEngine(spec, plan.chain, self._replica.trained) if plan.chain is not None else None
+        self._replica.merge.half = half
+        chain = None if half and any(layer.wide for layer in plan.chain or ()) else plan.chain
+        self._chain = ChainEngine(spec, chain, self._replica.trained) if chain is not None else None
 
     def run(self, jobs: Sequence[TrainerJob]) -> list[Result]:
         """Train K jobs; the result of each does not depend on the others."""
@@ -144,7 +154,7 @@ class ChunkEngine:
         update.before()
         if update.stale:
             self._replica.refresh()
-        outputs = self._replica.forward(batches.x[at], len(valid))
+        outputs = self._replica.forward(batches.x[at], len(valid)).to(valid.dtype)
         if self._calibrated:
             outputs = shifted(outputs, self._offset(outputs)[: len(valid)])
         losses = checked(self._loss(outputs, batches.y[at]), valid.numel())

@@ -194,7 +194,7 @@ class _Norm(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (x, stats), weight, bias = ctx.saved_tensors, ctx.weight, ctx.bias
-        g = grads[0].contiguous(memory_format=torch.channels_last)
+        g = grads[0].to(x.dtype).contiguous(memory_format=torch.channels_last)
         gx, gw, gb = ctx.kernels.norm_backward(
             x, weight.data, bias.data, g, stats, relu=ctx.relu, wants_x=ctx.needs_input_grad[1]
         )
@@ -217,7 +217,7 @@ def _native_norm(
     if kernels is None or weight is None or bias is None or weight.slot is None or bias.slot is None:
         return NotImplemented
     fits = merge.channels_last and kernels.lanes and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
-    if not fits or not native.usable(input, weight.slot.data):
+    if not fits or input.dtype not in (torch.float32, torch.bfloat16) or not native.usable(weight.slot.data):
         return NotImplemented
     x = input.contiguous(memory_format=torch.channels_last)
     return _Norm.call(merge.tick, x, weight.slot, bias.slot, groups, eps, relu)
@@ -248,7 +248,7 @@ def group_norm_rule(
     if found is not NotImplemented:
         fast: Tensor = found
         return fast
-    y = F.group_norm(input, num_groups, None, None, eps)
+    y = F.group_norm(input.to(torch.float32) if merge.half else input, num_groups, None, None, eps)
     return _affine(merge, y, weight, bias, input.shape[1])
 
 

@@ -42,6 +42,9 @@ _ANY_AXIS: frozenset[Any] = frozenset([F.linear, F.layer_norm, F.embedding, F.dr
 _OWN_AXES: frozenset[Any] = frozenset([F.multi_head_attention_forward, torch.lstm])
 """Rules that know themselves where the samples are."""
 
+_HALF: frozenset[Any] = frozenset([F.conv2d, F.group_norm])
+"""Rules that take images in bfloat16."""
+
 _SHORTCUTS: dict[Any, Rule] = {F.max_pool2d: pool.shortcut, torch.max_pool2d: pool.shortcut}
 
 _UNEVEN: frozenset[Any] = frozenset(
@@ -74,6 +77,7 @@ class MergedForward(TorchFunctionMode):
         plan: The calls of a forward pass; None while it is being recorded (then K is 1).
         noise: Where dropout masks come from; None while recording (then nothing is dropped).
         tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
+        half: Products are in bfloat16 where that is faster.
         channels_last: Images are laid out [row][column][channel], which the library's wide convolutions want.
         seen: The calls that were recorded.
         chain: The layers, if what was recorded is a chain of them and nothing else.
@@ -86,6 +90,7 @@ class MergedForward(TorchFunctionMode):
         self.noise: dropout.DropoutNoise | None = None
         self.tick = torch.zeros((), requires_grad=True)
         self.channels_last = False
+        self.half = False
         self.seen: list[SeenCall] = []
         self.chain: tuple[ChainLayer, ...] | None = None
         self._rows = rows
@@ -160,6 +165,8 @@ class MergedForward(TorchFunctionMode):
         return self._answer(func, args, kwargs, call)
 
     def _answer(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: PlannedCall) -> Any:
+        if self.half and func not in _HALF:
+            args, kwargs = rebuilt((args, kwargs), _single)
         rule, axis = _RULES.get(func), call.axes[0]
         result: Any = NotImplemented
         if call.fused and axis == 0:
@@ -229,6 +236,10 @@ class MergedForward(TorchFunctionMode):
 def _own(part: Tensor) -> Tensor:
     """The part laid out as if there were no others: kernels may round by layout."""
     return part.contiguous() if part.data_ptr() % 16 == 0 else part.clone(memory_format=torch.contiguous_format)
+
+
+def _single(leaf: Any) -> Any:
+    return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype == torch.bfloat16 else leaf
 
 
 def _name(func: Any) -> str:

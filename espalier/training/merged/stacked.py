@@ -25,12 +25,14 @@ class ForwardPass(Protocol):
         noise: Where dropout masks come from; None: nothing is dropped.
         tick: A scalar that requires gradients, so that autograd visits rules whose input needs none.
         channels_last: Whether convolutions lay images out with their channels last.
+        half: Whether products are in bfloat16 where that is faster.
     """
 
     clients: int
     noise: DropoutNoise | None
     tick: Tensor
     channels_last: bool
+    half: bool
 
     def planned(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a call that involves parameters or dropout."""

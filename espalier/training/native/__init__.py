@@ -77,8 +77,13 @@ class Kernels:
         self.lanes = 0
         if self.trains:
             self.lanes = library.espalier_lanes()
-            library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, ctypes.c_int]
-            library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, ctypes.c_int]
+            library.espalier_norm_forward.argtypes = [
+                *[ctypes.c_void_p] * 6,
+                ctypes.c_double,
+                ctypes.c_int,
+                ctypes.c_int,
+            ]
+            library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, ctypes.c_int, ctypes.c_int]
         self.linear_rows: int = library.espalier_linear_rows()
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
@@ -160,14 +165,16 @@ class Kernels:
     def norm(
         self, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float, *, relu: bool
     ) -> tuple[Tensor, Tensor]:
-        """Group normalisation of ``x [K·B, C, H, W]`` (channels last) with ``weight`` and ``bias [K, C]``.
+        """Group normalisation of ``x [K·B, C, H, W]`` (channels last; float32 or bfloat16).
+
+        ``weight`` and ``bias`` are ``[K, C]`` and float32, as is all arithmetic.
 
         Returns:
             The result (ReLU applied if asked for), and what the backward pass wants to know.
         """
-        y, stats = torch.empty_like(x), x.new_empty(x.shape[0], groups, 2)
+        y, stats = torch.empty_like(x), weight.new_empty(x.shape[0], groups, 2)
         at, sizes = [*map(_at, (x, weight, bias, y, stats))], _norm_sizes(x, weight, groups)
-        self._checked(self._library.espalier_norm_forward(*at, sizes, eps, relu), x)
+        self._checked(self._library.espalier_norm_forward(*at, sizes, eps, relu, x.dtype == torch.bfloat16), x)
         return y, stats
 
     def norm_backward(
@@ -177,7 +184,7 @@ class Kernels:
         gx = torch.empty_like(x) if wants_x else None
         gw, gb = torch.empty_like(weight), torch.empty_like(bias)
         at, sizes = [*map(_at, (x, weight, bias, g, stats, gx, gw, gb))], _norm_sizes(x, weight, stats.shape[1])
-        self._checked(self._library.espalier_norm_backward(*at, sizes, relu), x)
+        self._checked(self._library.espalier_norm_backward(*at, sizes, relu, x.dtype == torch.bfloat16), x)
         return gx, gw, gb
 
     def train(self, training: ChainTraining) -> bool:

@@ -387,11 +387,16 @@ void espalier_linear_backward(const float* x, const float* w, const float* g, fl
 int espalier_lanes() { return LANES; }
 
 // x [K, B, places, channels], w and bias [K, channels] -> y like x, stats [K, B, groups, 2]; sizes: clients, images of
-// each, places, channels, groups. Returns 0, or 1 if there was no memory.
-int espalier_norm_forward(const float* x, const float* w, const float* bias, float* y, float* stats,
-                          const int64_t* sizes, double eps, int relu) {
+// each, places, channels, groups. x and y are bfloat16 if `half`. Returns 0, or 1 if there was no memory.
+int espalier_norm_forward(const void* x, const float* w, const float* bias, void* y, float* stats,
+                          const int64_t* sizes, double eps, int relu, int half) {
+  const Norm s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], eps, relu != 0};
+  const auto run = [&](auto* to) {
+    typedef std::remove_pointer_t<decltype(to)> T;
+    Normaliser<T>(s).forward(static_cast<const T*>(x), w, bias, to, stats);
+  };
   try {
-    Normaliser(Norm{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], eps, relu != 0}).forward(x, w, bias, y, stats);
+    half ? run(static_cast<Half*>(y)) : run(static_cast<float*>(y));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
@@ -399,11 +404,15 @@ int espalier_norm_forward(const float* x, const float* w, const float* bias, flo
 }
 
 // g is y's gradient; gx (or null), gw and gb are overwritten with those of x, w and bias.
-int espalier_norm_backward(const float* x, const float* w, const float* bias, const float* g, const float* stats,
-                           float* gx, float* gw, float* gb, const int64_t* sizes, int relu) {
+int espalier_norm_backward(const void* x, const float* w, const float* bias, const void* g, const float* stats,
+                           void* gx, float* gw, float* gb, const int64_t* sizes, int relu, int half) {
+  const Norm s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], 0, relu != 0};
+  const auto run = [&](auto* to) {
+    typedef std::remove_pointer_t<decltype(to)> T;
+    Normaliser<T>(s).backward(static_cast<const T*>(x), w, bias, static_cast<const T*>(g), stats, to, gw, gb);
+  };
   try {
-    Normaliser(Norm{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], 0, relu != 0})
-        .backward(x, w, bias, g, stats, gx, gw, gb);
+    half ? run(static_cast<Half*>(gx)) : run(static_cast<float*>(gx));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

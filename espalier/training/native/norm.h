@@ -58,12 +58,14 @@ inline void blocks(Int channels, const Block& block) {
   for (; c < channels; c += LANES) block(c, std::integral_constant<int, 1>());
 }
 
+// T: how images and their gradients are stored, float or Half; everything is computed in float.
+template <class T>
 class Normaliser {
  public:
   explicit Normaliser(const Norm& s) : s_(s), scale_(s.channels), shift_(s.channels), a_(s.channels), b_(s.channels) {}
 
   // stats [image][group]: mean, and the inverse of the deviation.
-  void forward(const float* x, const float* w, const float* bias, float* y, float* stats) {
+  void forward(const T* x, const float* w, const float* bias, T* y, float* stats) {
     for (Int k = 0; k < s_.clients; ++k, w += s_.channels, bias += s_.channels)
       for (Int n = 0; n < s_.images; ++n, x += s_.image(), y += s_.image(), stats += 2 * s_.groups) {
         measure(x, stats);
@@ -84,8 +86,8 @@ class Normaliser {
   }
 
   // gw and gb [client][channel] are overwritten; gx may be null.
-  void backward(const float* x, const float* w, const float* bias, const float* g, const float* stats, float* gx,
-                float* gw, float* gb) {
+  void backward(const T* x, const float* w, const float* bias, const T* g, const float* stats, T* gx, float* gw,
+                float* gb) {
     std::memset(gw, 0, s_.clients * s_.channels * sizeof(float));
     std::memset(gb, 0, s_.clients * s_.channels * sizeof(float));
     for (Int k = 0; k < s_.clients; ++k, w += s_.channels, bias += s_.channels, gw += s_.channels, gb += s_.channels)
@@ -105,7 +107,7 @@ class Normaliser {
 
  private:
   // Each channel's sums are of what lies above its first number: nothing is lost where a mean is far from zero.
-  void measure(const float* x, float* stats) {
+  void measure(const T* x, float* stats) {
     blocks(s_.channels, [&](Int c, auto vectors) {
       constexpr int VT = decltype(vectors)::value;
       Vector first[VT], sum[ABREAST] = {}, square[ABREAST] = {};
@@ -121,10 +123,10 @@ class Normaliser {
     });
     for (Int q = 0; q < s_.groups; ++q) {
       double mean = 0, apart = 0;
-      for (Int c = q * s_.share(); c < (q + 1) * s_.share(); ++c) mean += x[c] + a_[c] / double(s_.places);
+      for (Int c = q * s_.share(); c < (q + 1) * s_.share(); ++c) mean += single(x[c]) + a_[c] / double(s_.places);
       mean /= s_.share();
       for (Int c = q * s_.share(); c < (q + 1) * s_.share(); ++c) {
-        const double own = a_[c] / double(s_.places), away = x[c] + own - mean;
+        const double own = a_[c] / double(s_.places), away = single(x[c]) + own - mean;
         apart += std::max(0.0, b_[c] - own * a_[c]) + s_.places * away * away;
       }
       stats[2 * q] = mean;
@@ -141,13 +143,13 @@ class Normaliser {
     }
   }
 
-  inline Vector passed(const float* x, const float* g, Int at, Vector scale, Vector shift) const {
+  inline Vector passed(const T* x, const T* g, Int at, Vector scale, Vector shift) const {
     const Vector slope = load(g + at);
     return s_.relu ? (load(x + at) * scale + shift <= Vector{} ? Vector{} : slope) : slope;
   }
 
   // Sums over the places: of the gradient, and of the gradient times x.
-  void total(const float* x, const float* g) {
+  void total(const T* x, const T* g) {
     blocks(s_.channels, [&](Int c, auto vectors) {
       constexpr int VT = decltype(vectors)::value;
       Vector one[ABREAST] = {}, product[ABREAST] = {}, scale[VT], shift[VT];
@@ -168,7 +170,7 @@ class Normaliser {
 
   // gx = scale * g + (what the mean and the deviation of the group take back), a_ and b_ being the gradients of shift
   // and scale.
-  void spread_back(const float* x, const float* w, const float* g, const float* stats, float* gx) {
+  void spread_back(const T* x, const float* w, const T* g, const float* stats, T* gx) {
     for (Int q = 0; q < s_.groups; ++q) {
       double shift = 0, scale = 0;
       const Int from = q * s_.share(), till = from + s_.share();

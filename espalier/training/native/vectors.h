@@ -101,6 +101,35 @@ inline Bytes narrowed(Mask m) {
   return bytes;
 }
 
+// bfloat16 in memory: the upper half of a float, rounded to the nearest (to even in the middle).
+typedef uint16_t Half;
+typedef uint16_t Halves __attribute__((vector_size(LANES * sizeof(uint16_t))));
+
+inline Vector load(const Half* from) {
+  Halves h;
+  std::memcpy(&h, from, sizeof h);
+  Mask m;
+  for (int l = 0; l < LANES; ++l) m[l] = h[l];
+  return (Vector)(m << 16);
+}
+
+inline void store(Half* to, Vector v) {
+  const Mask bits = (Mask)v, rounded = bits + 0x7fff + (bits >> 16 & 1);
+  const Mask kept = v == v ? rounded >> 16 : 0x7fc0 - Mask{};
+  Halves h;
+  for (int l = 0; l < LANES; ++l) h[l] = static_cast<uint16_t>(kept[l]);
+  std::memcpy(to, &h, sizeof h);
+}
+
+inline float single(float value) { return value; }
+
+inline float single(Half value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
 inline Int up(Int value, Int step) { return (value + step - 1) / step * step; }
 
 // Whole vectors for `count` numbers, and an odd number of them: rows an even distance apart share a cache's places.
