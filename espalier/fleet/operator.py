@@ -6,6 +6,7 @@ Use it as a context manager: ``with Operator(Bundle.read(Path("ca/alice")), "clo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import re
@@ -87,12 +88,12 @@ class Operator:
 
     def runs(self) -> list[dict[str, Any]]:
         """Return every run of the fleet, the oldest first."""
-        found: list[dict[str, Any]] = self._ask("runs")["runs"]
+        found: list[dict[str, Any]] = self._look("runs")["runs"]
         return found
 
     def status(self) -> dict[str, Any]:
         """Return how the fleet is, as `espalier.fleet.overview` tells it."""
-        return self._ask("status")
+        return self._look("status")
 
     def stop(self, run: str) -> None:
         """Stop a run: one that goes on ends in good order, one that waits is taken out of the queue."""
@@ -135,6 +136,13 @@ class Operator:
         self._ask("fetch", directory, run=run)
 
     # -- the link ----------------------------------------------------------------------------------------------
+
+    def _look(self, what: str) -> dict[str, Any]:
+        """Ask for something that changes nothing: over another link, if the one there was has ended."""
+        if self._channel is not None:
+            with contextlib.suppress(Unreachable):
+                return self._ask(what)
+        return self._ask(what)
 
     def _ask(self, what: str, into: Path | None = None, **data: Any) -> dict[str, Any]:
         """Wish something and return the answer; files that come before it are written into a directory."""

@@ -20,7 +20,6 @@ import yaml
 
 from espalier.cli.main import main
 from espalier.cli.node import one_run
-from espalier.experiment import Experiment, read
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KUBERNETES = EXAMPLES / "kubernetes"
@@ -76,11 +75,10 @@ def names(role: str) -> list[str]:
 def test_compose_starts_every_node_as_the_command_line_has_it(compose: dict[str, Any]) -> None:
     services = compose["services"]
     everybody = [name for role in NODES for name in names(role)]
-    assert list(services) == ["certificates", *everybody]
+    assert list(services) == ["certificates", "operator", *everybody]
     options = {name: node(shlex.split(services[name]["command"]), role, name) for role in NODES for name in names(role)}
     cloud = options["cloud"]
-    fleet = one_run(cloud["config"], cloud["method"], cloud["seed"], cloud["changes"]).fleet
-    assert (fleet.devices, fleet.edges) == (12, 3)
+    assert cloud["config"] is None, "the fleet stands: runs are submitted"
     reached = {f"{n}@{o['advertise']}" for n, o in options.items() if o.get("advertise")}
     for name, found in options.items():
         if name != "cloud":
@@ -94,9 +92,21 @@ def test_compose_starts_every_node_as_the_command_line_has_it(compose: dict[str,
     assert (cloud["status_page"], services["cloud"]["ports"]) == ("0.0.0.0:8650", ["127.0.0.1:8650:8650"])
 
 
+def test_compose_has_an_operator_whose_commands_the_command_line_has(compose: dict[str, Any]) -> None:
+    operator = compose["services"]["operator"]
+    assert operator["profiles"] == ["operator"], "`up` does not start it"
+    assert operator["environment"]["ESPALIER_CLOUD"] == "cloud@cloud:7700"
+    text = (EXAMPLES / "compose.yaml").read_text().replace("\\\n#  ", "")
+    commands = re.findall(r"run --rm operator (fleet .*)", text)
+    assert len(commands) == 3
+    submitted = parsed([*shlex.split(commands[0]), "--cloud", "x:1", "--certs", "y"]).params
+    fleet = one_run(submitted["experiment"], submitted["method"], submitted["seed"], submitted["changes"]).fleet
+    assert (fleet.devices, fleet.edges) == (12, 3)
+
+
 def test_compose_gives_each_node_its_own_state_and_bundle(compose: dict[str, Any], tmp_path: Path) -> None:
     services, used = compose["services"], {"certs"}
-    for name in [n for role in NODES for n in names(role)]:
+    for name in ["operator", *(n for role in NODES for n in names(role))]:
         state, bundle = services[name]["volumes"]
         assert state == f"{name}:/state"
         assert (bundle["source"], bundle["target"], bundle["read_only"]) == ("certs", "/certs", True)
@@ -111,7 +121,7 @@ def test_compose_gives_each_node_its_own_state_and_bundle(compose: dict[str, Any
     issued = check_certificates([c[1:] for c in calls(script, tmp_path) if c[0] == "espalier"])
     assert issued == {name: (role, (name,)) for role in ("cloud", "edge") for name in names(role)} | {
         name: ("device", ()) for name in names("device")
-    }
+    } | {"operator": ("operator", ())}
 
 
 def check_certificates(commands: list[list[str]]) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -182,21 +192,11 @@ def test_ports_probes_volumes_and_labels_fit_together(role: str) -> None:
     mounted = {m["name"] for c in (*pod["initContainers"], container) for m in c["volumeMounts"]}
     assert mounted == volumes
     assert "bundles" not in {m["name"] for m in container["volumeMounts"]}, "a node sees its own key only"
-    for volume in pod["volumes"]:
-        if "configMap" in volume:
-            assert ("ConfigMap", volume["configMap"]["name"]) in known
-
-
-def test_the_clusters_experiment_is_for_so_many_nodes(tmp_path: Path) -> None:
-    (tmp_path / "experiment.toml").write_text(manifests()["ConfigMap", "experiment"]["data"]["experiment.toml"])
-    found = read(str(tmp_path / "experiment.toml"))
-    assert isinstance(found, Experiment)
-    assert (found.fleet.devices, found.fleet.edges) == (NODES["device"], NODES["edge"])
 
 
 def test_the_clusters_certificates_are_those_that_its_pods_look_for(tmp_path: Path) -> None:
     # the authority's work, done beforehand: the stand-in for espalier writes no files
-    for name in ("cloud", *names("edge"), *names("device")):
+    for name in ("cloud", *names("edge"), *names("device"), "operator"):
         (tmp_path / "ca" / name).mkdir(parents=True)
         for file in ("ca.pem", "crl.pem", "node.key", "node.pem"):
             (tmp_path / "ca" / name / file).write_text(name)
@@ -207,6 +207,7 @@ def test_the_clusters_certificates_are_those_that_its_pods_look_for(tmp_path: Pa
         "cloud": ("cloud", ("cloud",)),
         **{name: ("edge", (f"{name}.edge",)) for name in names("edge")},
         **{name: ("device", ()) for name in names("device")},
+        "operator": ("operator", ()),
     }
     secrets = [c[c.index("generic") + 1] for c in called if c[0] == "kubectl"]
     for role, count in NODES.items():
