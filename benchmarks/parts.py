@@ -86,7 +86,7 @@ def watched(runner: Any) -> Clock:
     clock.watch(runner.task.evaluator, "run mean_loss logits", "evaluation")
     clock.watch(runner.simulation.meter, "measure", "evaluation")
     clock.watch(runner.simulation.ledger, "flush vector vectors combine", "ledger and merging")
-    clock.watch(runner.recorder, "commit metric array traffic event span move devices", "recording")
+    clock.watch(runner.recorder, "commit metric array traffic event span move moves devices", "recording")
     clock.watch(runner.simulation.transport, "send", "world and links")
     clock.watch(runner.simulation.process, "begin change new_round round_closed trained", "world and links")
     make, known = runner.simulation.runtime._make, set()

@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,15 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
         moves += 1
         moved(node, parent)
 
+    moved_all = runner.simulation.delivery.reparent_all
+
+    def reparent_all(nodes: Sequence[int], parents: Sequence[int]) -> None:
+        nonlocal moves
+        moves += len(nodes)
+        moved_all(nodes, parents)
+
     runner.simulation.delivery.reparent = reparent  # type: ignore[method-assign]
+    runner.simulation.delivery.reparent_all = reparent_all  # type: ignore[method-assign]
     runner.run(progress)
     clock.leave()
     wall = time.perf_counter() - ready

@@ -44,7 +44,7 @@ from espalier.core.messages import (
     Wake,
     Word,
 )
-from espalier.core.policies import Assignment, Progress, Rules, Survey
+from espalier.core.policies import Assignment, Pace, Progress, Rules, Selection, Survey
 from espalier.core.rounds import SURVEY, AggregatorState, Cohort, Ticket
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -314,10 +314,10 @@ class Aggregator:
 
     def _free(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
-        out, idle = self.state.tickets, self.state.idle
-        shunned = self.rules.guard.shuns(self.state.offences, children)
-        keep = self.rules.pace.keeps_late
-        return [c for c in children if not (c in out or c in idle or c in shunned or (keep and self.env.busy(c)))]
+        cannot = self.state.tickets.keys() | self.state.idle | self.rules.guard.shuns(self.state.offences, children)
+        if not self.rules.pace.keeps_late:
+            return [c for c in children if c not in cannot] if cannot else list(children)
+        return [c for c in children if c not in cannot and not self.env.busy(c)]
 
     def _stall(self, key: str, now: float) -> list[Action]:
         """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
@@ -455,12 +455,10 @@ class Aggregator:
         state.idle.discard(child)
         if state.asleep:
             return self._wake(now)
-        if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
+        if self.indifferent:
             return []
         if self.rules.pace.admits:
             return self._admit(child, now)
-        if len(state.cohorts) == 1 and all(c.waiting or c.arrived or not c.open for c in state.cohorts.values()):
-            return []
         key = self._cohort_of(child, now)
         cohort = state.cohorts.get(key) if key is not None else None
         if key is None or (cohort is None and state.order is not None):
@@ -482,12 +480,39 @@ class Aggregator:
         self.state.asleep = False
         return [Send(Word("awake", self.me, self.state.order.sender, now))]
 
+    @property
+    def indifferent(self) -> bool:
+        """Whether a child that joins changes nothing for now: it may work from the next round on."""
+        state = self.state
+        if state.asleep:
+            return False
+        if not state.models or (SURVEY in state.cohorts and state.cohorts[SURVEY].open):
+            return True
+        if self.rules.pace.admits or len(state.cohorts) != 1:
+            return False
+        return all(c.waiting or c.arrived or not c.open for c in state.cohorts.values())
+
+    def engaged(self) -> set[Address] | None:
+        """Return the children who cannot leave without its doing something about it; None: nobody can."""
+        state, pace = self.state, self.rules.pace
+        if any(c.open and c.overdue for c in state.cohorts.values()):
+            return None
+        if state.order is None and (pace.solo or pace.meet is not None):
+            return None
+        return state.tickets.keys() | {child for c in state.cohorts.values() for child in c.waiting}
+
+    def forget(self, children: Sequence[Address]) -> None:
+        """Children have left of whom nothing is expected."""
+        self.state.idle.difference_update(children)
+        for policy, plain in ((self.rules.selection, Selection.forget), (self.rules.pace, Pace.forget)):
+            if type(policy).forget is not plain:  # most remember nothing of a child
+                for child in children:
+                    policy.forget(self.state.memory, child)
+
     def _left(self, child: Address, now: float) -> list[Action]:
         state = self.state
         actions: list[Action] = []
-        state.idle.discard(child)
-        self.rules.selection.forget(state.memory, child)
-        self.rules.pace.forget(state.memory, child)
+        self.forget([child])
         state.tickets.pop(child, None)
         solo = self.rules.pace.solo and state.order is None
         if solo and str(child) in state.cohorts:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.address import Address
+from espalier.core.address import Address, level_of, role
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import ALL
 
@@ -54,6 +54,12 @@ class Tree:
         """Return every aggregator that is in the tree, ascending."""
         return sorted(a for a in self._children if a == self.root or a in self.aggregator_parent)
 
+    def roles(self, host: int) -> list[Address]:
+        """Return the aggregators in the tree that a device runs, ascending."""
+        levels = range(1, 1 + level_of(max(self._children)))
+        found = [a for level in levels if (a := role(host, level)) in self._children]
+        return [a for a in found if a == self.root or a in self.aggregator_parent]
+
     def registered(self, node: Address) -> int:
         """Return the number of training samples below a node (a device's own, an aggregator's sum)."""
         if node < self.n_devices:
@@ -92,6 +98,18 @@ class Tree:
             self._sorted.pop(parent, None)
             self._sums.setdefault(parent, 0)
             self._add(parent, weight)
+
+    def move(self, devices: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
+        """Make devices that report to somebody report to other aggregators, each to its own."""
+        weights, old = self.samples[devices], self.device_parent[devices]
+        self.device_parent[devices] = parents
+        for nodes, sign in ((old, -1), (parents, 1)):
+            for node in np.unique(nodes).tolist():
+                here = nodes == node
+                children = self._children.setdefault(node, set())
+                (children.update if sign > 0 else children.difference_update)(devices[here].tolist())
+                self._sorted.pop(node, None)
+                self._add(node, sign * int(weights[here].sum()))
 
     def populate(self, parents: NDArray[np.int64]) -> None:
         """Attach all devices at once: ``parents[i]`` is device i's parent or -1."""

@@ -21,7 +21,8 @@ import contextlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,10 @@ class Recorder:
     def move(self, time: float, node: int, parent: int | None, group: str) -> None:
         """Write that a node reports to another parent, or belongs to another group."""
         self._rows["moves"].append((time, node, parent, group))
+
+    def moves(self, time: float, nodes: Sequence[int], parents: Sequence[int], groups: Sequence[str]) -> None:
+        """Write that nodes report to other parents."""
+        self._rows["moves"].extend(zip(repeat(time), nodes, parents, groups, strict=False))
 
     def event(self, time: float, kind: str, node: int | None, data: Any) -> None:
         """Write anything else worth knowing."""

@@ -6,6 +6,9 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.errors import EspalierError
@@ -34,7 +37,30 @@ class ToWorld:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-Entry = tuple[float, int, int, ToNode | ToWorld]
+@register
+@dataclass(slots=True)
+class WorldBlock:
+    """Changes of the world of one kind, by time: arrays that take one place of the heap, not one per change.
+
+    Attributes:
+        kind: Of all of them.
+        time: When they happen, ascending, [n].
+        data: What :class:`ToWorld` says of each, by name, [n] each.
+        next: The first that has not happened yet.
+    """
+
+    kind: str
+    time: NDArray[np.float64]
+    data: dict[str, NDArray[Any]]
+    next: int = 0
+
+    def take(self) -> ToWorld:
+        """Take out the next change."""
+        at, self.next = self.next, self.next + 1
+        return ToWorld(self.kind, {name: values[at].item() for name, values in self.data.items()})
+
+
+Entry = tuple[float, int, int, ToNode | ToWorld | WorldBlock]
 
 
 class VirtualClock:
@@ -59,10 +85,24 @@ class VirtualClock:
         heapq.heappush(self._heap, (time, priority, self._sequence, what))
         self._sequence += 1
 
+    def push_block(self, block: WorldBlock) -> None:
+        """Let changes of the world happen, each in the order in which :meth:`push` would have let it happen."""
+        if len(block.time):
+            heapq.heappush(self._heap, (float(block.time[0]), WORLD, self._sequence, block))
+            self._sequence += len(block.time)
+
     def pop(self) -> ToNode | ToWorld:
         """Take out what happens next; it is that time then."""
-        self.now, _, _, what = heapq.heappop(self._heap)
-        return what
+        self.now, priority, sequence, what = self._heap[0]
+        if not isinstance(what, WorldBlock):
+            heapq.heappop(self._heap)
+            return what
+        change = what.take()
+        if what.next < len(what.time):
+            heapq.heapreplace(self._heap, (float(what.time[what.next]), priority, sequence + 1, what))
+        else:
+            heapq.heappop(self._heap)
+        return change
 
     @property
     def next_time(self) -> float:

@@ -130,8 +130,9 @@ class Conditions:
         self._links = self._compute = None
 
     def hosts_changed(self) -> None:
-        """A host came or went: ways may lead elsewhere."""
-        self._links = None
+        """A host came or went: where hosts relay for each other, ways may lead elsewhere."""
+        if self._world.links.relays:
+            self._links = None
 
     def drift(self, now: float) -> NDArray[np.int64]:
         """Let data look as the world says; return the devices whose data look different."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
+
 from espalier.core.address import Address, host_of
+from espalier.core.aggregator import Aggregator
 from espalier.core.device import Device
 from espalier.core.messages import (
     Arrange,
@@ -153,6 +157,48 @@ class Delivery:
             self.inform(old, ChildLeft(node))
         if parent is not None:
             self.inform(parent, ChildJoined(node))
+
+    def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None]) -> int:
+        """Return how many of these moves, from the first on, no parent has anything to do about but to forget it."""
+        tree = self._fleet.tree
+        engaged: dict[Address, AbstractSet[Address] | None] = {}
+        welcome: dict[Address, bool] = {}
+        for count, (device, new) in enumerate(zip(devices, parents, strict=True)):
+            old = tree.parent(device)
+            if old is None or new is None or old == new:
+                return count
+            if old not in engaged:
+                node = self._plain(old)
+                engaged[old] = None if node is None else node.engaged()
+            if new not in welcome:
+                node = self._plain(new)
+                welcome[new] = node is not None and node.indifferent
+            here = engaged[old]
+            if here is None or device in here or not welcome[new]:
+                return count
+        return len(devices)
+
+    def _plain(self, address: Address) -> Aggregator | None:
+        """Return the node at an address, if it is there and is an aggregator like any other."""
+        node = self._runtime.nodes.get(address)
+        return node if type(node) is Aggregator and self._presence.alive(host_of(address)) else None
+
+    def reparent_all(self, devices: Sequence[Address], parents: Sequence[Address]) -> None:
+        """Let moves happen that are :meth:`unheeded`."""
+        tree, nodes = self._fleet.tree, self._runtime.nodes
+        moving, to = np.asarray(devices), np.asarray(parents)
+        old = tree.device_parent[moving]
+        for parent in np.unique(old).tolist():
+            left = nodes[parent]
+            assert isinstance(left, Aggregator)
+            left.forget(moving[old == parent].tolist())
+        for parent in np.unique(to).tolist():
+            joined = nodes[parent]
+            assert isinstance(joined, Aggregator)
+            joined.state.idle.difference_update(devices)
+        tree.move(moving, to)
+        groups = [tree.group_names[number] for number in tree.device_group[moving].tolist()]
+        self._recorder.moves(self._clock.now, devices, parents, groups)
 
     # -- saving ----------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from espalier.core.policies import Structure
 from espalier.core.runtime import Runtime
 from espalier.core.tree import NOBODY
 from espalier.record.database import Recorder
-from espalier.simulator.clock import WORLD, ToWorld, VirtualClock
+from espalier.simulator.clock import WORLD, ToWorld, VirtualClock, WorldBlock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.environment import Fleet
@@ -107,8 +107,24 @@ class WorldProcess:
         old = fleet.location[devices]
         new = self._world.mobility.moves(devices, fleet.moved[devices], old)
         fleet.moved[devices] += 1
-        for device, edge in zip(devices[new != old].tolist(), new[new != old].tolist(), strict=True):
-            self._move(device, edge)
+        movers, edges = devices[new != old].tolist(), new[new != old].tolist()
+        own = {edge: self._own_place(edge) for edge in set(edges)}
+        places = [own[edge] for edge in edges]
+        at = 0
+        while at < len(movers):
+            stop = at + self._delivery.unheeded(movers[at:], places[at:])
+            if stop == at:
+                self._move(movers[at], edges[at])
+                at += 1
+                continue
+            fleet.location[movers[at:stop]] = edges[at:stop]
+            self._delivery.reparent_all(movers[at:stop], [place for place in places[at:stop] if place is not None])
+            at = stop
+
+    def _own_place(self, edge: int) -> Address | None:
+        """Return where devices at an edge report if everything is as usual; None: each is asked by itself."""
+        host = self._fleet.edge_host(edge)
+        return None if self._structure.flat or not self._presence.alive(host) else host
 
     def _move(self, device: int, edge: int) -> None:
         fleet = self._fleet
@@ -150,16 +166,11 @@ class WorldProcess:
     def _window(self, start: float) -> None:
         stop = start + WINDOW_SECONDS
         goings = self._world.churn.window(start, stop)
-        for time, host, alive, silent, forgets in zip(
-            goings.time.tolist(), goings.device.tolist(), goings.alive.tolist(), goings.silent.tolist(),
-            goings.forgets.tolist(), strict=True,
-        ):  # fmt: skip
-            what = {"host": host, "alive": alive, "silent": silent, "forgets": forgets}
-            self._clock.push(time, WORLD, ToWorld("churn", what))
+        what = {"host": goings.device, "alive": goings.alive, "silent": goings.silent, "forgets": goings.forgets}
+        self._clock.push_block(WorldBlock("churn", goings.time, what))
         if self._world.mobility.when == "time":
             moves = self._world.mobility.window(start, stop)
-            for time, device, edge in zip(moves.time.tolist(), moves.device.tolist(), moves.edge.tolist(), strict=True):
-                self._clock.push(time, WORLD, ToWorld("move", {"device": device, "edge": edge}))
+            self._clock.push_block(WorldBlock("move", moves.time, {"device": moves.device, "edge": moves.edge}))
         if self._world.drift.clock == "time":
             for time in self._world.drift.changes(stop):
                 if start <= time < stop:
@@ -206,7 +217,7 @@ class WorldProcess:
         if host < fleet.n_devices:
             parent, root = fleet.parent(host), fleet.tree.root
             self._delivery.reparent(host, None)
-            for role in [a for a in fleet.tree.aggregators() if host_of(a) == host]:
+            for role in fleet.tree.roles(host):
                 self._delivery.reparent(role, None)
             if parent != root and self._structure.plants():
                 self._delivery.inform(root, ChildLeft(host))

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +27,7 @@ class EdgeGraph:
     offsets: NDArray[np.int64]
     neighbours: NDArray[np.int64]
 
-    @property
+    @cached_property
     def degree(self) -> NDArray[np.int64]:
         """The number of neighbours of each edge."""
         return np.diff(self.offsets)

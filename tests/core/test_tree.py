@@ -25,6 +25,24 @@ def test_roles_of_a_host() -> None:
     assert level_of(role(7, 3)) == 3
 
 
+def test_a_block_of_moves_is_its_moves() -> None:
+    one, block = small(), small()
+    for device, parent in ((0, 5), (1, 5), (2, 4)):
+        one.attach(device, parent)
+    assert block.children(4) == [0, 1]
+    block.move(np.array([0, 1, 2]), np.array([5, 5, 4]))
+    assert [block.registered(n) for n in (4, 5, 6)] == [one.registered(n) for n in (4, 5, 6)] == [3, 3, 6]
+    assert block.children(4) == one.children(4) == [2] and block.children(5) == one.children(5) == [0, 1]
+
+
+def test_roles_that_a_device_plays_in_the_tree() -> None:
+    tree = small()
+    assert tree.roles(1) == []
+    tree.attach(role(1, 2), 6)
+    tree.attach(role(1, 1), role(1, 2))
+    assert tree.roles(1) == [role(1, 1), role(1, 2)] and tree.roles(0) == []
+
+
 def test_counts_follow_devices() -> None:
     tree = small()
     assert tree.children(4) == [0, 1]
