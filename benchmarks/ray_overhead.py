@@ -43,7 +43,7 @@ from espalier.scale.cluster import connect, ray
 from espalier.scale.computer import Ray
 from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
-from espalier.simulator.ledger import Ledger
+from espalier.simulator.ledger import RECIPE_BYTES, Ledger
 from espalier.simulator.reduction import FAN, Addition, Running
 from espalier.simulator.runner import Runner
 from espalier.training.models import build
@@ -172,7 +172,7 @@ def facts() -> None:
     each("CPU: eight jobs of one step with 10 samples each", 1, lambda: list(trainer.run(jobs)))
     merge, part = Running(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
     each("CPU: add a model (float32) to a merge", 7, lambda: merge.add([0.1], [start]))
-    addition = Addition(spec.n_float)
+    addition = Addition()
     each("CPU: add a partial sum (float64) to a merge", 6, lambda: addition.place(FAN, part))
     bookkeeping(spec)
     connect(None, 1)
@@ -192,7 +192,7 @@ def bookkeeping(spec: ParamSpec) -> None:
     roots: list[Ref] = []
     ledger = Ledger(
         tiny, lambda jobs, *_: (Outcome(none, 0.0, None) for _ in jobs), lambda _: none, lambda s: s.update(roots),
-        pending_limit=count * 2,
+        pending_bytes=2 * count * RECIPE_BYTES,
     )  # fmt: skip
     start = ledger.initial()
     tracemalloc.start()

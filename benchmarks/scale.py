@@ -1,8 +1,12 @@
 """How the simulator grows with the fleet: wall time, the engine's own share, memory.
 
     python benchmarks/scale.py                      # 100,000 devices, LeNet, asynchronous edges, 5 cloud rounds
-    python benchmarks/scale.py --million            # 1,000,000 devices, MLP, churn and mobility, 10 cloud rounds
-    python benchmarks/scale.py --growth             # 1,000 … 1,000,000 devices
+    python benchmarks/scale.py --thousand           # 1,000 devices, MLP: what an event costs (10 s)
+    python benchmarks/scale.py --million            # 1,000,000, MLP, churn and mobility, 10 cloud rounds (1 min)
+    python benchmarks/scale.py --ten-million        # the same with 10,000 edges
+    python benchmarks/scale.py --growth             # 1,000 … 1,000,000 devices (3 min)
+
+Durations are of an idle machine.
 
 Every size runs in a process of its own, so that its peak memory is its own.
 """
@@ -159,7 +163,9 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--thousand", action="store_true")
     parser.add_argument("--million", action="store_true")
+    parser.add_argument("--ten-million", action="store_true")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--json")
@@ -169,7 +175,11 @@ def main() -> None:
         one(*json.loads(args.one))
         return
     method = json.dumps(ASYNC)
-    if args.million:
+    if args.thousand:
+        rows = [run(1000, 1, 500, 10, 10, "mlp", True, method)]
+    elif args.ten_million:
+        rows = [run(10_000_000, 10_000, 2000, 10, 10, "mlp", True, method)]
+    elif args.million:
         rows = [run(1_000_000, 1000, 2000, 10, 10, "mlp", True, method)]
     elif args.growth:
         sizes = np.logspace(3, 6, 7).astype(int).tolist()

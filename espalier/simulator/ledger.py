@@ -26,9 +26,16 @@ from espalier.core.store import Ref
 from espalier.simulator.jobs import Compute, Job, Splice, Sum
 from espalier.simulator.wave import Tables, Wave
 
+#: what a written-down training takes in memory, about (`benchmarks/ray_overhead.py --facts` measures it)
+RECIPE_BYTES = 420
+
 
 class Ledger:
-    """The simulator's model store."""
+    """The simulator's model store.
+
+    Recipes may take ``pending_bytes``; beyond them the older half is computed. That bounds nothing where a model is
+    larger than its recipe, as nearly all are: so the limit is beyond a round of a million devices.
+    """
 
     def __init__(
         self,
@@ -37,14 +44,14 @@ class Ledger:
         initial: Callable[[int], Tensor],
         roots: Callable[[set[int]], None],
         rejected: Callable[[int], None] = lambda ref: None,
-        pending_limit: int = 20_000,
+        pending_bytes: int = 512 << 20,
     ) -> None:
         self.spec = spec
         self._compute = compute
         self._initial = initial
         self._roots = roots
         self._rejected = rejected
-        self._limit = pending_limit
+        self._limit = pending_bytes // RECIPE_BYTES
         self._next = 0
         self._tables = Tables()
         self._initials: dict[int, int] = {}

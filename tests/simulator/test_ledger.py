@@ -16,7 +16,7 @@ from espalier.core.messages import Train
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.jobs import Job, Outcome
-from espalier.simulator.ledger import Ledger
+from espalier.simulator.ledger import RECIPE_BYTES, Ledger
 from espalier.simulator.reduction import FAN, Running
 
 SPEC = ParamSpec.of(nn.Linear(2, 1, bias=False))
@@ -29,7 +29,9 @@ class Bench:
         self.held: list[Ref] = []
         self.waves: list[list[int]] = []
         self.most = 0
-        self.ledger = Ledger(SPEC, self.compute, lambda i: torch.full((2,), float(i)), self.roots, pending_limit=limit)
+        self.ledger = Ledger(
+            SPEC, self.compute, lambda i: torch.full((2,), float(i)), self.roots, pending_bytes=limit * RECIPE_BYTES
+        )  # fmt: skip
 
     def roots(self, found: set[int]) -> None:
         found.update(int(r) for r in self.held)
@@ -73,6 +75,14 @@ def test_abandoned_work_is_never_computed_and_forgotten() -> None:
     assert bench.ledger.computed == 1
     with pytest.raises(TrainingError, match="no node held it"):
         bench.ledger.vector(abandoned)
+
+
+def test_a_round_of_many_devices_is_not_computed_before_someone_looks() -> None:
+    bench = Bench()
+    ledger = Ledger(SPEC, bench.compute, lambda i: torch.full((2,), float(i)), bench.roots)
+    start = ledger.initial()
+    bench.held = [ledger.submit(Job(d, 0, Train(start=start))) for d in range(25_000)]
+    assert ledger.computed == 0 and not bench.waves
 
 
 def test_merging_streams() -> None:
