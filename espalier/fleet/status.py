@@ -24,7 +24,7 @@ from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links.admission import parse_parent
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.service import Service
-from espalier.fleet.overview import GONE, LINKED, LOST, overview
+from espalier.fleet.overview import GONE, LINKED, LOST, WAITING, overview
 
 #: bytes of a request's head that are read at most
 REQUEST = 8192
@@ -108,7 +108,7 @@ def _of_members(rows: list[dict[str, Any]]) -> Iterator[Metric]:
     """Yield what the cloud knows of every member: labels are its name, role and parent."""
     count = GaugeMetricFamily("espalier_members", "Members of the fleet", labels=["role", "state"])
     for role in ("edge", "device"):
-        for state in (LINKED, LOST, GONE):
+        for state in (LINKED, LOST, GONE, WAITING):
             count.add_metric([role, state], float(sum(r["role"] == role and r["state"] == state for r in rows)))
     yield count
     labels = ["name", "role", "parent"]

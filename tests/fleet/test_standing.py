@@ -124,6 +124,11 @@ def test_runs_are_stopped(standing: LocalFleet, operator: Operator, tmp_path: Pa
         operator.fetch(second, tmp_path / "nothing")
     with pytest.raises(ConfigError, match="has no run 'other'"):
         operator.stop("other")
+    # one that waits for devices that will never come
+    large = operator.submit(replace(MADE, fleet=replace(MADE.fleet, devices=50)), name="large")
+    until(lambda: operator.status()["state"] == "waiting for devices")
+    operator.stop(large)
+    assert operator.wait(large, 60) == "stopped"
 
 
 def test_who_is_away_joins_when_it_comes_back_and_who_is_too_many_waits(
@@ -148,6 +153,19 @@ def test_who_is_away_joins_when_it_comes_back_and_who_is_too_many_waits(
     # and they are there for it
     assert operator.wait(operator.submit(MADE, name="all-again"), 60) == "finished"
     assert all(p.is_alive() for p in standing.processes.values())
+
+
+def test_a_device_that_cannot_take_part_waits_for_the_next_run(standing: LocalFleet, operator: Operator) -> None:
+    standing.kill("device-0")
+    standing.launch("device-0", client="tests.fleet.counting:Absent")
+    run = operator.submit(ENDLESS, name="without", start_with=3)
+    until(lambda: int(str(row(operator, run)["round"])) >= 1)
+    until(lambda: any("Absent" in m["why"] for m in operator.status()["members"]))
+    operator.stop(run)
+    operator.wait(run, 60)
+    assert standing.processes["device-0"].is_alive()
+    standing.kill("device-0")
+    standing.launch("device-0")
 
 
 def test_what_cannot_be_run_is_refused_in_one_sentence(standing: LocalFleet, operator: Operator) -> None:

@@ -69,9 +69,3 @@ class RunFolders:
         """Take part in no run."""
         if self._directory is not None:
             (self._directory / "current").unlink(missing_ok=True)
-
-    def forget(self, run: str) -> None:
-        """Remove what is kept of a run."""
-        folder = self.of(run)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,7 @@ An operator's link carries wishes and nothing else. Who may wish what is part of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 import tempfile
@@ -77,8 +78,10 @@ class Operators:
                 return self._stop(queue.find(data["run"]), who)
             case "fetch":
                 run = queue.find(data["run"])
-                for path, piece in await asyncio.to_thread(lambda: list(_files(run))):
-                    await _send(link, path, piece)
+                with tempfile.TemporaryDirectory(prefix="espalier-") as folder:
+                    copy = Path(folder) / "run.sqlite"
+                    for path, source in await asyncio.to_thread(lambda: list(_files(run, copy))):
+                        await _send(link, path, source)
                 return {"run": run.name, "state": run.state}
         raise ProtocolError(f"{what!r} is no wish of this version.")
 
@@ -107,8 +110,10 @@ class Operators:
         return {"run": run.name}
 
 
-def _files(run: QueuedRun) -> Iterator[tuple[str, Path]]:
+def _files(run: QueuedRun, copy: Path) -> Iterator[tuple[str, Path]]:
     """Yield the files of a run directory that make a readable one elsewhere: (path in it, where it is now).
+
+    The record of a run that goes on is copied as it is now.
 
     Raises:
         ConfigError: The run has not begun.
@@ -116,23 +121,16 @@ def _files(run: QueuedRun) -> Iterator[tuple[str, Path]]:
     record = run.directory / "run.sqlite"
     if not record.exists():
         raise ConfigError(f"{run.name} is {run.state} and has no results yet.")
-    yield "run.toml", run.directory / "run.toml"
-    # of a run that goes on: as it is now
-    copy = Path(tempfile.mkstemp(prefix="espalier-", suffix=".sqlite")[1])
-    with sqlite3.connect(record) as source, sqlite3.connect(copy) as target:
+    with contextlib.closing(sqlite3.connect(record)) as source, contextlib.closing(sqlite3.connect(copy)) as target:
         source.backup(target)
-    source.close()
-    target.close()
-    yield "run.sqlite", copy
+    yield from (("run.toml", run.directory / "run.toml"), ("run.sqlite", copy))
     for path in sorted((run.directory / "models").glob("*.safetensors")):
         yield f"models/{path.name}", path
 
 
 async def _send(link: Link, path: str, source: Path) -> None:
-    """Send a file, piece by piece; a copy that was made for this is removed."""
+    """Send a file, piece by piece."""
     with source.open("rb") as file:
         while data := await asyncio.to_thread(file.read, PIECE_BYTES):
             if not await link.send(pb.Frame(piece=pb.Piece(path=path, data=data))):
-                break
-    if source.name.startswith("espalier-"):
-        source.unlink(missing_ok=True)
+                return
