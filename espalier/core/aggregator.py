@@ -385,7 +385,7 @@ class Aggregator:
         # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
         state.cohorts[key].arrived = []
         whole = state.advance(key)
-        actions: list[Action] = [Serve(dict(state.models))]
+        actions: list[Action] = [Serve(self.rules.merge.served(self._view(key, now)))]
         completes = self.rules.hand_down.completes
         if state.order is None or completes == "nothing":
             actions.append(Closed(state.progress))

@@ -39,12 +39,14 @@ class EvaluationSchedule(Spec, family="evaluate"):
     """When models are evaluated: every so many rounds, or every so many virtual seconds.
 
     ``by_source`` also tells, at the end, how each device does with the global model, its edge's, its cluster's, and
-    with its own after local training (which takes a training per device).
+    with its own after local training (which takes a training per device). ``prior`` also tells, at every evaluation,
+    how devices and edges do that use their models with their known label priors: with and without, out of one run.
     """
 
     every: int = 1
     seconds: float | None = None
     by_source: bool = False
+    prior: bool = False
 
     def check(self) -> None:
         """Refuse impossible values."""

@@ -216,6 +216,10 @@ class Merge(Policy, family="merge", kind="samples"):
         """Return the masked models, per group and child, whose sums must be there before :meth:`merge` is called."""
         return {}
 
+    def served(self, view: View) -> dict[str, Ref]:
+        """Return the models that are used from now on, after a merge: by default those that training goes on from."""
+        return dict(view.models)
+
     def samples(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, int]:
         """Return how many samples each merged model stands for: all that are registered below."""
         return {group: view.env.samples(view.me) for group in view.models}

@@ -16,6 +16,7 @@ from copy import copy
 from typing import Any, Protocol
 
 from espalier.core.address import Address, level_of, role
+from espalier.core.aggregator import Aggregator
 from espalier.core.environment import Environment
 from espalier.core.errors import ProtocolError
 from espalier.core.limits import EvaluationSchedule, RunLimits
@@ -228,6 +229,16 @@ class Runtime:
         between = self._env.n_devices + self._env.n_edges <= address < self._env.cloud
         return self.plan.middle if between else self.plan.edge
 
+    def _crown(self, root: Address) -> None:
+        """Let a node that becomes the root follow the root's rules from now on; who was it does so no longer."""
+        new = self.nodes.get(root)
+        if not isinstance(new, Aggregator) or new.rules is self.plan.root:
+            return
+        for node in self.nodes.values():
+            if isinstance(node, Aggregator) and node.rules is self.plan.root:
+                node.rules = self.plan.edge
+        new.rules = self.plan.root
+
     def roles(self, host: int) -> list[Address]:
         """Return the addresses of a host's nodes."""
         return [a for level in range(self._levels) if (a := role(host, level)) in self.nodes]
@@ -272,6 +283,8 @@ class Runtime:
                 ports.close(address, progress)
             case Arrange():
                 ports.arrange(address, action)
+                if action.root is not None:
+                    self._crown(action.root)
             case Record(kind=kind, data=data):
                 ports.record(address, kind, data)
             case AwaitSum():

@@ -22,7 +22,6 @@ from espalier.methods import (
     qfedavg,
     scaffold,
     selective,
-    trellis,
 )
 from espalier.methods.cflhkd import method as cflhkd
 from espalier.methods.cflhkd import world as cflhkd_world
@@ -37,6 +36,7 @@ from espalier.methods.hiflash import method as hiflash
 from espalier.methods.phefl import method as phefl
 from espalier.methods.phefl import partition as layouts
 from espalier.methods.phefl import world as phefl_world
+from espalier.methods.trellis import method as trellis
 from espalier.policies import (
     guard,
     local_objectives,
@@ -60,6 +60,7 @@ STUDIES = tuple(
         "d2d.figures",
         "easf.study",
         "phefl.study",
+        "trellis.study",
     )
 )
 

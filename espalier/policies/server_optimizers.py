@@ -15,6 +15,13 @@ mean change ``(y - x) / a`` enters them with the rest, and what is carried over 
 these are the published rules. A group without reports makes no step.
 
 Optimisers step parameters. Running statistics and counters of normalisation layers are those of ``y``.
+
+*Averages.* Where labels are skewed the model swings from round to round, around something better than itself. With
+``average = a`` the aggregator serves the running mean of its models, the newest with a weight of ``1 - a`` (Polyak and
+Juditsky, Acceleration of Stochastic Approximation by Averaging, 1992); training goes on from the newest, so nothing
+else changes, and nothing more is sent.
+
+    { name = "hierfavg", root = { merge = { kind = "momentum", beta = 0.0, average = 0.5 } } }
 """
 
 from __future__ import annotations
@@ -38,20 +45,25 @@ class ServerOptimizer(Merge, ABC):
 
     Attributes:
         of: The merge that makes the average (the method's own, if it is put into a method).
+        average: The weight that the models before the newest have in the running mean that is served; 0: none.
     """
 
     @dataclass(slots=True)
     class State:
-        """By group: the first and the second moment, and the steps made (shares of steps counted as such)."""
+        """By group: both moments, the steps made (shares of steps counted as such), the mean and its models' number."""
 
         first: dict[str, Ref] = field(default_factory=dict)
         second: dict[str, Ref] = field(default_factory=dict)
         steps: dict[str, float] = field(default_factory=dict)
+        mean: dict[str, Ref] = field(default_factory=dict)
+        averaged: dict[str, int] = field(default_factory=dict)
 
     of: Merge | None = field(default=None, kw_only=True)
+    average: float = field(default=0.0, kw_only=True)
 
     def check(self) -> None:
-        """Refuse merges that hide the reports from whoever steps."""
+        """Refuse impossible values, and merges that hide the reports from whoever steps."""
+        self.require(0 <= self.average < 1, "average", "in [0, 1)")
         hidden = self.of is not None and self.of.kind in ("secure", "private")
         self.require(not hidden, "of", "a merge other than 'secure' and 'private'")
 
@@ -75,7 +87,23 @@ class ServerOptimizer(Merge, ABC):
             if group in view.models:
                 share = self.inner.present(view, arrivals, group)
                 merged[group] = self.step(view, group, view.models[group], average, share)
+            if self.average:
+                self._take(view, group, merged[group])
         return merged
+
+    def _take(self, view: View, group: str, model: Ref) -> None:
+        """Take a new model into the mean."""
+        state = view.state(self)
+        many = state.averaged[group] = state.averaged.get(group, 0) + 1
+        newest = newest_share(self.average, many)
+        past = [(1.0 - newest, state.mean[group])] if many > 1 else []
+        state.mean[group] = view.store.combine([*past, (newest, model)], fallback=model)
+
+    def served(self, view: View) -> dict[str, Ref]:
+        """Return the running means; of a group without one, its model."""
+        current = self.inner.served(view)
+        means = view.state(self).mean if self.average else {}
+        return {group: means.get(group, model) for group, model in current.items()}
 
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return the coefficients of the average."""
@@ -226,6 +254,15 @@ class ServerYogi(ServerAdam, kind="yogi"):
     def unbiased(self, moment: Tensor, steps: float) -> Tensor:
         """It is no mean of squares: there is nothing to divide by."""
         return moment
+
+
+def newest_share(average: float, many: int) -> float:
+    """Return the newest model's share of a running mean of ``many``: ``(1 - a) / (1 - a^n)``, without bias to a start.
+
+    Of n models the i-th newest, counted from 0, has a weight in proportion to ``a^i``.
+    """
+    share: float = (1.0 - average) / (1.0 - average**many)
+    return share
 
 
 def parameters_of(store: ModelStore, model: Ref, other: Ref) -> Ref:

@@ -35,6 +35,8 @@ SCOPES = {
     "device_worst": "of the worst tenth of devices",
     "edge_worst": "of the worst tenth of edges",
     "device_std": "spread over devices",
+    "device_prior": "per device with its label prior",
+    "edge_prior": "per edge with its label prior",
 }
 
 

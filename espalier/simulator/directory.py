@@ -166,7 +166,7 @@ def differences(one: Experiment, other: Experiment) -> list[str]:
     found: list[str] = []
     _compare(without_none(one.to_plain()), without_none(other.to_plain()), "", found)
     # How often a run is saved and what is told of it changes none of its numbers.
-    quiet = ("record.checkpoint", "record.log", "name", "evaluate.by_source")
+    quiet = ("record.checkpoint", "record.log", "name", "evaluate.by_source", "evaluate.prior")
     return [n for n in found if not n.startswith(quiet)]
 
 

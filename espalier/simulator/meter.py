@@ -59,10 +59,13 @@ class Meter:
         clock: VirtualClock,
         recorder: Recorder,
         served: ServedScores | None = None,
+        with_prior: ServedScores | None = None,
     ) -> None:
+        """Take what it measures; ``served`` judges devices and edges, ``with_prior`` tells what priors would change."""
         self._runtime, self._rounds, self._fleet, self._ledger = runtime, rounds, fleet, ledger
         self._views, self._conditions, self.scores, self._usage = views, conditions, scores, usage
         self._clock, self._recorder, self._served = clock, recorder, served
+        self._with_prior = with_prior
         self._serves, self._counts_root = runtime.plan.serves, runtime.plan.clock == "root"
         self.last: dict[str, float] = {}
         self.evaluations = 0
@@ -93,8 +96,8 @@ class Meter:
         candidates, edges = self._candidates(initial), self._edge_models(initial)
         places, devices = candidates[0]
         self.scores.prepare(candidates, edges, model)
-        if self._served is not None:
-            self._served.prepare()
+        for scores in filter(None, (self._served, self._with_prior)):
+            scores.prepare()
         if model is not None:
             row |= {f"{k}_global": v for k, v in self.scores.overall(model).items()}
         found = {f"{name}_edge": values for name, values in self._at_edges(edges).items()} if edges else {}
@@ -103,6 +106,7 @@ class Meter:
             if summary := spread(name, values):
                 recorder.array(now, round, name, values)
                 row |= summary
+        row |= self._under_priors(candidates, edges)
         row["jobs_ordered"] = float(self._ledger.ordered)
         row["jobs_computed"] = float(self._ledger.computed)
         row["steps"] = float(self._usage.steps)
@@ -172,6 +176,16 @@ class Meter:
         if self._served is None:
             return self.scores.at_devices(*candidates[0])
         return self._served.at_devices(candidates, self._conditions.looks)
+
+    def _under_priors(self, candidates: list[DeviceModels], edges: dict[int, Ref]) -> dict[str, float]:
+        """Return the mean accuracy of devices and edges that use their models with their label priors, if asked for."""
+        if self._with_prior is None:
+            return {}
+        looks = self._conditions.looks
+        found = {"acc_device_prior": self._with_prior.at_devices(candidates[:1], looks)["acc"]}
+        if edges:
+            found["acc_edge_prior"] = self._with_prior.at_edges(edges, looks)["acc"]
+        return {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}
 
     def _agreement(self, places: DevicePlaces, devices: Mapping[tuple[int, int], Ref]) -> dict[str, float]:
         """Return how well the devices that share a model are those that share a labelling, if there are several."""

@@ -20,6 +20,7 @@ from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import Arrange, AwaitSum, Deadline, Measure, Message, Started, Summed, Train
 from espalier.core.method import Node, Plan
 from espalier.core.runtime import RunRounds, Runtime
+from espalier.core.serving import Serving
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
@@ -107,11 +108,15 @@ class Simulation:
             self._rejected,
         )
         serve = self.plan.serve
-        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=not serve.plain)
-        served = None if serve.plain else ServedScores(serve, task, partition, views, self.ledger, scores)
+        prior = Serving(prior="known") if self._schedule.prior else None
+        outputs = prior is not None or not serve.plain
+        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=outputs)
+        parts = task, partition, views, self.ledger, scores
+        served = None if serve.plain else ServedScores(serve, *parts)
+        with_prior = None if prior is None else ServedScores(prior, *parts)
         self.meter = Meter(
             self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
-            self.recorder, served,
+            self.recorder, served, with_prior,
         )  # fmt: skip
         trials = SimulatedTrials(
             task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look

@@ -186,14 +186,15 @@ def papers() -> dict[str, str]:
 
     The module that a package names under the entry-point group ``espalier.methods`` lists those of its modules that
     register studies in ``STUDIES``; they are imported when somebody asks for studies, so that methods load quickly.
-    Beside its study a paper's package has ``published.toml``, ``claims.toml`` and ``page.md``.
+    Beside its study a paper's package has ``published.toml``, ``claims.toml`` and ``page.md``. A paper is called as its
+    package, or as the module's ``PAPER``.
     """
     modules = [m for point in entry_points(group="espalier.methods") for m in getattr(point.load(), "STUDIES", ())]
     packages = {}
     for module in modules:
-        importlib.import_module(module)
+        found = importlib.import_module(module)
         package = module.rpartition(".")[0]
-        packages[package.rpartition(".")[2]] = package
+        packages[getattr(found, "PAPER", package.rpartition(".")[2])] = package
     return packages
 
 

@@ -40,6 +40,8 @@ class Rounds:
             arrivals.append(Arrival(report, 0.0, staleness=late[device] if late else 0))
         view = View(0.0, 20, 0, 0, "", {ALL: self.model}, None, self.memory, self.fleet)  # type: ignore[arg-type]
         self.model = self.policy.merge(view, arrivals).get(ALL, self.model)
+        view.models = {ALL: self.model}
+        self.served = self.fleet.store.numbers[self.policy.served(view)[ALL]]
         return self.fleet.store.numbers[self.model]
 
 
@@ -48,6 +50,29 @@ def test_momentum_by_hand() -> None:
     # A report of 4 alone: m = 0.5 * 2 + 0 = 1, x = 5.
     rounds = Rounds(Momentum(0.5))
     assert [rounds.close(1.0, 3.0), rounds.close(2.0, 4.0), rounds.close(4.0)] == [2.0, 4.0, 5.0]
+
+
+def test_the_mean_that_is_served_by_hand() -> None:
+    # average = 1/2: of 1 model it is that model; of 2 the weights are as 1 : 1/2, (4 + 1)/1.5 = 10/3; of 3 as
+    # 1 : 1/2 : 1/4, (7 + 2 + 0.5)/1.75 = 38/7. Training goes on from the newest: nothing is carried with beta = 0.
+    rounds = Rounds(Momentum(0.0, average=0.5))
+    for report, mean in ((2.0, 2.0), (4.0, 10 / 3), (7.0, 38 / 7)):
+        assert rounds.close(report) == report
+        assert rounds.served == pytest.approx(mean)
+
+
+def test_a_round_without_reports_does_not_enter_the_mean() -> None:
+    rounds = Rounds(Momentum(0.0, average=0.5))
+    rounds.close(2.0)
+    rounds.close()
+    assert rounds.served == 2.0
+
+
+def test_without_an_average_the_newest_is_served() -> None:
+    rounds = Rounds(Momentum(0.5))
+    assert [rounds.close(1.0), rounds.close(3.0)][-1] == rounds.served
+    with pytest.raises(ConfigError, match=r"average"):
+        Momentum(0.5, average=1.0)
 
 
 def test_momentum_with_a_rate_by_hand() -> None:

@@ -6,14 +6,18 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 
-from espalier.study.base import published, studies
+from espalier.study.base import papers, published, studies
 
 
 def test_every_announced_module_has_studies() -> None:
     modules = [m for point in entry_points(group="espalier.methods") for m in getattr(point.load(), "STUDIES", ())]
     assert len(modules) >= 6
-    papers = {name.split("/")[0] for name in studies()}
-    assert {m.split(".")[-2] for m in modules} == papers
+    assert {m.rpartition(".")[0] for m in modules} == set(papers().values())
+    # a paper is called as its package, unless its module says otherwise
+    assert papers() == {name: f"espalier.methods.{name}" for name in papers() if name != "espalier"} | {
+        "espalier": "espalier.methods.trellis"
+    }
+    assert {name.split("/")[0] for name in studies()} == set(papers())
 
 
 def test_methods_load_without_studies() -> None:

@@ -1,0 +1,196 @@
+"""How Trellis's defaults were chosen: its parts on held-out training samples of two datasets.
+
+    python benchmarks/trellis_defaults.py --out benchmarks/trellis_defaults.json
+    python benchmarks/trellis_defaults.py --out benchmarks/trellis_defaults.json --table
+
+Worlds like CSAHFL's: 50 devices of two labels at five edges, which know all labels (EIID) or three of ten (ENIID), two
+of ten devices per edge and round, three edge rounds per cloud round; digits and Fashion-MNIST. Models are judged on
+training samples that no device holds; no test sample is looked at. Seeds are others than those of the study
+(`espalier reproduce espalier/everywhere`). A run's figures are means over its last five cloud rounds: the global
+model's accuracy, and devices' on their own label mix with their label prior. An average changes no training, so every
+run is judged under several.
+
+Each run's figures are kept as they come; runs that are kept are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from espalier.core.serving import smoothed
+from espalier.data.registry import load
+from espalier.experiment import Experiment
+from espalier.methods.csahfl.world import paper_world
+from espalier.policies.server_optimizers import newest_share
+from espalier.simulator.runner import Runner
+from espalier.simulator.simulation import Simulation
+
+SEEDS = (10, 11, 12)
+WORLDS = ("digits EIID", "digits ENIID", "fashion-mnist EIID", "fashion-mnist ENIID")
+NOISY = ("digits EIID noisy", "digits ENIID noisy")
+AVERAGES = (0.0, 0.5, 0.7, 0.8)
+LATEST = 5
+HELD_OUT_SHARE, MOST_SAMPLES, SMOOTHING = 0.2, 16_000, 0.01
+
+
+def momentum(beta: float) -> dict[str, Any]:
+    """Return a merge with momentum."""
+    return {"merge": {"kind": "momentum", "beta": beta}}
+
+
+def variant(root: float, edge: float = 0.0, **more: Any) -> dict[str, Any]:
+    """Return HierFAVG with momentum at the cloud and at the edges."""
+    return {"name": "hierfavg", "kappa2": 3, "root": momentum(root), "edge": momentum(edge), **more}
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "HierFAVG": variant(0.0),
+    "root 0.7": variant(0.7),
+    "root 0.7, edge 0.5": variant(0.7, 0.5),
+    "root 0.5, edge 0.5": variant(0.5, 0.5),
+    "root 0.9": variant(0.9),
+    "root 0.7, edge 0.5, calibrated 0.25": variant(
+        0.7, 0.5, local={"kind": "calibrated", "tau": 0.25, "smoothing": 0.1}
+    ),
+    "root 0.5": variant(0.5),
+    "root 0.7, edge 0.7": variant(0.7, 0.7),
+    "root 0.7, edge 0.5, calibrated 1": variant(0.7, 0.5, local={"kind": "calibrated", "tau": 1.0, "smoothing": 0.1}),
+}
+
+
+def held_out(name: str, folder: Path) -> str:
+    """Write a dataset whose test set are training samples of another; return its file."""
+    path = folder / f"{name}.npz"
+    if not path.exists():
+        found = load(name)
+        rows = np.random.default_rng(7).permutation(len(found.cell_train))[:MOST_SAMPLES]
+        x, y = (a.numpy() for a in found.pool("train").gather(torch.from_numpy(rows)))
+        cut = round(len(rows) * (1 - HELD_OUT_SHARE))
+        np.savez(path, x_train=x[:cut], y_train=y[:cut], x_test=x[cut:], y_test=y[cut:])
+    return str(path)
+
+
+def setting(world: str, folder: Path) -> dict[str, Any]:
+    """Return the experiment of a world, without its method."""
+    name, skew, *noisy = world.split()
+    digits = name == "digits"
+    partition: dict[str, Any] = {
+        "kind": "two_level", "edge_fraction": 0.3 if skew == "ENIID" else 1.0, "device_fraction": 0.2,
+    }  # fmt: skip
+    task: dict[str, Any] = {"dataset": held_out(name, folder), "model": "mlp" if digits else "lenet"}
+    if digits:
+        task["model_options"] = {"hidden": [32]}
+    else:
+        partition["samples_per_device"] = 100
+    return {
+        "task": task,
+        "partition": partition,
+        "fleet": {"devices": 50, "edges": 5, "fraction": 0.5 if noisy else 0.2},
+        "training": {"batch_size": 10, "updates": 5, "lr": 0.05 if digits else 0.03},
+        "world": paper_world(1.0, 0.3 if noisy else 0.0, epochs=5),
+        "stop": {"rounds": 24 if digits else 14},
+    }
+
+
+def rounds(method: dict[str, Any], world: str, seed: int, folder: Path) -> tuple[Runner, list[torch.Tensor]]:
+    """Run a method; return the global model after every cloud round."""
+    experiment = Experiment.build({**setting(world, folder), "methods": [method], "seeds": [seed]})
+    runner, models = Runner(experiment.only(method, seed), None), dict[int, torch.Tensor]()
+
+    def look(sim: Simulation) -> None:
+        if sim.round and sim.round not in models:
+            models[sim.round] = sim.ledger.vector(sim.served[sim.fleet.tree.root][""]).double().clone()
+
+    runner.run(look)
+    look(runner.simulation)
+    return runner, [models[r] for r in sorted(models)]
+
+
+def averaged(models: Sequence[torch.Tensor], average: float) -> list[torch.Tensor]:
+    """Return the running means of models."""
+    found: list[torch.Tensor] = []
+    for many, model in enumerate(models, 1):
+        share = newest_share(average, many)
+        found.append(share * model + (1.0 - share) * found[-1] if found else model)
+    return found
+
+
+def judged(runner: Runner, models: Sequence[torch.Tensor]) -> tuple[float, float]:
+    """Return, in percent: the global accuracy, and devices' on their own label mixes with their label priors."""
+    task, partition = runner.task, runner.simulation.fleet.partition
+    cells = task.dataset.cell_test
+    counts = np.bincount(cells, minlength=task.dataset.n_classes)
+    rows, mixes = np.arange(len(cells)), partition.test_mix / partition.test_mix.sum(1, keepdims=True)
+    logits = task.evaluator.logits([m.float() for m in models], task.dataset.pool("test"), rows).double().numpy()
+    overall = float((logits.argmax(2) == cells).mean())
+    shares = np.unique(np.hstack([partition.histogram, mixes]), axis=0, return_counts=True)
+    width, right = partition.histogram.shape[1], 0.0
+    for row, devices in zip(*shares, strict=True):
+        right_cells = (logits + np.log(smoothed(row[:width], SMOOTHING))).argmax(2) == cells
+        by_cell = np.stack([np.bincount(cells, hits, len(counts)) for hits in right_cells]).mean(0) / counts
+        right += devices * float(row[width:] @ by_cell)
+    return 100 * overall, 100 * right / len(mixes)
+
+
+def figures(label: str, method: dict[str, Any], world: str, seed: int, folder: Path) -> dict[str, Any]:
+    """Run one method in one world; return its figures under every average."""
+    begun = time.process_time()
+    runner, models = rounds(method, world, seed, folder)
+    found = {str(a): [round(v, 2) for v in judged(runner, averaged(models, a)[-LATEST:])] for a in AVERAGES}
+    seconds = {"virtual_seconds": round(runner.simulation.now), "cpu_seconds": round(time.process_time() - begun, 1)}
+    return {"variant": label, "world": world, "seed": seed, "global_and_device": found, **seconds}
+
+
+def plan() -> list[tuple[str, dict[str, Any], str, int]]:
+    """Return all runs: every variant everywhere, and edges that keep late work where devices' times vary."""
+    found = [(label, method, world, seed) for label, method in VARIANTS.items() for world in WORLDS for seed in SEEDS]
+    for label, options in {
+        "waits for all": {"semi_async": False}, "alpha 0.4": {"alpha": 0.4}, "alpha 1.5": {"alpha": 1.5},
+    }.items():  # fmt: skip
+        method = {"name": "trellis", "kappa2": 3, "prior": "none", "average": 0.0, **options}
+        found += [(label, method, world, seed) for world in NOISY for seed in SEEDS]
+    return found
+
+
+def table(runs: Sequence[dict[str, Any]]) -> None:
+    """Print means over the seeds."""
+    at: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        at.setdefault((run["world"], run["variant"]), []).append(run)
+    for (world, label), found in at.items():
+        means = [np.mean([f["global_and_device"][str(a)] for f in found], axis=0) for a in AVERAGES]
+        told = "  ".join(f"{a}: {m[0]:5.1f} {m[1]:5.1f}" for a, m in zip(AVERAGES, means, strict=True))
+        seconds = np.mean([f["virtual_seconds"] for f in found])
+        print(f"{world:20} {label:38} {told}  {seconds:7.0f} s  {len(found)} seeds")
+
+
+def main() -> None:
+    """Make the runs that are missing, or print those that are there."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/trellis_defaults.json"))
+    parser.add_argument("--table", action="store_true", help="run nothing; print the means of what is kept")
+    options = parser.parse_args()
+    runs = json.loads(options.out.read_text(encoding="utf-8")) if options.out.is_file() else []
+    if options.table:
+        table(runs)
+        return
+    done = {(r["variant"], r["world"], r["seed"]) for r in runs}
+    with TemporaryDirectory() as folder:
+        for label, method, world, seed in plan():
+            if (label, world, seed) not in done:
+                runs.append(figures(label, method, world, seed, Path(folder)))
+                lines = ",\n ".join(json.dumps(run) for run in runs)
+                options.out.write_text(f"[{lines}]\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
