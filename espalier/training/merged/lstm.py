@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from espalier.training import native
 from espalier.training.merged.products import Function, product
 from espalier.training.merged.stacked import ForwardPass, Slot, Stacked, Unsupported
 
@@ -34,8 +35,12 @@ class _Layer(Function):
         hidden, cells, shown = (_apart(x, t + 1, k, b, size) for _ in range(3))
         hidden[0], cells[0] = h, c
         recurrent = w_hh.data.transpose(1, 2)
+        ctx.kernels = _kernels(x)
         for step in range(t):
             g = gates[step].baddbmm_(hidden[step], recurrent)
+            if ctx.kernels is not None:
+                ctx.kernels.lstm(g, *(s[step + i] for s, i in ((cells, 0), (cells, 1), (shown, 1), (hidden, 1))))
+                continue
             g[..., : 2 * size].sigmoid_()
             g[..., 2 * size : 3 * size].tanh_()
             g[..., 3 * size :].sigmoid_()
@@ -52,11 +57,16 @@ class _Layer(Function):
         w_ih, w_hh, b_ih, b_hh = ctx.slots
         t, (k, b, size) = gates.shape[0], shown.shape[1:]
         g_out = grads[0].transpose(0, 1)
-        d_cell, d_hidden = grads[1].clone(), grads[1].new_zeros(k, b, size)
+        d_cell = grads[1].clone(memory_format=torch.contiguous_format)
+        d_hidden = grads[1].new_zeros(k, b, size)
         d_gates = torch.empty_like(gates)
         slope = torch.ops.aten
         for step in reversed(range(t)):
             d_hidden += g_out[step]
+            if ctx.kernels is not None:
+                ctx.kernels.lstm_backward(gates[step], cells[step], shown[step + 1], d_hidden, d_cell, d_gates[step])
+                d_hidden = product(d_gates[step], w_hh.data)
+                continue
             i, f, n, o = torch.split(gates[step], size, 2)
             d_i, d_f, d_n, d_o = torch.split(d_gates[step], size, 2)
             d_o.copy_(slope.sigmoid_backward(d_hidden * shown[step + 1], o))
@@ -130,6 +140,11 @@ def _apart(x: Tensor, t: int, k: int, b: int, size: int) -> Tensor:
     """
     gap = 0 if b * size % 64 == 0 else 4 - size % 4
     return x.new_empty(t, k, b, size + gap)[..., :size]
+
+
+def _kernels(x: Tensor) -> native.Kernels | None:
+    found = native.kernels()
+    return found if found is not None and found.steps_lstm and native.usable(x) else None
 
 
 def _slots(group: Sequence[Stacked]) -> Slots:

@@ -59,6 +59,7 @@ class Kernels:
     Attributes:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
         trains: Whether whole trainings and normalisations can be computed; not so in a library from before that.
+        steps_lstm: The same of an LSTM's steps.
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
     """
 
@@ -84,6 +85,10 @@ class Kernels:
                 ctypes.c_int,
             ]
             library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, ctypes.c_int, ctypes.c_int]
+        self.steps_lstm = hasattr(library, "espalier_lstm_forward")
+        if self.steps_lstm:
+            library.espalier_lstm_forward.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
+            library.espalier_lstm_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 3]
         self.linear_rows: int = library.espalier_linear_rows()
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
@@ -186,6 +191,28 @@ class Kernels:
         at, sizes = [*map(_at, (x, weight, bias, g, stats, gx, gw, gb))], _norm_sizes(x, weight, stats.shape[1])
         self._checked(self._library.espalier_norm_backward(*at, sizes, relu, x.dtype == torch.bfloat16), x)
         return gx, gw, gb
+
+    def lstm(self, gates: Tensor, before: Tensor, cell: Tensor, shown: Tensor, hidden: Tensor) -> None:
+        """One step of an LSTM behind its products.
+
+        Args:
+            gates: ``[K, B, 4·H]``, contiguous; they become what they let through.
+            before: The cells before ``[K, B, H]``; rows may be apart, here and below.
+            cell: The cells' new values are put here.
+            shown: And their hyperbolic tangent here.
+            hidden: And the new hidden state here.
+        """
+        pointers = (t.data_ptr() for t in (gates, before, cell, shown, hidden))
+        k, b, size = cell.shape
+        self._library.espalier_lstm_forward(*pointers, k * b, size, cell.stride(1))
+
+    def lstm_backward(
+        self, gates: Tensor, before: Tensor, shown: Tensor, g_hidden: Tensor, g_cell: Tensor, g_gates: Tensor
+    ) -> None:
+        """Put the gates' gradients into ``g_gates``; ``g_cell [K, B, H]`` goes one step back."""
+        pointers = (t.data_ptr() for t in (gates, before, shown, g_hidden, g_cell, g_gates))
+        k, b, size = g_cell.shape
+        self._library.espalier_lstm_backward(*pointers, k * b, size, shown.stride(1))
 
     def train(self, training: ChainTraining) -> bool:
         """Make all steps of one client; False if a label is no class (the vector is then of no use)."""
