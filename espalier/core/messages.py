@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from espalier.core.address import Address
 from espalier.core.codec import register
@@ -244,13 +244,18 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A loss that knows which labels a device has: cross-entropy of ``logits + tau * log(shares)``.
+    """A loss that knows which labels a device has: cross-entropy of other logits than the model's.
 
-    Shares are those of the device's training labels, ``smoothing`` of them spread evenly over all labels.
+    Attributes:
+        tau: Strength, or (restricted) the factor.
+        smoothing: The part of the label shares that is spread evenly over all labels.
+        form: With n training samples of each label and their shares p of all: ``shares`` takes ``z + tau * log(p)``,
+            ``margins`` ``z - tau * n^(-1/4)``, ``restricted`` ``tau * z`` for labels that the device lacks.
     """
 
     tau: float
-    smoothing: float
+    smoothing: float = 0.0
+    form: Literal["shares", "margins", "restricted"] = "shares"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

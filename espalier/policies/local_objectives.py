@@ -100,3 +100,36 @@ class Calibrated(LocalWrapper, kind="calibrated"):
     def changed(self, train: Train) -> Train:
         """Return a training with the calibrated loss."""
         return replace(train, calibration=Calibration(self.tau, self.smoothing)) if self.tau else train
+
+
+@dataclass(frozen=True)
+class Margins(LocalWrapper, kind="margins"):
+    """FedLC's loss: cross-entropy of ``logits - tau * n^(-1/4)`` with the device's n samples of each label.
+
+    Rare labels have wider margins; a label that the device lacks takes no part. ``tau = 0`` is the plain loss.
+    """
+
+    tau: float = 1.0
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(self.tau >= 0, "tau", "0 or more")
+
+    def changed(self, train: Train) -> Train:
+        """Return a training with margins."""
+        return replace(train, calibration=Calibration(self.tau, form="margins")) if self.tau else train
+
+
+@dataclass(frozen=True)
+class Restricted(LocalWrapper, kind="restricted"):
+    """FedRS's loss: logits of labels that the device lacks count ``alpha`` times; ``alpha = 1`` is the plain loss."""
+
+    alpha: float = 0.5
+
+    def check(self) -> None:
+        """Refuse impossible values."""
+        self.require(0 <= self.alpha <= 1, "alpha", "in [0, 1]")
+
+    def changed(self, train: Train) -> Train:
+        """Return a training with the restricted softmax."""
+        return replace(train, calibration=Calibration(self.alpha, form="restricted")) if self.alpha < 1 else train

@@ -47,7 +47,7 @@ def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
 
 
 def _kind(job: TrainerJob) -> Hashable:
-    parts = job.proximal, job.correction is None, job.calibration is None, job.trains
+    parts = job.proximal, job.correction is None, job.calibration and job.calibration.form, job.trains
     return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), parts
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from espalier.core.code import is_own, named
 from espalier.core.errors import ConfigError, TrainingError, nearest
+from espalier.core.messages import Calibration
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
 Loss = str | PerSample
@@ -77,20 +78,51 @@ def label_offset(labels: Tensor, n_classes: int, tau: float, smoothing: float) -
     some (Menon et al., Long-Tail Learning via Logit Adjustment, ICLR 2021; Zhang et al., Federated Learning with Label
     Distribution Skew via Logits Calibration, ICML 2022).
     """
+    counts = label_counts(labels, n_classes)
+    shares = (1.0 - smoothing) * counts / counts.sum() + smoothing / n_classes
+    return tau * shares.log()
+
+
+def label_counts(labels: Tensor, n_classes: int) -> Tensor:
+    """Return how many samples there are of each label ``[n_classes]``, float64."""
     if labels.is_floating_point():
         raise TrainingError(f"A calibrated loss needs labels; the targets are {labels.dtype}: use the plain loss.")
     valid = labels.flatten()[labels.flatten() != IGNORED] if labels.dim() > 1 else labels
     counts = torch.bincount(valid, minlength=n_classes).double()
     if len(counts) > n_classes:
         raise TrainingError(f"A label is {len(counts) - 1}, but the model has {n_classes} outputs.")
-    shares = (1.0 - smoothing) * counts / counts.sum() + smoothing / n_classes
-    return tau * shares.log()
+    return counts
 
 
-def shifted(outputs: Tensor, offsets: Tensor) -> Tensor:
-    """Add every client's offset ``[K, C]`` to its outputs, ``[K·B, C, …]``."""
-    merged = outputs.view(len(offsets), -1, *outputs.shape[1:])
-    return (merged + offsets.view(len(offsets), 1, -1, *(1 for _ in outputs.shape[2:]))).view(outputs.shape)
+FEWEST = 1e-8
+"""Samples that a label without any counts as in a margin, which is then 100 tau: it takes no part."""
+
+
+def label_margin(counts: Tensor, tau: float) -> Tensor:
+    """Return ``tau * n^(-1/4)`` of counts ``[C]``: FedLC's margin of each label (Zhang et al. 2022)."""
+    return tau * counts.clamp(min=FEWEST) ** -0.25
+
+
+def restriction(counts: Tensor, alpha: float) -> Tensor:
+    """Return the factor of each logit ``[C]``, 1 for labels that a device has, ``alpha`` for others (FedRS)."""
+    return torch.where(counts > 0, 1.0, alpha).double()
+
+
+def adjustment(labels: Tensor, n_classes: int, calibration: Calibration) -> Tensor:
+    """Return what a calibrated loss makes of logits z: the factors and offsets of ``a z + b``, ``[2, n_classes]``."""
+    plain = torch.ones(n_classes, dtype=torch.float64), torch.zeros(n_classes, dtype=torch.float64)
+    if calibration.form == "restricted":
+        return torch.stack([restriction(label_counts(labels, n_classes), calibration.tau), plain[1]])
+    if calibration.form == "margins":
+        return torch.stack([plain[0], -label_margin(label_counts(labels, n_classes), calibration.tau)])
+    return torch.stack([plain[0], label_offset(labels, n_classes, calibration.tau, calibration.smoothing)])
+
+
+def adjusted(outputs: Tensor, terms: Tensor) -> Tensor:
+    """Return ``a z + b`` of every client's outputs, ``[K·B, C, …]``, with its own ``terms [K, 2, C]``."""
+    merged = outputs.view(len(terms), -1, *outputs.shape[1:])
+    shape = (len(terms), 1, -1, *(1 for _ in outputs.shape[2:]))
+    return (merged * terms[:, 0].reshape(shape) + terms[:, 1].reshape(shape)).view(outputs.shape)
 
 
 _BY_NAME: dict[str, PerSample] = {

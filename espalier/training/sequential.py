@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from espalier.core.params import Entry, ParamSpec
 from espalier.core.seeds import torch_seed
-from espalier.training.losses import PerSample, checked, shifted
+from espalier.training.losses import PerSample, adjusted, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.schedule import schedule, width
@@ -101,7 +101,7 @@ class Sequential:
         plan = schedule(job)
         mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
         update: Update | None = None
-        offset: Tensor | None = None
+        terms: Tensor | None = None
         total = 0.0
         for rows, size in zip(plan.rows, plan.sizes.tolist(), strict=True):
             x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
@@ -113,8 +113,8 @@ class Sequential:
             with mode:
                 outputs = self._module(cast(x, vector.dtype))
             if job.calibration is not None:
-                offset = job.label_offset(outputs.shape[1]).unsqueeze(0) if offset is None else offset
-                outputs = shifted(outputs, offset)
+                terms = job.adjustment(outputs.shape[1]).unsqueeze(0) if terms is None else terms
+                outputs = adjusted(outputs, terms)
             losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
             torch.autograd.backward([losses.sum() / size])
             total += float(losses.detach().sum())

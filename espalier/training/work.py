@@ -19,7 +19,7 @@ from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
 from espalier.core.statistics import Pool as Pool
-from espalier.training.losses import label_offset
+from espalier.training.losses import adjustment
 
 _NAMES = ("sgd", "adam")
 
@@ -99,12 +99,11 @@ class TrainerJob(LocalWork[Tensor]):
             return self.updates
         return self.updates * -(-len(self.rows) // self.batch_size)
 
-    def label_offset(self, n_classes: int) -> Tensor:
-        """What a calibrated loss adds to the outputs, ``[n_classes]``, in the start's arithmetic."""
+    def adjustment(self, n_classes: int) -> Tensor:
+        """What a calibrated loss makes of outputs: factors, offsets ``[2, n_classes]``, in the start's arithmetic."""
         assert self.calibration is not None
         _, labels = self.pool.gather(torch.from_numpy(np.ascontiguousarray(self.rows)))
-        offset = label_offset(labels, n_classes, self.calibration.tau, self.calibration.smoothing)
-        return offset.to(self.start)
+        return adjustment(labels, n_classes, self.calibration).to(self.start)
 
     @property
     def proximal(self) -> bool:

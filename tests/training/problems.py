@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -118,6 +119,23 @@ def make(
     return jobs
 
 
+def calibrated(job: TrainerJob, outputs: Tensor) -> Tensor:
+    """Logits as a loss sees them that knows the job's labels, label by label."""
+    assert job.calibration is not None
+    labels, tau = job.pool.gather(torch.from_numpy(job.rows))[1], job.calibration.tau
+    made = []
+    for c in range(outputs.shape[1]):
+        n, share = int((labels == c).sum()), float((labels == c).double().mean())
+        if job.calibration.form == "restricted":
+            made.append(outputs[:, c] * (1.0 if n else tau))
+        elif job.calibration.form == "margins":
+            made.append(outputs[:, c] - tau * max(n, 1e-8) ** -0.25)
+        else:
+            mixed = (1 - job.calibration.smoothing) * share + job.calibration.smoothing / outputs.shape[1]
+            made.append(outputs[:, c] + tau * math.log(mixed))
+    return torch.stack(made, 1)
+
+
 @dataclass
 class Textbook:
     """Training with nn.Module, autograd and torch.optim; the only thing shared is the order of the batches."""
@@ -145,10 +163,7 @@ class Textbook:
             optimizer.zero_grad()
             outputs = model(x)
             if job.calibration is not None:
-                labels = job.pool.gather(torch.from_numpy(job.rows))[1]
-                shares = torch.stack([(labels == c).double().mean() for c in range(outputs.shape[1])])
-                mixed = (1 - job.calibration.smoothing) * shares + job.calibration.smoothing / len(shares)
-                outputs = outputs + (job.calibration.tau * mixed.log()).view(1, -1, *(1 for _ in outputs.shape[2:]))
+                outputs = calibrated(job, outputs)
             losses = per_sample(outputs, y)
             objective = losses.mean()
             if job.anchor is not None:

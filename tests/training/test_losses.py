@@ -4,7 +4,17 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError, TrainingError
-from espalier.training.losses import IGNORED, checked, label_offset, resolve, shifted
+from espalier.core.messages import Calibration
+from espalier.training.losses import (
+    IGNORED,
+    adjusted,
+    adjustment,
+    checked,
+    label_margin,
+    label_offset,
+    resolve,
+    restriction,
+)
 from espalier.training.trainer import Trainer
 from tests.training.problems import CASES, Textbook, distance, make
 
@@ -52,7 +62,8 @@ def test_a_calibrated_gradient_by_hand():
     offset = label_offset(torch.tensor([0, 0, 0, 1]), 3, 1.0, 0.1)
     assert offset.exp().tolist() == pytest.approx([0.7083333, 0.2583333, 0.0333333], abs=1e-6)
     logits = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
-    resolve("cross_entropy")(shifted(logits, offset.unsqueeze(0)), torch.tensor([1])).sum().backward()
+    terms = torch.stack([torch.ones(3), offset]).unsqueeze(0)
+    resolve("cross_entropy")(adjusted(logits, terms), torch.tensor([1])).sum().backward()
     assert logits.grad.tolist()[0] == pytest.approx([0.7083333, -0.7416667, 0.0333333], abs=1e-6)
     # Without calibration every other label is pushed alike: (1/3, -2/3, 1/3).
 
@@ -60,7 +71,8 @@ def test_a_calibrated_gradient_by_hand():
 def test_offsets_are_each_clients_own():
     # Two clients of two samples each; tau = 0 adds nothing.
     outputs = torch.arange(8.0).view(4, 2)
-    assert shifted(outputs, torch.tensor([[1.0, 0.0], [0.0, -1.0]])).tolist() == [[1, 1], [3, 3], [4, 4], [6, 6]]
+    terms = torch.tensor([[[1.0, 1.0], [1.0, 0.0]], [[1.0, 1.0], [0.0, -1.0]]])
+    assert adjusted(outputs, terms).tolist() == [[1, 1], [3, 3], [4, 4], [6, 6]]
     assert label_offset(torch.tensor([0, 0]), 2, 0.0, 0.1).tolist() == [0.0, 0.0]
 
 
@@ -115,3 +127,24 @@ def test_a_loss_that_mixes_samples_is_trained_one_client_at_a_time():
         found = list(Trainer(module, contrast).run(jobs))
     for job, result in zip(jobs, found, strict=True):
         assert distance(result.vector, Textbook(module, contrast).run(job)[0], job.start) < 1e-12
+
+
+def test_margins_and_restrictions_by_hand():
+    # 16^(-1/4) = 1/2, 1^(-1/4) = 1, (1e-8)^(-1/4) = 100
+    counts = torch.tensor([16.0, 1.0, 0.0], dtype=torch.float64)
+    assert label_margin(counts, 0.5).tolist() == pytest.approx([0.25, 0.5, 50.0])
+    assert restriction(counts, 0.5).tolist() == [1.0, 1.0, 0.5]
+    labels = torch.tensor([0] * 16 + [1])
+    assert adjustment(labels, 3, Calibration(0.5, form="margins"))[1].tolist() == pytest.approx([-0.25, -0.5, -50.0])
+    assert adjustment(labels, 3, Calibration(0.5, form="restricted")).tolist() == [[1.0, 1.0, 0.5], [0.0, 0.0, 0.0]]
+
+
+def test_a_label_that_a_device_lacks_is_pushed_down_less():
+    # Of equal logits 2: plain, every label has 1/3. Restricted by 1/2 the third has e / (2 e^2 + e) = 0.155, and its
+    # gradient half of that. With margins it has nothing.
+    labels = torch.tensor([0, 1])
+    for form, pushed in (("restricted", 0.5 / (1 + 2 * math.e)), ("margins", 0.0)):
+        logits = torch.full((1, 3), 2.0, dtype=torch.float64, requires_grad=True)
+        terms = adjustment(labels, 3, Calibration(0.5, form=form)).unsqueeze(0)
+        resolve("cross_entropy")(adjusted(logits, terms), torch.tensor([0])).sum().backward()
+        assert float(logits.grad[0, 2]) == pytest.approx(pushed, abs=1e-12)

@@ -55,12 +55,13 @@ def test_merged_training_is_the_textbooks_in_float32(case):
 
 
 @pytest.mark.parametrize("batched", [True, False], ids=["merged", "sequential"])
+@pytest.mark.parametrize("form", ["shares", "margins", "restricted"])
 @pytest.mark.parametrize("name", ["mlp", "unet"])
-def test_calibrated_training_is_the_textbooks(name, batched):
+def test_calibrated_training_is_the_textbooks(name, form, batched):
     case = next(c for c in CASES if c.name == name)
     module, sizes = case.module(), [7, 5, 4]
     # One of the clients trains plainly: it runs in a chunk of its own.
-    given = {"calibration": lambda i: None if i == 1 else Calibration(1.0 - 0.25 * i, 0.1)}
+    given = {"calibration": lambda i: None if i == 1 else Calibration(1.0 - 0.25 * i, 0.1, form)}
     jobs = make(module, case.pool(sum(sizes)), sizes, dtype=torch.float64, **given)
     with Trainer(module, case.loss, batched=batched) as trainer:
         for job, ours in zip(jobs, trainer.run(jobs), strict=True):

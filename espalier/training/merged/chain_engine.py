@@ -1,7 +1,8 @@
 """The training of chains of layers: one native call makes all steps of a client.
 
-Under softmax cross-entropy and SGD (momentum, weight decay, an anchor, a correction, calibrated or not). Each client is
-trained by itself, so its bits cannot depend on its neighbours, and a small model's weights stay in the cache.
+Under softmax cross-entropy and SGD (momentum, weight decay, an anchor, a correction, calibrated by offsets or not).
+Each client is trained by itself, so its bits cannot depend on its neighbours, and a small model's weights stay in the
+cache.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class ChainEngine:
             and kernels.trains
             and loss is cross_entropy
             and job.optimizer.name == "sgd"
+            and (job.calibration is None or job.calibration.form != "restricted")
             and width(job) <= kernels.linear_rows
             and native.usable(job.start)
         )
@@ -57,7 +59,7 @@ class ChainEngine:
         plan, vector = schedule(job), job.start.clone()
         trained = [e for e in self._trainable if job.moves(e.name) and (e in self._used or job.moves_unused)]
         momentum = self._recalled(job, trained) if job.optimizer.momentum else None
-        offset = job.label_offset(self._layers[-1].weight.shape[0]) if job.calibration is not None else None
+        offset = job.adjustment(self._layers[-1].weight.shape[0])[1] if job.calibration is not None else None
         spans = np.array([(e.start, e.stop) for e in trained], dtype=np.int64)
         links = (native.ChainLink * len(self._layers))(*(layer.link(frozenset(trained)) for layer in self._layers))
         anchor = job.anchor if job.proximal else None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from espalier.core.params import ParamSpec
-from espalier.training.losses import PerSample, checked, shifted
+from espalier.training.losses import PerSample, adjusted, checked
 from espalier.training.merged.chain_engine import ChainEngine
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.merged.probe import MergePlan
@@ -89,7 +89,7 @@ class ChunkEngine:
         self._loss = loss
         self._plan = plan
         self._calibrated: Sequence[TrainerJob] = ()
-        self._offsets: Tensor | None = None
+        self._terms: Tensor | None = None
         self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
         self._replica.merge.half = half
         chain = None if half and any(layer.wide for layer in plan.chain or ()) else plan.chain
@@ -131,7 +131,7 @@ class ChunkEngine:
     ) -> Tensor:
         """Make all steps; return the clients' summed losses ``[K]``."""
         self._replica.merge.noise = DropoutNoise([j.seed for j in jobs], plans[0].rows.shape[1])
-        self._calibrated, self._offsets = (jobs if jobs[0].calibration is not None else ()), None
+        self._calibrated, self._terms = (jobs if jobs[0].calibration is not None else ()), None
         sums = torch.zeros(len(jobs), dtype=torch.float64)
         lengths = [len(p.sizes) for p in plans]
         step, block = 0, 1
@@ -156,7 +156,7 @@ class ChunkEngine:
             self._replica.refresh()
         outputs = self._replica.forward(batches.x[at], len(valid)).to(valid.dtype)
         if self._calibrated:
-            outputs = shifted(outputs, self._offset(outputs)[: len(valid)])
+            outputs = adjusted(outputs, self._terms_of(outputs)[: len(valid)])
         losses = checked(self._loss(outputs, batches.y[at]), valid.numel())
         # A scalar: torch imports a computer algebra system (a second) to check the shapes of gradients it is given.
         torch.autograd.backward([(losses * batches.share[at]).sum()])
@@ -164,11 +164,11 @@ class ChunkEngine:
         update.after()
         return (losses.detach().view(valid.shape) * valid).sum(1)
 
-    def _offset(self, outputs: Tensor) -> Tensor:
-        """Return what calibrated losses add to the clients' outputs ``[·, C, …]``, ``[K, C]``."""
-        if self._offsets is None:
-            self._offsets = torch.stack([j.label_offset(outputs.shape[1]) for j in self._calibrated])
-        return self._offsets
+    def _terms_of(self, outputs: Tensor) -> Tensor:
+        """Return the factors and offsets of calibrated losses for the clients' outputs ``[·, C, …]``, ``[K, 2, C]``."""
+        if self._terms is None:
+            self._terms = torch.stack([j.adjustment(outputs.shape[1]) for j in self._calibrated])
+        return self._terms
 
     def _unify(self, stack: Stack) -> None:
         """Copy a shared parameter to the entries that name it a second time."""
