@@ -188,8 +188,8 @@ NOTES = (
     "of a few within a point of FedAvg's best), FedDyn's alpha (0.1, newsgroups 0.001, of 0.1, 0.01, 0.001), the rate "
     "of FedAdam and FedYogi (0.1, Fashion-MNIST 0.01, of these) and FedAdagrad's (0.1, newsgroups 1, of 0.03, 0.1, 1); "
     "and on Fashion-MNIST alone: q (0.1 of 0.1, 1), Ditto's lambda (0.1 of 0.1, 1), pFedMe's eta (0.03 of 0.005, "
-    "0.03). Those of Fashion-MNIST but pFedMe's were chosen with 5 % of its data, 64 units, and 10 epochs in batches of "
-    "20. All else is the publication's default, also FedLC's tau (1) and FedRS's alpha (0.5).",
+    "0.03). Those of Fashion-MNIST but pFedMe's were chosen with 5 % of its data, 64 units, and 10 epochs in batches "
+    "of 20. All else is the publication's default, also FedLC's tau (1) and FedRS's alpha (0.5).",
     "A device's accuracy is by the test samples of its own label mix. HAR's test persons are none of the devices': it "
     "tells how well a model does with strangers, which personal models are not made for. HAM10000 is in 28 by 28 "
     "pixels.",
