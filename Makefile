@@ -60,6 +60,11 @@ site: $(STAMP)
 	$(BIN)/python -m sphinx -W -q -b html docs build/site
 	@echo "open build/site/index.html"
 
+# A wheel, installed in a fresh environment and tried without a compiler.
+.PHONY: wheel
+wheel: $(STAMP)
+	$(BIN)/python -m tests.wheel
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 

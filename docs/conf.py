@@ -24,8 +24,7 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#4db6ac", "color-brand-content": "#4db6ac"},
 }
 # Documents link to files of the repository that are no pages; those links work where the repository is read.
-# In the reference, "…" stands in TOML for a value that the reader has to give.
-suppress_warnings = ["myst.xref_missing", "misc.highlighting_failure"]
+suppress_warnings = ["myst.xref_missing"]
 
 _TITLED = re.compile(r'^```(\w+) title="([^"]+)"$', flags=re.MULTILINE)
 

@@ -139,7 +139,9 @@ def example(family: str, kind: str, cls: type[Spec]) -> str:
     """Return a line of an experiment file that uses a kind."""
     given = [f'kind = "{kind}"'] if kind else []
     simple = [k for k in keys(cls) if k.default is not None and k.default != "–" and len(k.default) < 30]
-    given += [f"{k.name} = …" for k in keys(cls) if k.default is None] + [f"{k.name} = {k.default}" for k in simple[:3]]
+    given += [f'{k.name} = "…"' for k in keys(cls) if k.default is None] + [
+        f"{k.name} = {k.default}" for k in simple[:3]
+    ]
     if family == "method":
         given[0] = f'name = "{kind}"'
         return f"methods = [{{ {', '.join(given)} }}]"

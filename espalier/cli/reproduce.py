@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -40,6 +41,8 @@ from espalier.study.results import keep as keep_results
 
 #: where the repository keeps the figures that its pages are made of
 KEPT = Path("docs/results/data")
+#: width of the lists of studies and claims where no terminal says its own
+LIST_COLUMNS = 100
 
 
 @click.command()
@@ -140,15 +143,18 @@ def _without_name(claims: bool, pages: Path | None) -> None:
             path.write_text(text, encoding="utf-8")
         return
     archive = Archive(KEPT)
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout.isatty() else LIST_COLUMNS)
     if not claims:
-        table = Table("study", "scale", "state", "all of it", "what it shows", title=f"Studies; kept in {KEPT}")
+        heads = ("study", "scale", "state", "all of it", "what it shows")
+        table = Table(*heads, title=f"Studies; kept in {KEPT}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table.columns[0].no_wrap = True
         for line in state_rows(archive):
             table.add_row(*map(escape, line))
         console.print(table)
         return
     heads = ("claim", "verdict", "claimed lead", "our mean lead", "from published", "why")
-    table = Table("paper", *heads, title=f"What the papers claim, by the figures in {KEPT}")
+    title = f"What the papers claim, by the figures in {KEPT}"
+    table = Table("paper", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for paper in papers():
         for found in archive.judgements(paper):
             verdict, why, *sizes = claim_cells(archive, found)

@@ -27,12 +27,11 @@ def test_unknown_columns_and_seeds_are_refused() -> None:
 
 
 def test_a_picture_beside_the_published_figures(tmp_path: Path) -> None:
-    png = tmp_path / "figures" / "table5.png"
-    assert (
-        call("phefl/table5", COLUMN, "mnist D1 imbalanced", "-o", str(tmp_path / "runs"), "-q", "--png", str(png))[0]
-        == 0
-    )
-    assert png.read_bytes().startswith(b"\x89PNG")
+    part = ("phefl/table5", COLUMN, "mnist D1 imbalanced", "-o", str(tmp_path / "runs"), "-q")
+    for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("pdf", b"%PDF")):
+        path = tmp_path / "figures" / f"table5.{kind}"
+        assert call(*part, "--figure", str(path))[0] == 0
+        assert path.read_bytes().startswith(begins)
 
 
 def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ published row of Table I; nothing was fitted to another method. Everything else 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Literal
 
 from espalier.core.params import ParamSpec
@@ -128,8 +130,13 @@ DIGITS = Workload(
 
 def model_bytes(work: Workload) -> int:
     """Return the bytes of a model on a link."""
-    module = build(work.model, input_shape=work.shape, n_classes=work.labels, **work.model_options)
-    return ParamSpec.of(module).model_bytes
+    return _model_bytes(work.model, work.shape, work.labels, json.dumps(dict(work.model_options)))
+
+
+@cache
+def _model_bytes(model: str, shape: tuple[int, ...], labels: int, options: str) -> int:
+    # a study has hundreds of cells with a few models
+    return ParamSpec.of(build(model, input_shape=shape, n_classes=labels, **json.loads(options))).model_bytes
 
 
 def world(work: Workload, *, case_study: bool = False, stable: bool = False, graph: GraphKind = "random") -> World:
