@@ -145,8 +145,8 @@ def _without_name(claims: bool, pages: Path | None) -> None:
     archive = Archive(KEPT)
     console = Console(width=None if sys.stdout.isatty() else LIST_COLUMNS)
     if not claims:
-        heads = ("study", "scale", "state", "all of it", "what it shows")
-        table = Table(*heads, title=f"Studies; kept in {KEPT}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        columns = ("study", "scale", "state", "all of it", "what it shows")
+        table = Table(*columns, title=f"Studies; kept in {KEPT}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         table.columns[0].no_wrap = True
         for line in state_rows(archive):
             table.add_row(*map(escape, line))
