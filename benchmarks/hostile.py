@@ -1,9 +1,10 @@
 """A hostile member of a fleet: so many letters, any of them, against cloud, edges and devices.
 
 ``python benchmarks/hostile.py --letters 10000`` plays the state machine of `tests/fleet/hostile.py` until so many
-letters were said, and prints how many were refused or taken, by method. It fails with the shortest sequence of letters
-that breaks an invariant: no host ends, nobody else's place, model or data changes beyond the member's office, nobody
-else is blamed, and the run's result is that without the member up to its own answers to orders.
+letters were said, and prints what became of them, by method: refused at the door (by the table of who may say what),
+refused behind it, passed over (an honest device may say it, too late), or taken. It fails with the shortest sequence of
+letters that breaks an invariant: no host ends, nobody else's place, model or data changes beyond the member's office,
+nobody else is blamed, and the run's result is that without the member up to its own answers to orders.
 """
 
 from __future__ import annotations
@@ -30,27 +31,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--letters", type=int, default=10_000)
     wanted = parser.parse_args().letters
-    said: Counter[str] = Counter()
-    refused: Counter[str] = Counter()
+    fates: dict[str, Counter[str]] = {}
 
     class Counted(HostileMember):
         def teardown(self) -> None:
-            said[self.method] += self.letters
-            refused[self.method] += len(self.net.refused)
+            fates.setdefault(self.method, Counter()).update(self.fates)
             super().teardown()
 
+    def said() -> int:
+        return sum(count.total() for count in fates.values())
+
     begun = time.monotonic()
-    while said.total() < wanted:
+    while said() < wanted:
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
             Counted,
             settings=settings(
-                max_examples=max(5, min(100, (wanted - said.total()) // 10)), stateful_step_count=STEPS, deadline=None,
+                max_examples=max(5, min(100, (wanted - said()) // 10)), stateful_step_count=STEPS, deadline=None,
                 suppress_health_check=list(HealthCheck), database=InMemoryExampleDatabase(),
             ),
         )  # fmt: skip
-        print(f"{said.total():,} letters, {time.monotonic() - begun:.0f} s", flush=True)
-    for method, count in said.most_common():
-        print(f"{method}: {count:,} letters, {refused[method]:,} refused")
+        print(f"{said():,} letters, {time.monotonic() - begun:.0f} s", flush=True)
+    kinds = ["refused at the door", "refused behind the door", "passed over", "taken"]
+    print("\n| method | letters | " + " | ".join(kinds) + " |\n" + "| --- " * (2 + len(kinds)) + "|")
+    for method, count in [*sorted(fates.items()), ("all", sum(fates.values(), Counter[str]()))]:
+        print(f"| {method} | {count.total():,} | " + " | ".join(f"{count[kind]:,}" for kind in kinds) + " |")
     print("no invariant was broken")
 
 

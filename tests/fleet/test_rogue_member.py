@@ -48,7 +48,8 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Rogue:
     """A device's certificate, a link to the edge, and letters of its own making."""
 
-    def __init__(self, bundle: Bundle, target: str) -> None:
+    def __init__(self, bundle: Bundle, target: str, address: int = ROGUE) -> None:
+        self.address = address
         credentials = grpc.ssl_channel_credentials(bundle.ca, bundle.key, bundle.cert)
         self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", "edge-0")])
         self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")()
@@ -70,14 +71,14 @@ class Rogue:
         frame = await self.hear()
         assert frame is not None
         if frame.HasField("welcome"):
-            assert frame.welcome.address == ROGUE
-            member.address = ROGUE
+            assert frame.welcome.address == self.address
+            member.address = self.address
             await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return frame
 
     async def letter(self, dest: int, content: bytes, parts: tuple[LetterPart, ...] = ()) -> None:
         number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
-        for frame in frames(Letter(dest, 1 << 50, number, content, parts), ROGUE):
+        for frame in frames(Letter(dest, 1 << 50, number, content, parts), self.address):
             await self.say(frame)
 
     async def control(self, dest: int, kind: str, **data: Any) -> None:

@@ -196,8 +196,8 @@ NAMED = FieldRule(
     "plain data by name (its reader checks it)",
     lambda v, _: type(v) is dict and all(type(k) is str for k in v),
 )
-#: finite, or NaN where there was nothing to score
-SCORE = FieldRule("a number", lambda v, _: type(v) in (int, float) and (v != v or abs(v) <= 1e300))
+#: as the record's float32 can hold it, or NaN where there was nothing to score
+SCORE = FieldRule("a number ≤ 1e+38", lambda v, _: type(v) in (int, float) and (v != v or abs(v) <= 1e38))
 MEMBER = FieldRule(
     "a member", lambda v, _: type(v) in (list, tuple) and len(v) == len(Member.__slots__) and is_address(v[0])
 )

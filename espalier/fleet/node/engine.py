@@ -37,6 +37,7 @@ from espalier.fleet.authority.fields import Receiver
 from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.links.framing import ReceivedLetter
 from espalier.fleet.membership import Member
+from espalier.fleet.node.culprits import without_culprit
 from espalier.fleet.node.events import (
     Acknowledged,
     Call,
@@ -186,19 +187,28 @@ class Engine(HostState):
                 self.runtime.act(address, action)
 
     def _asked_of(self, address: Address, event: Event) -> list[Action]:
-        """Give a node an event; a message that makes no sense to it is refused, and the node is as it was."""
+        """Give a node an event; a message that makes no sense to it is refused, whether it came now or before."""
         now = self.now()
         try:
             actions = self.runtime.ask(address, event)
         except Exception as error:
-            ours = isinstance(error, NOT_A_LETTERS_FAULT) and not isinstance(error, ProtocolError | TrainingError)
-            if ours or not isinstance(event, Arrived):
+            if isinstance(error, NOT_A_LETTERS_FAULT) and not isinstance(error, ProtocolError | TrainingError):
                 raise
             self.put_back(address)
-            sender = event.message.sender
-            why = f"A {type(event.message).__name__.lower()} of node {sender} makes no sense to {address}: {error!r}."
-            self.effects.refused.append((host_of(sender), why))
-            return []
+            found = without_culprit(self, address, event, self.runtime.ask)
+            if found is not None:
+                culprits, actions = found
+            elif isinstance(event, Arrived):
+                culprits, actions = {event.message.sender}, []
+            else:
+                raise
+            if not culprits:
+                self.conduct.record(address, "rejected", {"why": f"none of a round's reports can be read: {error!r}"})
+            for sender in sorted(culprits):
+                why = f"What node {sender} sent makes no sense to {address}: {error!r}."
+                self.effects.refused.append((host_of(sender), why))
+            if found is None:
+                return []
         self.taken.setdefault(address, []).append((event, now))
         return actions
 
