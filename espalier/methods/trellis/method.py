@@ -21,7 +21,8 @@ Defaults were chosen once, on held-out training samples of digits and Fashion-MN
 (``benchmarks/trellis_defaults.py``, figures beside it), and are used unchanged in every study. Momentum at the edges as
 well won one or two points more there and was left out, for it multiplies the step once more where rates are high. A
 calibrated loss (``local = { kind = "calibrated" }``) was looked at under one seed and left out: with momentum it cost
-the global model four to five points on Fashion-MNIST. ``alpha`` is CSAHFL's. Where Trellis leads, and where not: ``espalier reproduce espalier/everywhere``.
+the global model four to five points on Fashion-MNIST. ``alpha`` is CSAHFL's. Where Trellis leads, and where not:
+``espalier reproduce espalier/everywhere``.
 
 Sources of the parts: Hsu et al., 2019 (momentum); Polyak and Juditsky, 1992 (averages); Li et al., IJCAI 2025
 (intervals and discounts, CSAHFL's section 3.4); Saerens et al., 2002 (priors).
