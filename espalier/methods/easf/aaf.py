@@ -40,7 +40,7 @@ def recommended(round_time: float, transfer: float, update: float, most: int) ->
     ``rt = t_pred - t_tran``, ``rf = floor(rt / t_avgcomp)``, at least 1 and at most ``most``. Where neither takes any
     time (a world in which all is free) there is no time to fill: one update.
     """
-    time = round_time - transfer
+    time = max(0.0, round_time - transfer)  # never a negative budget, be it by rounding alone
     if update <= 0:
         return (most if time > 0 else 1), time
     return max(1, min(most, math.floor(time / update + 1e-9))), time

@@ -46,7 +46,6 @@ class ChainEngine:
         kernels = native.kernels()
         return (
             kernels is not None
-            and kernels.trains
             and loss is cross_entropy
             and job.optimizer.name == "sgd"
             and (job.calibration is None or job.calibration.form != "restricted")

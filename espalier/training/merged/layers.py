@@ -216,7 +216,7 @@ def _native_norm(
     kernels = native.kernels()
     if kernels is None or weight is None or bias is None or weight.slot is None or bias.slot is None:
         return NotImplemented
-    fits = merge.channels_last and kernels.lanes and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
+    fits = merge.channels_last and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
     if not fits or input.dtype not in (torch.float32, torch.bfloat16) or not native.usable(weight.slot.data):
         return NotImplemented
     x = input.contiguous(memory_format=torch.channels_last)

@@ -144,7 +144,7 @@ def _apart(x: Tensor, t: int, k: int, b: int, size: int) -> Tensor:
 
 def _kernels(x: Tensor) -> native.Kernels | None:
     found = native.kernels()
-    return found if found is not None and found.steps_lstm and native.usable(x) else None
+    return found if found is not None and native.usable(x) else None
 
 
 def _slots(group: Sequence[Stacked]) -> Slots:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from espalier.core.errors import TrainingError
 
-_VERSION = 3
+_VERSION = 4
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -58,8 +58,6 @@ class Kernels:
 
     Attributes:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
-        trains: Whether whole trainings and normalisations can be computed; not so in a library from before that.
-        steps_lstm: The same of an LSTM's steps.
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
     """
 
@@ -74,21 +72,12 @@ class Kernels:
         library.espalier_linear_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int] * 2, *sizes]
         for name in ("espalier_linear_forward", "espalier_linear_backward"):
             getattr(library, name).restype = None
-        self.trains = hasattr(library, "espalier_train")
-        self.lanes = 0
-        if self.trains:
-            self.lanes = library.espalier_lanes()
-            library.espalier_norm_forward.argtypes = [
-                *[ctypes.c_void_p] * 6,
-                ctypes.c_double,
-                ctypes.c_int,
-                ctypes.c_int,
-            ]
-            library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, ctypes.c_int, ctypes.c_int]
-        self.steps_lstm = hasattr(library, "espalier_lstm_forward")
-        if self.steps_lstm:
-            library.espalier_lstm_forward.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
-            library.espalier_lstm_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 3]
+        flags = [ctypes.c_int] * 2
+        library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, *flags]
+        library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, *flags]
+        library.espalier_lstm_forward.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
+        library.espalier_lstm_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 3]
+        self.lanes: int = library.espalier_lanes()
         self.linear_rows: int = library.espalier_linear_rows()
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)

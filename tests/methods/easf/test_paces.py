@@ -76,7 +76,7 @@ class TestAlgorithm3:
     def test_as_many_updates_as_fit(self) -> None:
         assert recommended(10.0, 2.0, 3.0, 20) == (2, 8.0)  # ⌊8/3⌋
         assert recommended(10.0, 2.0, 4.0, 20) == (2, 8.0)  # exactly two
-        assert recommended(10.0, 11.0, 3.0, 20) == (1, -1.0)  # nothing fits: one all the same
+        assert recommended(10.0, 11.0, 3.0, 20) == (1, 0.0)  # nothing fits: one all the same, and no negative budget
         assert recommended(100.0, 0.0, 1.0, 20) == (20, 100.0)  # the upper bound
         assert recommended(10.0, 0.0, 0.0, 20) == (20, 10.0)  # updates that take no time
         assert recommended(0.0, 0.0, 0.0, 20) == (1, 0.0)  # nothing takes any time: there is none to fill
