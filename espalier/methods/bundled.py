@@ -61,6 +61,7 @@ STUDIES = tuple(
         "d2d.figures",
         "easf.study",
         "phefl.study",
+        "robustness.study",
         "trellis.study",
     )
 )
