@@ -130,11 +130,11 @@ def submit(
     if out is not None and not wait:
         raise ConfigError("--out: needs --wait; later: espalier fleet fetch RUN -o DIR.")
     found = one_run(experiment, method, seed, changes)
-    wishes: dict[str, Any] = {"patience": patience, "round_deadline": round_deadline}
+    options: dict[str, Any] = {"patience": patience, "round_deadline": round_deadline}
     given = {"name": name, "start_with": start_with, "compress": compress}
-    wishes |= {key: value for key, value in given.items() if value is not None}
+    options |= {key: value for key, value in given.items() if value is not None}
     with _operator(cloud, certs) as fleet:
-        run = fleet.submit(found, **wishes)
+        run = fleet.submit(found, **options)
         click.echo(run)
         if not wait:
             return

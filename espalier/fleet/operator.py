@@ -54,7 +54,7 @@ class Operator:
         self._bundle = bundle
         self._name, self._target = parse_parent(cloud)
         self._channel: grpc.Channel | None = None
-        self._wishes: queue.SimpleQueue[pb.Frame | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[pb.Frame | None] = queue.SimpleQueue()
         self._answers: Iterator[pb.Frame] = iter(())
 
     def __enter__(self) -> Operator:
@@ -67,24 +67,24 @@ class Operator:
 
     def close(self) -> None:
         """End the link."""
-        self._wishes.put(None)
+        self._requests.put(None)
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
-    # -- wishes ------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------
 
-    def submit(self, experiment: Experiment, **wishes: Any) -> str:
+    def submit(self, experiment: Experiment, **options: Any) -> str:
         """Submit an experiment of one method and one seed; return the run's name.
 
         Args:
             experiment: What is to be run.
-            wishes: What should not be as usual: name, start_with, patience, compress, round_deadline.
+            options: What should not be as usual: name, start_with, patience, compress, round_deadline.
 
         Raises:
             ConfigError: The cloud cannot run it, and says why.
         """
-        return str(self._ask("submit", experiment=experiment.to_plain(), **wishes)["run"])
+        return str(self._ask("submit", experiment=experiment.to_plain(), **options)["run"])
 
     def runs(self) -> list[dict[str, Any]]:
         """Return every run of the fleet, the oldest first."""
@@ -145,10 +145,10 @@ class Operator:
         return self._ask(what)
 
     def _ask(self, what: str, into: Path | None = None, **data: Any) -> dict[str, Any]:
-        """Wish something and return the answer; files that come before it are written into a directory."""
+        """Ask for something and return the answer; files that come before it are written into a directory."""
         if self._channel is None:
             self._open()
-        self._wishes.put(pb.Frame(wish=pb.Wish(what=what, data=json.dumps(data).encode())))
+        self._requests.put(pb.Frame(request=pb.Request(what=what, data=json.dumps(data).encode())))
         try:
             for frame in self._answers:
                 if frame.HasField("piece") and into is not None:
@@ -175,13 +175,13 @@ class Operator:
         if self._name is not None:
             settings.append(("grpc.ssl_target_name_override", self._name))
         self._channel = grpc.secure_channel(self._target, credentials, options=settings)
-        self._wishes = queue.SimpleQueue()
+        self._requests = queue.SimpleQueue()
         method = self._channel.stream_stream(
             f"/{SERVICE}/{METHOD}",
             request_serializer=pb.Frame.SerializeToString,
             response_deserializer=pb.Frame.FromString,
         )
-        self._answers = method(iter(self._wishes.get, None))
+        self._answers = method(iter(self._requests.get, None))
 
 
 def _write(directory: Path, piece: pb.Piece) -> None:

@@ -204,10 +204,10 @@ class Ops:
             await writer.drain()
         writer.close()
 
-    def _do(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def _do(self, request: dict[str, Any]) -> dict[str, Any]:
         service = self._service
         host = service.host
-        match wish["do"]:
+        match request["do"]:
             case "status":
                 return status(host)
             case "fleet":
@@ -215,15 +215,15 @@ class Ops:
             case "move":
                 if host.parent_link is None:
                     raise ConfigError("The cloud has no parent to leave.")
-                service.move(*parse_parent(str(wish["parent"])))
+                service.move(*parse_parent(str(request["parent"])))
                 return {"done": True}
             case "stop":
                 service.stop("told to over the control socket")
                 return {"done": True}
-        raise ConfigError(f"do = {wish['do']!r}: must be status, fleet, move or stop.")
+        raise ConfigError(f"do = {request['do']!r}: must be status, fleet, move or stop.")
 
 
-def ask(directory: Path, **wish: Any) -> dict[str, Any]:
+def ask(directory: Path, **request: Any) -> dict[str, Any]:
     """Say something to the node of a directory; return its answer."""
     import socket
 
@@ -233,7 +233,7 @@ def ask(directory: Path, **wish: Any) -> dict[str, Any]:
             link.connect(str(directory / "control.sock"))
         except OSError as error:
             raise ConfigError(f"No node runs in {directory} ({error.strerror}).") from error
-        link.sendall(json.dumps(wish).encode() + b"\n")
+        link.sendall(json.dumps(request).encode() + b"\n")
         answer: dict[str, Any] = json.loads(link.makefile().readline() or "{}")
     if "error" in answer:
         raise ConfigError(str(answer["error"]))

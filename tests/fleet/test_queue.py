@@ -58,11 +58,11 @@ def test_a_node_has_its_number_again(tmp_path: Path) -> None:
     queue, registry = RunQueue(tmp_path), Registry(3, 5)
     for name, role in (("x", "device"), ("y", "device"), ("e", "edge")):
         registry.enrol(name, role)
-    queue.remember(registry.seats())
+    queue.remember(registry.numbers())
     # a larger fleet: edges have other addresses, and the same places among edges
-    larger = Registry(8, 10, seats=queue.seats())
+    larger = Registry(8, 10, before=queue.numbers())
     assert [larger.enrol(name, role) for name, role in (("e", "edge"), ("y", "device"), ("x", "device"))] == [8, 1, 0]
-    small = Registry(1, 2, seats=queue.seats())
+    small = Registry(1, 2, before=queue.numbers())
     assert small.enrol("y", "device") == 0
     with pytest.raises(RunFull):
         small.enrol("x", "device")

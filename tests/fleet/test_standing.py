@@ -191,7 +191,7 @@ def test_members_cannot_submit_and_operators_are_no_members(standing: LocalFleet
     # one that does not ask itself is refused by the cloud
     member = Operator(Bundle.read(ca / "operator"), standing.address("cloud"))
     member._bundle = Bundle.read(ca / "device-0")
-    with pytest.raises(ConfigError, match="The first frame is 'wish'; a greeting is accepted"):
+    with pytest.raises(ConfigError, match="The first frame is 'request'; a greeting is accepted"):
         member.stop("anything")
     with pytest.raises(ConfigError, match="operators talk to the cloud"):
         Operator(Bundle.read(ca / "operator"), standing.address("edge-0")).runs()

@@ -50,9 +50,10 @@ def own(sim: Simulation) -> list[Tensor]:
 @pytest.mark.parametrize(
     "method", [{"name": "fedper", "head": ["none"]}, {"name": "lg_fedavg", "head": ["*"]}, {"name": "fedbn"}]
 )
-def test_with_everything_shared_it_is_hierfavg_to_the_bit(method: dict[str, Any]) -> None:
+def test_with_everything_shared_it_is_hierfavg(method: dict[str, Any]) -> None:
     # The model has neither a layer called "none" nor a batch normalisation.
-    assert torch.equal(shared(method), shared("hierfavg"))
+    # Reports of one instant come, and are added, in another order: the last bit may be rounded otherwise.
+    torch.testing.assert_close(shared(method), shared("hierfavg"), rtol=0, atol=5e-7)
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from espalier.fleet.authority.rules import (
     IN_USE,
     ORDER,
     REPORT,
+    REQUESTS,
     SCOPES,
     SERVED,
     SERVES,
     SUM,
     SURVEY,
     USES,
-    WISHES,
     WORD,
     Rule,
     Scope,
@@ -228,13 +228,13 @@ class Authority:
         _check_fields(rule, data, Statement(origin, self._here), what)
 
 
-def check_wish(role: str, what: str, data: Any) -> None:
-    """Refuse what somebody of a role may not wish of the cloud.
+def check_request(role: str, what: str, data: Any) -> None:
+    """Refuse what somebody of a role may not ask of the cloud.
 
     Raises:
         ProtocolError: It breaks the rules.
     """
-    rule, shown = WISHES.get(what), f"The wish {_shown(what)}"
+    rule, shown = REQUESTS.get(what), f"The request {_shown(what)}"
     if rule is None or type(data) is not dict:
         raise ProtocolError(f"{shown}: this version does not know it.")
     if role != "operator":

@@ -198,8 +198,8 @@ CONTROLS = {rule.kind: rule for rule in (
                             "lost", "there"}), scope=Scope.SECURE),
 )}  # fmt: skip
 
-#: what an operator may wish of the cloud, over a link of its own
-WISHES = {rule.kind: rule for rule in (
+#: what an operator may ask of the cloud, over a link of its own
+REQUESTS = {rule.kind: rule for rule in (
     Rule("submit", "the cloud", Sender.OPERATOR, {
         "experiment": NAMED, "name": text(64), "start_with": maybe(whole(COUNT)), "patience": real(),
         "compress": maybe(one_of("none", "zstd", "q8")), "round_deadline": real()},
@@ -210,7 +210,7 @@ WISHES = {rule.kind: rule for rule in (
     Rule("fetch", "the cloud", Sender.OPERATOR, {"run": text(64)}, after=True),
 )}  # fmt: skip
 
-RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values(), *WISHES.values())
+RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values(), *REQUESTS.values())
 
 
 def as_markdown() -> str:
@@ -222,7 +222,7 @@ def as_markdown() -> str:
     for rule in RULES:
         fields = "; ".join(f"`{name}`: {f.says}" for name, f in rule.fields.items()) or "none"
         kind = f"`{rule.kind}`" if CONTROLS.get(rule.kind) is rule else rule.kind
-        kind = f"wish `{rule.kind}`" if WISHES.get(rule.kind) is rule else kind
+        kind = f"request `{rule.kind}`" if REQUESTS.get(rule.kind) is rule else kind
         after = "counts" if rule.after else "passed over"
         lines.append(f"| {kind} | {rule.to} | {rule.by.value} | {rule.scope.value} | {after} | {fields} |")
     return "\n".join(lines)

@@ -20,10 +20,10 @@ class Registry:
         n_devices: int,
         cloud: int,
         known: dict[str, tuple[int, str]] | None = None,
-        seats: Mapping[str, int] | None = None,
+        before: Mapping[str, int] | None = None,
     ) -> None:
-        """Go on with the ``known`` names of a run; who had a number before (``seats``) gets it again if it is free."""
-        self.n_devices, self.cloud, self._seats = n_devices, cloud, seats or {}
+        """Go on with the ``known`` names of a run; who had a number ``before`` gets it again if it is free."""
+        self.n_devices, self.cloud, self._before = n_devices, cloud, before or {}
         #: name -> (address, role)
         self.known: dict[str, tuple[int, str]] = dict(known or {})
         #: the names that may join; None: everybody with a certificate of this fleet
@@ -49,7 +49,7 @@ class Registry:
             return address
         if role not in ("device", "edge"):
             raise ConfigError(f"{name} comes as {role!r}; devices and edges may join.")
-        wish = wish if wish >= 0 else self._seats.get(name, -1)
+        wish = wish if wish >= 0 else self._before.get(name, -1)
         taken = {address for address, _ in self.known.values()}
         if role == "device":
             numbers = [wish] if 0 <= wish < self.n_devices and wish not in taken else range(self.n_devices)
@@ -69,7 +69,7 @@ class Registry:
         self.known[name] = (free, role)
         return free
 
-    def seats(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         """Return everybody's number among devices, or among servers."""
         first = self.n_devices
         return {

@@ -29,7 +29,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, name TEXT UNIQUE NOT NULL, manifest BLOB NOT NULL,
     start_with INTEGER NOT NULL, submitter TEXT NOT NULL, submitted REAL NOT NULL, state TEXT NOT NULL,
     why TEXT NOT NULL, summary TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS seats (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -175,13 +175,13 @@ class RunQueue:
 
     # -- numbers -----------------------------------------------------------------------------------------------
 
-    def seats(self) -> dict[str, int]:
+    def numbers(self) -> dict[str, int]:
         """Return the numbers that nodes had in the latest run of each."""
-        return dict(self._db.execute("SELECT name, number FROM seats").fetchall())
+        return dict(self._db.execute("SELECT name, number FROM numbers").fetchall())
 
-    def remember(self, seats: Mapping[str, int]) -> None:
+    def remember(self, numbers: Mapping[str, int]) -> None:
         """Remember nodes' numbers for runs to come."""
-        self._db.executemany("INSERT OR REPLACE INTO seats VALUES (?, ?)", sorted(seats.items()))
+        self._db.executemany("INSERT OR REPLACE INTO numbers VALUES (?, ?)", sorted(numbers.items()))
 
 
 def run_token(name: str) -> str:

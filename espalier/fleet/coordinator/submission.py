@@ -139,27 +139,27 @@ class Submissions:
     limits: Limits = field(default_factory=Limits)
     allowed: tuple[str, ...] = ()
 
-    def submit(self, wish: Mapping[str, Any], submitter: str) -> QueuedRun:
+    def submit(self, request: Mapping[str, Any], submitter: str) -> QueuedRun:
         """Check a run and put it into the queue.
 
         Raises:
             EspalierError: It cannot be run; one sentence says why.
         """
-        for key, path in _code_in(wish["experiment"], ""):
+        for key, path in _code_in(request["experiment"], ""):
             if path not in self.allowed:
                 raise ConfigError(
                     f"{key} = {path!r}: this cloud imports no code but its operator's; start it with --allow-model "
                     f"{path}, or use what is bundled."
                 )
-        experiment = Experiment.build(wish["experiment"])
+        experiment = Experiment.build(request["experiment"])
         if len(experiment.methods) != 1 or len(experiment.seeds) != 1:
             raise ConfigError(
                 f"methods, seeds: a fleet runs one method with one seed; this has {len(experiment.methods)} and "
                 f"{len(experiment.seeds)}. Choose with --method and --seed."
             )
-        given = {name: wish[name] for name in ("start_with", "patience", "compress", "round_deadline") if name in wish}
+        given = {k: request[k] for k in ("start_with", "patience", "compress", "round_deadline") if k in request}
         options = RunOptions(**given)
-        wanted = wish.get("name")
+        wanted = request.get("name")
         name = self.queue.free_name(wanted or experiment.name, exactly=wanted is not None)
         manifest = prepare(name, experiment, options, self.judged, self.limits, standing=True)
         directory = self.queue.directory_of(name)

@@ -48,7 +48,7 @@ class Settings:
         start_with: The cloud's: the run begins when so many devices are there.
         allow: The cloud's: a file with the names that may join.
         crl: The cloud's: the list of revoked certificates, looked at while it runs.
-        seats: The cloud's: the numbers that nodes had in earlier runs.
+        numbers: The cloud's: the numbers that nodes had in earlier runs.
         declined: A run that this node cannot take part in, and why not.
         versions: Of the protocol. Only tests of older and newer nodes give others.
     """
@@ -64,7 +64,7 @@ class Settings:
     start_with: int = 1
     allow: Path | None = None
     crl: Path | None = None
-    seats: Mapping[str, int] = field(default_factory=dict)
+    numbers: Mapping[str, int] = field(default_factory=dict)
     declined: tuple[str, str] = ("", "")
     versions: wire.WireVersions = wire.VERSIONS
 

@@ -183,7 +183,7 @@ class Host(Hub):
         self.clock.slow(manifest.slowdown)
         self.clock.begin(epoch)
         known = await self.driver.at_once(lambda: journal.get("registry"))
-        self.registry = Registry(fleet.devices, manifest.cloud, known, self.settings.seats)
+        self.registry = Registry(fleet.devices, manifest.cloud, known, self.settings.numbers)
         if self.settings.allow is not None:
             self.registry.allowed = read_names(self.settings.allow)
         await self._build(manifest, manifest.cloud)

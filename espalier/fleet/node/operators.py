@@ -1,6 +1,6 @@
 """Operators at the cloud: whoever has an operator's certificate submits runs, looks at them, stops and fetches them.
 
-An operator's link carries wishes and nothing else. Who may wish what is part of the one table
+An operator's link carries requests and nothing else. Who may ask for what is part of the one table
 (`espalier.fleet.authority.rules`), and is checked before anything is done.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.core.errors import ConfigError, EspalierError, ProtocolError
-from espalier.fleet.authority.check import check_wish
+from espalier.fleet.authority.check import check_request
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.queue import QueuedRun
 from espalier.fleet.coordinator.submission import Submissions
@@ -31,7 +31,7 @@ PIECE_BYTES = 1 << 20
 
 
 class Operators:
-    """Does what operators wish."""
+    """Does what operators ask for."""
 
     def __init__(self, service: Service, submissions: Submissions) -> None:
         self._service, self._submissions = service, submissions
@@ -41,20 +41,22 @@ class Operators:
         """Take a frame of an operator's link.
 
         Raises:
-            ProtocolError: It is no wish.
+            ProtocolError: It is no request.
         """
-        if not frame.HasField("wish") or link.peer is None:
-            raise ProtocolError(f"An operator sends {frame.WhichOneof('kind')!r}; wishes are accepted.")
-        what = frame.wish.what
+        if not frame.HasField("request") or link.peer is None:
+            raise ProtocolError(f"An operator sends {frame.WhichOneof('kind')!r}; requests are accepted.")
+        what = frame.request.what
         try:
             try:
-                data = json.loads(frame.wish.data or b"{}")
+                data = json.loads(frame.request.data or b"{}")
             except ValueError as error:
-                raise ProtocolError(f"The wish {what[:64]!r} is not JSON: {error}.") from error
-            check_wish(link.peer.role, what, data)
+                raise ProtocolError(f"The request {what[:64]!r} is not JSON: {error}.") from error
+            check_request(link.peer.role, what, data)
             found = await self._do(what, data, link)
         except EspalierError as error:
-            self._service.host.log("wish refused", level="warning", who=link.peer.name, what=what[:64], why=str(error))
+            self._service.host.log(
+                "request refused", level="warning", who=link.peer.name, what=what[:64], why=str(error)
+            )
             await link.send(pb.Frame(answer=pb.Answer(refused=str(error))))
         else:
             # not ahead of the pieces that it ends
@@ -83,7 +85,7 @@ class Operators:
                     for path, source in await asyncio.to_thread(lambda: list(_files(run, copy))):
                         await _send(link, path, source)
                 return {"run": run.name, "state": run.state}
-        raise ProtocolError(f"{what!r} is no wish of this version.")
+        raise ProtocolError(f"{what!r} is no request of this version.")
 
     def _row(self, run: QueuedRun) -> dict[str, Any]:
         """Return what is known of a run."""

@@ -81,7 +81,7 @@ class Service:
                 run = self.current
                 settings = replace(
                     settings, manifest=run.manifest, directory=run.directory, start_with=run.start_with,
-                    seats=self.queue.seats(),
+                    numbers=self.queue.numbers(),
                 )  # fmt: skip
         return Host(self._bundle, settings, self._log, self.door)
 
@@ -102,7 +102,7 @@ class Service:
             if claim is not None:
                 claim.release()
             if queue is not None and host.registry is not None:
-                queue.remember(host.registry.seats())
+                queue.remember(host.registry.numbers())
         conduct = host.conduct
         if run is not None and queue is not None and isinstance(conduct, Coordinator) and conduct.finished:
             state: RunState = "stopped" if conduct.stopped else "finished"

@@ -17,11 +17,11 @@ each of them wins can be seen, and every other method can be shown with the same
 devices is won by the prior. With ``beta = 0``, ``average = 0``, ``semi_async = false`` and ``prior = "none"`` it is
 HierFAVG, to the bit.
 
-Defaults were chosen once, on held-out training samples of digits and Fashion-MNIST under three seeds
-(``benchmarks/trellis_defaults.py``, figures beside it), and are used unchanged in every study. Momentum at the edges as
-well won one or two points more there and was left out, for it multiplies the step once more where rates are high. A
-calibrated loss (``local = { kind = "calibrated" }``) was looked at under one seed and left out: with momentum it cost
-the global model four to five points on Fashion-MNIST. ``alpha`` is CSAHFL's. Where Trellis leads, and where not:
+``beta`` and ``average`` were chosen once, on held-out training samples of digits and Fashion-MNIST under three seeds
+(``benchmarks/trellis_defaults.py``, figures beside it); ``alpha`` is CSAHFL's. All are used unchanged in every study.
+Momentum at the edges as well won one or two points more there and was left out, for it multiplies the step once more
+where rates are high. A calibrated loss (``local = { kind = "calibrated" }``) was looked at under one seed and left out:
+with momentum it cost the global model four to five points on Fashion-MNIST. Where Trellis leads, and where not:
 ``espalier reproduce espalier/everywhere``.
 
 Sources of the parts: Hsu et al., 2019 (momentum); Polyak and Juditsky, 1992 (averages); Li et al., IJCAI 2025
