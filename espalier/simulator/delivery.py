@@ -158,15 +158,16 @@ class Delivery:
         if parent is not None:
             self.inform(parent, ChildJoined(node))
 
-    def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None]) -> int:
-        """Return how many of these moves, from the first on, no parent has anything to do about but to forget it."""
+    def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
+        """Return up to which of these moves, from the ``first`` on, no parent has to do more about it than to forget."""
         tree = self._fleet.tree
         engaged: dict[Address, AbstractSet[Address] | None] = {}
         welcome: dict[Address, bool] = {}
-        for count, (device, new) in enumerate(zip(devices, parents, strict=True)):
+        for at in range(first, len(devices)):
+            device, new = devices[at], parents[at]
             old = tree.parent(device)
             if old is None or new is None or old == new:
-                return count
+                return at
             if old not in engaged:
                 node = self._plain(old)
                 engaged[old] = None if node is None else node.engaged()
@@ -175,7 +176,7 @@ class Delivery:
                 welcome[new] = node is not None and node.indifferent
             here = engaged[old]
             if here is None or device in here or not welcome[new]:
-                return count
+                return at
         return len(devices)
 
     def _plain(self, address: Address) -> Aggregator | None:

@@ -112,7 +112,7 @@ class WorldProcess:
         places = [own[edge] for edge in edges]
         at = 0
         while at < len(movers):
-            stop = at + self._delivery.unheeded(movers[at:], places[at:])
+            stop = self._delivery.unheeded(movers, places, at)
             if stop == at:
                 self._move(movers[at], edges[at])
                 at += 1
