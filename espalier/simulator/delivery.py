@@ -159,7 +159,7 @@ class Delivery:
             self.inform(parent, ChildJoined(node))
 
     def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
-        """Return up to which of these moves, from the ``first`` on, no parent has to do more than to forget somebody."""
+        """Return up to which of these moves, from the ``first`` on, no parent has to do more than forget somebody."""
         tree = self._fleet.tree
         engaged: dict[Address, AbstractSet[Address] | None] = {}
         welcome: dict[Address, bool] = {}
