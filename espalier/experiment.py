@@ -10,7 +10,7 @@ methods = ["hierfavg", { name = "fedprox", mu = 0.1, label = "FedProx 0.1" }]
 [training]  batch_size, updates, lr …
 [world]     compute, links, mobility, churn, drift …
 [stop]      rounds, seconds, budget
-[evaluate]  every, seconds, by_source, prior
+[evaluate]  every, seconds, by_source, prior, share
 [record]    spans, checkpoint_rounds, checkpoint_seconds
 """
 

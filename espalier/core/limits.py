@@ -41,14 +41,21 @@ class EvaluationSchedule(Spec, family="evaluate"):
     ``by_source`` also tells, at the end, how each device does with the global model, its edge's, its cluster's, and
     with its own after local training (which takes a training per device). ``prior`` also tells, at every evaluation,
     how devices and edges do that use their models with their known label priors: with and without, out of one run.
+
+    Where every device has a model of its own (Standalone, Ditto, FedRep), judging them all after each round takes
+    longer than training them. ``share`` bounds that in a simulation: devices' own models are judged when it takes at
+    most this part of the run's passes over samples (a training step counts as three), and at the end. Each figure is
+    exact; there are fewer.
     """
 
     every: int = 1
     seconds: float | None = None
     by_source: bool = False
     prior: bool = False
+    share: float | None = None
 
     def check(self) -> None:
         """Refuse impossible values."""
         self.require(self.every >= 1, "every", "at least 1")
+        self.require(self.share is None or 0 < self.share < 1, "share", "a part of the run, between 0 and 1")
         self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")

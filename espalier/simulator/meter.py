@@ -30,6 +30,8 @@ from espalier.simulator.reduction import fit
 from espalier.simulator.serving import ServedScores
 from espalier.simulator.usage import Usage
 
+#: a training step over a batch: forward, and backward to the inputs and to the weights
+PASSES_PER_STEP = 3
 #: the number of a training that is not part of the run, which no training of the run has
 AFTERWARDS = 1 << 31
 #: a fleet of more devices is not trained once more at the end
@@ -60,8 +62,14 @@ class Meter:
         recorder: Recorder,
         served: ServedScores | None = None,
         with_prior: ServedScores | None = None,
+        share: float | None = None,
+        batch_size: int = 1,
     ) -> None:
-        """Take what it measures; ``served`` judges devices and edges, ``with_prior`` tells what priors would change."""
+        """Take what it measures; ``served`` judges devices and edges, ``with_prior`` tells what priors would change.
+
+        ``share`` is the most that judging devices' own models may take (None: as much as it takes), counted in passes
+        over samples, ``batch_size`` of them in a training step.
+        """
         self._runtime, self._rounds, self._fleet, self._ledger = runtime, rounds, fleet, ledger
         self._views, self._conditions, self.scores, self._usage = views, conditions, scores, usage
         self._clock, self._recorder, self._served = clock, recorder, served
@@ -69,6 +77,9 @@ class Meter:
         self._serves, self._counts_root = runtime.plan.serves, runtime.plan.clock == "root"
         self.last: dict[str, float] = {}
         self.evaluations = 0
+        self._share, self._batch_size = share, batch_size
+        #: passes over samples that judging devices' own models has taken
+        self._judged = 0
         #: whether every model that devices use has numbers that are not finite
         self.lost = False
 
@@ -84,8 +95,8 @@ class Meter:
             if part.names or part.edge_names:
                 recorder.meta("names", {"devices": part.names, "edges": part.edge_names})
 
-    def measure(self) -> None:
-        """Evaluate everything in use and write it down."""
+    def measure(self, *, last: bool = False) -> None:
+        """Evaluate everything in use and write it down; the ``last`` evaluation of a run leaves nothing out."""
         recorder, now, round = self._recorder, self._clock.now, self._rounds.done
         row: dict[str, float] = {}
         initial, root = self._ledger.initial(), self._fleet.tree.root
@@ -95,18 +106,20 @@ class Meter:
         model = (roots.get(ALL) if roots else initial) if merged else None
         candidates, edges = self._candidates(initial), self._edge_models(initial)
         places, devices = candidates[0]
-        self.scores.prepare(candidates, edges, model)
+        judged = candidates if self._affordable(candidates, last) else []
+        self.scores.prepare(judged, edges, model)
         for scores in filter(None, (self._served, self._with_prior)):
             scores.prepare()
         if model is not None:
             row |= {f"{k}_global": v for k, v in self.scores.overall(model).items()}
         found = {f"{name}_edge": values for name, values in self._at_edges(edges).items()} if edges else {}
-        found |= {f"{name}_device": values for name, values in self._at_devices(candidates).items()}
+        if judged:
+            found |= {f"{name}_device": values for name, values in self._at_devices(judged).items()}
         for name, values in found.items():
             if summary := spread(name, values):
                 recorder.array(now, round, name, values)
                 row |= summary
-        row |= self._under_priors(candidates, edges)
+        row |= self._under_priors(judged, edges)
         row["jobs_ordered"] = float(self._ledger.ordered)
         row["jobs_computed"] = float(self._ledger.computed)
         row["steps"] = float(self._usage.steps)
@@ -118,8 +131,20 @@ class Meter:
             recorder.traffic(now, round, tier, direction, kind, nbytes)
         recorder.commit()
         self.last = row
-        self.lost = not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
+        self.lost = bool(judged) and not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
         self.evaluations += 1
+
+    def _affordable(self, candidates: list[DeviceModels], last: bool) -> bool:
+        """Tell whether devices' models are judged now: as often as their share allows, with enough left for the end."""
+        plan = self._runtime.plan
+        if self._share is None or "own" not in plan.serve.sources(plan.serves):
+            return True
+        cost = self.scores.cost(candidates)
+        trained = PASSES_PER_STEP * self._usage.steps * self._batch_size
+        if not last and self._usage.steps and self._judged + 2 * cost > self._share / (1 - self._share) * trained:
+            return False
+        self._judged += cost
+        return True
 
     def compare_sources(self, updates: int) -> None:
         """Write how devices do, on their own distributions, with each source's model, and with their own.
@@ -182,7 +207,9 @@ class Meter:
         if self._with_prior is None:
             return {}
         looks = self._conditions.looks
-        found = {"acc_device_prior": self._with_prior.at_devices(candidates[:1], looks)["acc"]}
+        found = {}
+        if candidates:
+            found["acc_device_prior"] = self._with_prior.at_devices(candidates[:1], looks)["acc"]
         if edges:
             found["acc_edge_prior"] = self._with_prior.at_edges(edges, looks)["acc"]
         return {name: float(np.nanmean(values)) for name, values in found.items() if not np.isnan(values).all()}
@@ -264,11 +291,11 @@ class Meter:
 
     def save(self) -> dict[str, Any]:
         """Return its state as plain data."""
-        return {"evaluations": self.evaluations, "last": self.last}
+        return {"evaluations": self.evaluations, "last": self.last, "judged": self._judged}
 
     def restore(self, plain: dict[str, Any]) -> None:
         """Become the meter that :meth:`save` described."""
-        self.evaluations, self.last = plain["evaluations"], plain["last"]
+        self.evaluations, self.last, self._judged = plain["evaluations"], plain["last"], plain.get("judged", 0)
 
 
 class Divergence:

@@ -77,18 +77,12 @@ class Scores:
 
     def prepare(self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None) -> None:
         """Evaluate the models that devices (each may use several), edges and all together use."""
-        first: dict[tuple[float, float, float], int] = {}
-        self._same_features = {}
-        for number in np.unique(self._conditions.looks).tolist():
-            self._same_features[number] = first.setdefault(self._views.features(number), number)
         needs = self._needs(candidates, edges, common)
         self._found = {k: v for k, v in self._found.items() if k in needs}
         # Models that are tested on the same rows are evaluated together.
         missing: dict[tuple[int, bytes], list[int]] = {}
-        for (ref, look), cells in sorted(needs.items(), key=lambda item: item[0]):
-            known = self._found.get((ref, look))
-            if known is None or (cells & ~known.cells).any():
-                missing.setdefault((look, cells.tobytes()), []).append(ref)
+        for (ref, look), cells in self._unknown(needs):
+            missing.setdefault((look, cells.tobytes()), []).append(ref)
         self._ledger.flush([Ref(r) for r in sorted({r for refs in missing.values() for r in refs})])
         labels = self._task.dataset.cell_test
         for (look, code), refs in missing.items():
@@ -101,10 +95,28 @@ class Scores:
             )
             self._found |= {(r, look): Evaluated(e, cells, rows) for r, e in zip(refs, found, strict=True)}
 
+    def cost(self, candidates: Sequence[DeviceModels]) -> int:
+        """Return how many passes over test rows the models that devices use would take now."""
+        rows = np.bincount(self._task.dataset.cell_test, minlength=self._partition.test_mix.shape[1])
+        return sum(int(rows[cells].sum()) for _, cells in self._unknown(self._needs(candidates, {}, None)))
+
+    def _unknown(self, needs: Mapping[tuple[int, int], Cells]) -> list[tuple[tuple[int, int], Cells]]:
+        """Return what of it has not been evaluated, in the order of models and looks."""
+        found: list[tuple[tuple[int, int], Cells]] = []
+        for key, cells in sorted(needs.items(), key=lambda item: item[0]):
+            known = self._found.get(key)
+            if known is None or (cells & ~known.cells).any():
+                found.append((key, cells))
+        return found
+
     def _needs(
         self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None
     ) -> dict[tuple[int, int], Cells]:
         """Return the cells that each model is to be evaluated on, by model and look."""
+        first: dict[tuple[float, float, float], int] = {}
+        self._same_features = {}
+        for number in np.unique(self._conditions.looks).tolist():
+            self._same_features[number] = first.setdefault(self._views.features(number), number)
         part = self._partition
         labels, n_cells = self._task.dataset.cell_test, part.test_mix.shape[1]
         needs: dict[tuple[int, int], Cells] = {}

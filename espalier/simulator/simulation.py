@@ -116,7 +116,7 @@ class Simulation:
         with_prior = None if prior is None else ServedScores(prior, *parts)
         self.meter = Meter(
             self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
-            self.recorder, served, with_prior,
+            self.recorder, served, with_prior, self._schedule.share, task.training.batch_size,
         )  # fmt: skip
         trials = SimulatedTrials(
             task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look
@@ -264,11 +264,11 @@ class Simulation:
                 "stop.rounds, or a world in which computing or links take time."
             )
 
-    def evaluate(self) -> None:
+    def evaluate(self, *, last: bool = False) -> None:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
         if self.finished:
             return
-        self.meter.measure()
+        self.meter.measure(last=last)
         why = self._divergence.noticed(self.ledger.computed, self.present(), self.round)
         if self.meter.lost:  # where devices keep their own models, no merge rejects them
             why = why or f"The training has diverged: in round {self.round} no model in use has finite numbers."
@@ -280,7 +280,7 @@ class Simulation:
     def end(self) -> None:
         """End the run with a last evaluation."""
         if not self.finished:
-            self.evaluate()
+            self.evaluate(last=True)
             self._finish()
 
     def _finish(self) -> None:

@@ -77,7 +77,9 @@ class Task:
         self.device = device
         where = "cpu" if backend else device
         self.trainer = Trainer(module, self.loss, workers=workers, where=where, half=self.training.half)
-        self.evaluator = Evaluator(module, dataset.kind, dataset.n_cells, metric=metric, loss=self.loss)
+        self.evaluator = Evaluator(
+            module, dataset.kind, dataset.n_cells, metric=metric, loss=self.loss, workers=workers
+        )
         self.metric_names = tuple(metric_names)
         #: of the whole test set
         self.metrics = whole.resolve(metrics, dataset.kind, (*figure_names(dataset.kind, metric_names), "loss"))
@@ -157,3 +159,4 @@ class Task:
         for computer in self.computers:
             computer.close()
         self.trainer.close()
+        self.evaluator.close()

@@ -9,8 +9,11 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Literal
 
 import numpy as np
@@ -22,7 +25,7 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
-from espalier.training.losses import BY_KIND, IGNORED, Loss, checked, mse, resolve
+from espalier.training.losses import BY_KIND, IGNORED, Loss, checked, cross_entropy, mse, resolve
 from espalier.training.merged.probe import MergePlan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
@@ -73,6 +76,45 @@ class Evaluation:
         return float(self.loss_sum.sum() / self.count.sum())
 
 
+class _Desk:
+    """A module of its own, and what computes several models' outputs with it."""
+
+    def __init__(self, module: nn.Module, spec: ParamSpec) -> None:
+        self._module, self._spec = module, spec
+        self._replicas: dict[torch.dtype, Replica] = {}
+        #: the models that are bound to the replica
+        self._bound: list[Tensor] = []
+
+    def outputs(self, vectors: list[Tensor], x: Tensor, plan: MergePlan | None) -> Tensor:
+        """Return the models' outputs ``[K, n, ...]`` of inputs ``[n, ...]``; without a plan one after the other."""
+        with torch.no_grad(), one_thread():
+            if plan is None:
+                return torch.stack([self._alone(v, x) for v in vectors])
+            merged = x.unsqueeze(0).expand(len(vectors), *x.shape).flatten(0, 1)
+            out = self._bind(vectors, plan).forward(merged, len(vectors))
+            return torch.unflatten(out, 0, (len(vectors), -1))
+
+    def forget(self) -> None:
+        """Let the models go that were evaluated last."""
+        self._bound = []
+
+    def _alone(self, vector: Tensor, x: Tensor) -> Tensor:
+        module = self._module.to(vector.dtype)
+        put(module, self._spec, vector)
+        out: Tensor = module(x)
+        return out
+
+    def _bind(self, vectors: list[Tensor], plan: MergePlan) -> Replica:
+        dtype = vectors[0].dtype
+        if dtype not in self._replicas:
+            self._replicas[dtype] = Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
+        replica = self._replicas[dtype]
+        if len(self._bound) != len(vectors) or any(a is not b for a, b in zip(self._bound, vectors, strict=True)):
+            replica.bind(Stack(self._spec, vectors).views(len(vectors)), {})
+            self._bound = vectors
+        return replica
+
+
 class Evaluator:
     """Evaluates flat vectors of one model.
 
@@ -89,6 +131,7 @@ class Evaluator:
         batch: int = 512,
         metric: Metric | None = None,
         loss: Loss | None = None,
+        workers: int = 1,
     ) -> None:
         """Prepare to evaluate a module, which is copied and never changed.
 
@@ -99,6 +142,7 @@ class Evaluator:
             batch: Rows computed at once, for every model of a chunk.
             metric: Regression: ``(outputs, y) -> per-sample metrics [n, m]``; the squared error by default.
             loss: The loss that is summed; by default the kind's own.
+            workers: Batches computed at the same time, each in a thread of its own; figures do not depend on it.
         """
         if kind not in BY_KIND:
             raise ConfigError(f"kind is {kind!r}; accepted: {', '.join(repr(k) for k in BY_KIND)}.")
@@ -109,9 +153,20 @@ class Evaluator:
         self._kind, self._cells, self._batch = kind, n_cells, batch
         self._metric = metric or squared_error
         self._loss = resolve(loss or BY_KIND[kind])
-        self._replicas: dict[torch.dtype, Replica] = {}
+        self._plans: dict[torch.dtype, MergePlan] = {}
+        self._workers = workers
+        self._desks = [_Desk(copy.deepcopy(self._module), self._spec) for _ in range(workers)]
+        self._idle: SimpleQueue[_Desk] = SimpleQueue()
+        for desk in self._desks:
+            self._idle.put(desk)
+        self._threads = ThreadPoolExecutor(workers, "espalier-evaluator") if workers > 1 else None
         self.batched = True
         keep_pages()
+
+    def close(self) -> None:
+        """End the worker threads; an evaluator that is simply dropped ends them too."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=True, cancel_futures=True)
 
     def run(
         self,
@@ -135,15 +190,16 @@ class Evaluator:
         if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
             raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
         distinct = {id(v): v for v in vectors}
-        tallies = {key: _Tally(self._kind, self._cells, self._metric, each, outputs) for key in distinct}
         keys = list(distinct)
+        done: dict[int, Evaluation] = {}
+        tally, counted = _Tally(0, self._kind, self._cells, self._metric, each, outputs), range(0)
         for models, cut, found, y in self._outputs(list(distinct.values()), pool, rows):
-            here = torch.from_numpy(np.asarray(cells[cut], dtype=np.int64))
+            if models != counted:
+                done |= zip([keys[m] for m in counted], tally.done(), strict=True)
+                tally, counted = _Tally(len(models), self._kind, self._cells, self._metric, each, outputs), models
             found = found if offset is None else found + offset.to(found)
-            losses = self._losses(found, y)
-            for place, model in enumerate(models):
-                tallies[keys[model]].add(found[place], y, here, losses[place])
-        done = {key: tally.done() for key, tally in tallies.items()}
+            tally.add(found, y, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)), self._losses(found, y))
+        done |= zip([keys[m] for m in counted], tally.done(), strict=True)
         return [done[id(v)] for v in vectors]
 
     def mean_loss(self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -164,11 +220,13 @@ class Evaluator:
     def _losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Loss per model and sample ``[K, n]`` of outputs ``[K, n, ...]``."""
         with torch.no_grad():  # a loss may have parameters of its own
+            if self._loss is cross_entropy and outputs.dim() == 3:
+                return cross_entropy(outputs.flatten(0, 1), y.repeat(len(outputs))).view(len(outputs), -1)
             return torch.stack([checked(self._loss(one, y), len(y)) for one in outputs])
 
     def _outputs(
         self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], slice, Tensor, Tensor]]:
+    ) -> Iterator[tuple[range, slice, Tensor, Tensor]]:
         """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
         if len(rows) == 0:
             raise TrainingError("rows is empty; an evaluation needs at least one row.")
@@ -179,43 +237,57 @@ class Evaluator:
                 )
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
         size = min(_MOST_MODELS, chunks.size_for(self._spec))
-        for first in range(0, len(vectors), size):
-            models = list(range(first, min(first + size, len(vectors))))
+        tasks = [
+            (range(first, min(first + size, len(vectors))), slice(at, min(at + self._batch, len(rows))))
+            for first in range(0, len(vectors), size)
+            for at in range(0, len(rows), self._batch)
+        ]
+        plan = self._plan(vectors[0].dtype, pool, index) if tasks else None
+
+        def compute(models: range, cut: slice) -> tuple[Tensor, Tensor]:
             chosen = [vectors[m] for m in models]
-            forward = self._forward(chosen, pool, index)
-            for at in range(0, len(rows), self._batch):
-                cut = slice(at, min(at + self._batch, len(rows)))
+            desk = self._idle.get()
+            try:
                 x, y = (cast(t, chosen[0].dtype) for t in pool.gather(index[cut]))
-                with torch.no_grad(), one_thread():
-                    outputs = forward(x)
+                return desk.outputs(chosen, x, plan), y
+            finally:
+                self._idle.put(desk)
+
+        try:
+            for (models, cut), (outputs, y) in zip(tasks, self._computed(compute, tasks), strict=True):
                 yield models, cut, outputs, y
+        finally:
+            for desk in self._desks:
+                desk.forget()
 
-    def _forward(self, vectors: list[Tensor], pool: Pool, rows: Tensor) -> Callable[[Tensor], Tensor]:
-        """Return a function from inputs ``[n, ...]`` to the models' outputs ``[K, n, ...]``."""
-        replica = self._replica(vectors[0].dtype, pool, rows)
-        if replica is None:
-            return lambda x: torch.stack([self._alone(v, x) for v in vectors])
-        stack = Stack(self._spec, vectors).views(len(vectors))
-        replica.bind(stack, {})
+    def _computed(
+        self, compute: Callable[[range, slice], tuple[Tensor, Tensor]], tasks: Sequence[tuple[range, slice]]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield what tasks give, in their order, keeping every worker busy and no more than that ahead."""
+        if self._threads is None or len(tasks) == 1:
+            yield from (compute(*task) for task in tasks)
+            return
+        waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(self._threads.submit(compute, *task))
+                if len(waiting) > 2 * self._workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+            wait(waiting)
 
-        def forward(x: Tensor) -> Tensor:
-            merged = x.unsqueeze(0).expand(len(vectors), *x.shape).flatten(0, 1)
-            return torch.unflatten(replica.forward(merged, len(vectors)), 0, (len(vectors), -1))
-
-        return forward
-
-    def _alone(self, vector: Tensor, x: Tensor) -> Tensor:
-        module = self._module.to(vector.dtype)
-        put(module, self._spec, vector)
-        out: Tensor = module(x)
-        return out
-
-    def _replica(self, dtype: torch.dtype, pool: Pool, rows: Tensor) -> Replica | None:
-        if self.batched and dtype not in self._replicas:
+    def _plan(self, dtype: torch.dtype, pool: Pool, rows: Tensor) -> MergePlan | None:
+        """How to compute models together; None to compute them one after the other."""
+        if self.batched and dtype not in self._plans:
             x, y = pool.gather(rows[:16])
             try:
                 with one_thread():
-                    plan: MergePlan = probe(self._module, self._spec, None, x, y, dtype)
+                    plan = probe(self._module, self._spec, None, x, y, dtype)
+                    Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
             except Unsupported as refusal:
                 self.batched = False
                 warnings.warn(
@@ -225,57 +297,65 @@ class Evaluator:
                     stacklevel=2,
                 )
             else:
-                self._replicas[dtype] = Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
-        return self._replicas.get(dtype) if self.batched else None
+                self._plans[dtype] = plan
+        return self._plans.get(dtype) if self.batched else None
 
 
 class _Tally:
-    """Counts of one model, batch by batch."""
+    """Counts of some models, batch by batch."""
 
-    def __init__(self, kind: Kind, cells: int, metric: Metric, each: bool, outputs: bool) -> None:
-        self._kind, self._cells, self._metric, self._each, self._keep = kind, cells, metric, each, outputs
-        self._outputs: list[Tensor] = [torch.zeros(0)]
-        self._answers: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
-        self._losses: list[Tensor] = [torch.zeros(0)]
+    def __init__(self, models: int, kind: Kind, cells: int, metric: Metric, each: bool, outputs: bool) -> None:
+        self._models, self._kind, self._cells, self._metric = models, kind, cells, metric
+        self._each, self._keep = each, outputs
+        self._outputs: list[Tensor] = []
+        self._answers: list[Tensor] = [torch.zeros(models, 0, dtype=torch.int32)]
+        self._losses: list[Tensor] = [torch.zeros(models, 0)]
         self._count = torch.zeros(cells, dtype=torch.int64)
-        self._loss = torch.zeros(cells, dtype=torch.float64)
-        self._correct = torch.zeros(cells, dtype=torch.int64)
-        self._confusion = torch.zeros(0, dtype=torch.int64)
-        self._sums = torch.zeros(0, dtype=torch.float64)
+        self._loss = torch.zeros(models * cells, dtype=torch.float64)
+        self._correct = torch.zeros(models * cells, dtype=torch.int64)
+        self._confusion = torch.zeros(models, 0, dtype=torch.int64)
+        self._sums = torch.zeros(models, 0, dtype=torch.float64)
 
     def add(self, outputs: Tensor, y: Tensor, cells: Tensor, losses: Tensor) -> None:
-        """Count a batch: outputs and targets ``[n, ...]``, cells and losses ``[n]``."""
+        """Count a batch: outputs ``[K, n, ...]``, targets ``[n, ...]``, cells ``[n]`` and losses ``[K, n]``."""
         self._count += torch.bincount(cells, minlength=self._cells)
-        self._loss.index_add_(0, cells, losses.double())
+        # model k's cell c is place k * cells + c, so that each adds its rows in their order
+        owner = torch.arange(self._models).view(-1, 1)
+        places = owner * self._cells + cells
+        self._loss.index_add_(0, places.flatten(), losses.double().flatten())
         if self._each:
             self._losses.append(losses.float())
         if self._keep:
             self._outputs.append(outputs.float())
         if self._kind == "regression":
-            values = self._metric(outputs, y).double()
-            if not len(self._sums):
-                self._sums = torch.zeros(self._cells, values.shape[1], dtype=torch.float64)
-            self._sums.index_add_(0, cells, values)
+            values = torch.stack([self._metric(one, y).double() for one in outputs])
+            if not self._sums.numel():
+                self._sums = torch.zeros(self._models, self._cells, values.shape[2], dtype=torch.float64)
+            self._sums.flatten(0, 1).index_add_(0, places.flatten(), values.flatten(0, 1))
             return
-        classes = outputs.shape[1]
-        answers = outputs.argmax(1)
+        classes = outputs.shape[2]
+        answers = outputs.argmax(2)
         if self._kind == "classification":
-            right = answers == y
-            self._correct += torch.bincount(cells[right], minlength=self._cells)
+            self._correct += torch.bincount(places[answers == y], minlength=len(self._correct))
             if self._each:
                 self._answers.append(answers.int())
-            shape, places = [self._cells, classes], cells * classes + answers
+            shape, places = [self._models, self._cells, classes], places * classes + answers
         else:
-            valid = y != IGNORED
-            pixels = cells.view(-1, 1, 1) * classes * classes + y * classes + answers
-            shape, places = [self._cells, classes, classes], pixels[valid]
-        counted = torch.bincount(places, minlength=math.prod(shape)).view(shape)
-        self._confusion = self._confusion + counted if len(self._confusion) else counted
+            shape = [self._models, self._cells, classes, classes]
+            places = (places.view(self._models, -1, 1, 1) * classes * classes + y * classes + answers)[:, y != IGNORED]
+        counted = torch.bincount(places.flatten(), minlength=math.prod(shape)).view(shape)
+        self._confusion = self._confusion + counted if self._confusion.numel() else counted
 
-    def done(self) -> Evaluation:
-        """What was counted."""
-        correct = self._correct.numpy() if self._kind == "classification" else None
-        counts = self._count.numpy(), self._loss.numpy()
-        rows = torch.cat(self._answers).numpy(), torch.cat(self._losses).numpy()
-        outputs = torch.cat(self._outputs[1:]).numpy() if self._keep else self._outputs[0].numpy()
-        return Evaluation(*counts, correct, self._confusion.numpy(), self._sums.numpy(), *rows, outputs)
+    def done(self) -> list[Evaluation]:
+        """What was counted, model by model."""
+        return [self._done(k) for k in range(self._models)]
+
+    def _done(self, model: int) -> Evaluation:
+        correct = self._correct.view(self._models, -1)[model].numpy() if self._kind == "classification" else None
+        loss = self._loss.view(self._models, -1)[model].numpy()
+        outputs = torch.cat([part[model] for part in self._outputs]) if self._keep else torch.zeros(0)
+        return Evaluation(
+            self._count.numpy(), loss, correct, self._confusion[model].numpy(), self._sums[model].numpy(),
+            torch.cat([part[model] for part in self._answers]).numpy(),
+            torch.cat([part[model] for part in self._losses]).numpy(), outputs.numpy(),
+        )  # fmt: skip

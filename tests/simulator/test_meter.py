@@ -63,3 +63,24 @@ def test_devices_on_their_own_diverge_too(tmp_path: Path) -> None:
     run = espalier.simulate("standalone", BASE, directory=tmp_path / "run")
     assert run.status["diverged"] and "in round 1 no model in use has finite numbers" in run.status["stalled"]
     assert run.rounds == 1
+
+
+@pytest.mark.parametrize("method", ["standalone", "ditto"])
+def test_a_share_bounds_what_judging_devices_own_models_takes(method: str) -> None:
+    setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 12}}
+    full = espalier.simulate(method, setting, seed=0)
+    bounded = espalier.simulate(method, setting | {"evaluate": {"share": 0.15}}, seed=0)
+    every, some = (run.frame().set_index("round")["acc_device"].dropna() for run in (full, bounded))
+    assert len(every) == 13
+    assert 2 <= len(some) < 13
+    assert set(some.items()) <= set(every.items())  # each figure is exact
+    assert some.index[-1] == every.index[-1]
+    # eight models on at least 250 of the 360 test rows each time; a step of ten samples is three passes over them
+    passes = 3 * 10 * bounded.frame()["steps"].iloc[-1]
+    assert (len(some) - 1) * 8 * 250 <= 0.15 / 0.85 * passes
+
+
+def test_a_share_leaves_shared_models_alone() -> None:
+    setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}}
+    full, bounded = (espalier.simulate("hierfavg", setting | {"evaluate": e}, seed=0) for e in ({}, {"share": 0.01}))
+    assert full.frame().equals(bounded.frame())

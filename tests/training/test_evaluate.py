@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -159,3 +160,16 @@ def test_impossible_requests_are_refused():
         Evaluator(module, "ranking", 2)
     with pytest.raises(ConfigError, match="n_cells is 0"):
         Evaluator(module, "classification", 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_threads_change_no_bit(case):
+    module, pool = case.module(), case.pool(20)
+    vectors, rows = starts(module, 12), np.tile(ROWS, 3)
+    options = {"each": True, "outputs": True} if case.kind == "classification" else {}
+    alone, together = (Evaluator(module, case.kind, 4, batch=7, workers=n) for n in (1, 3))
+    one, other = (e.run(vectors, pool, rows, rows % 4, **options) for e in (alone, together))
+    for a, b in zip(one, other, strict=True):
+        for field in dataclasses.fields(a):
+            assert np.array_equal(getattr(a, field.name), getattr(b, field.name)), field.name
+    together.close()
