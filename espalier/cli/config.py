@@ -7,8 +7,41 @@ from pathlib import Path
 
 import click
 
-from espalier import reference
 from espalier.core.errors import ConfigError
+
+#: a file to begin with
+STARTING_FILE = """# An experiment: methods × seeds under one task, fleet and world. Run it: espalier run {name}
+# Every key: espalier config, or `espalier config training` for one table.
+name = "{stem}"
+seeds = [0, 1, 2]               # fewer than three cannot tell a lead from chance
+methods = ["hierfavg", "fedavg", {{ name = "ditto", lam = 0.1 }}]      # espalier methods
+
+[task]
+dataset = "digits"              # espalier data list; or a table of your own:
+# dataset = {{ kind = "csv", path = "mine.csv", label = "ill", owner = "clinic" }}
+model = "mlp"                   # or "mymodel:Net" of mymodel.py in this directory
+target = 0.8                    # time to this score is measured
+
+[partition]
+kind = "dirichlet"              # who holds which labels; owner: each owner of your data is a device
+alpha = 0.5
+
+[fleet]
+devices = 20                    # with partition owner, at most as many as there are owners
+edges = 4
+fraction = 1.0                  # the share that works in a round
+
+[training]
+batch_size = 10
+updates = 1                     # epochs per order
+lr = 0.1
+
+# [world]                       # without it: devices and links as in everyday life
+# preset = "demo"               # some slow devices, one in five on the move; "ideal" costs no time
+
+# [stop]                        # without it: the first method closes 20 rounds, the others have its virtual time
+# rounds = 50
+"""
 
 
 @click.command()
@@ -18,6 +51,8 @@ from espalier.core.errors import ConfigError
 @click.option("--markdown", is_flag=True, help="Print the whole reference.")
 def config(family: str | None, kind: str | None, as_schema: bool, markdown: bool) -> None:
     """Print what an experiment file may say: all tables, a FAMILY's kinds, or one KIND."""
+    from espalier import reference
+
     if as_schema:
         click.echo(json.dumps(reference.schema(), indent=2))
     elif markdown:
@@ -35,5 +70,5 @@ def init(file: Path) -> None:
     """Write a commented experiment file to begin with."""
     if file.exists():
         raise ConfigError(f"{file} is there already; give another name.")
-    file.write_text(reference.starting_file(file), encoding="utf-8")
+    file.write_text(STARTING_FILE.format(name=file.name, stem=file.stem), encoding="utf-8")
     click.echo(f"{file}: run it with `espalier run {file}`")

@@ -32,6 +32,7 @@ from espalier.study.base import (
     has_ended,
     papers,
     part,
+    studies,
     study,
     with_time,
 )
@@ -142,8 +143,15 @@ def _without_name(claims: bool, pages: Path | None) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         return
-    archive = Archive(KEPT)
     console = Console(width=None if sys.stdout.isatty() else LIST_COLUMNS)
+    if not KEPT.is_dir():  # a package that was installed has no figures, and those of nobody say nothing
+        if claims:
+            raise ConfigError(f"There is no folder {KEPT}, whose figures --claims judges: call it in a checkout.")
+        for name, one in studies().items():
+            console.print(f"{name:24} {escape(one.title)}", highlight=False, soft_wrap=True)
+        click.echo("Run one: espalier reproduce NAME. What was run of them, and its cost, is listed in a checkout.")
+        return
+    archive = Archive(KEPT)
     if not claims:
         columns = ("study", "scale", "state", "all of it", "what it shows")
         table = Table(*columns, title=f"Studies; kept in {KEPT}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -48,6 +48,21 @@ def difference(one: Mapping[int, float], other: Mapping[int, float]) -> Differen
     error = float(gaps.std(ddof=1) / np.sqrt(pairs))
     half = float(stdtrit(pairs - 1, 1 - SIGNIFICANCE / 2)) * error  # Student's t, two-sided
     return Difference(mean, pairs, mean - half, mean + half, float(2 * stdtr(pairs - 1, -abs(mean) / error)))
+
+
+def widened(gap: Difference, adjusted: float) -> Difference:
+    """Widen an interval by what adjusting its p-value took, so that it reaches zero where the test does not reject.
+
+    The level is 1 − 0.05 · p / adjusted: the interval leaves zero out if and only if the adjusted p is below 0.05.
+    """
+    if gap.low is None or gap.high is None or not gap.p or gap.pairs < FEWEST_PAIRS:
+        return gap
+    t, wide = (
+        float(stdtrit(gap.pairs - 1, 1 - level / 2)) for level in (SIGNIFICANCE, SIGNIFICANCE * gap.p / adjusted)
+    )
+    return replace(
+        gap, low=gap.mean - (gap.mean - gap.low) * wide / t, high=gap.mean + (gap.high - gap.mean) * wide / t
+    )
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

@@ -12,7 +12,7 @@ from espalier.record.run import Run
 from espalier.report import formats, rerun
 from espalier.report.budget import BUDGETS, budgets, called, reached
 from espalier.report.curves import axes_of, curves, measures
-from espalier.report.groups import Groups, describe
+from espalier.report.groups import Group, Groups, describe
 from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
 from espalier.report.lead import lead
 from espalier.report.notes import noted
@@ -56,10 +56,16 @@ def overview(groups: Groups) -> dict[str, Any]:
         "settings": rerun.to_html(groups),
         "details": [
             {"key": g.face.key, "title": f"{g.label}, seed {g.face.seed}", "colour": g.number}
-            for g in groups.groups
+            for g in _leader_first(groups)
             if len(g.face.frame)
         ],
     }
+
+
+def _leader_first(groups: Groups) -> list[Group]:
+    """Return the methods in the order of the verdict, so that the first run shown in detail is the leader's."""
+    order = [p.group.number for v in verdicts(groups) for p in v.places]
+    return sorted(groups.groups, key=lambda g: order.index(g.number) if g.number in order else len(order))
 
 
 def _verdicts(groups: Groups) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from espalier.record.measures import human_bytes, human_seconds
 from espalier.report.groups import Group
-from espalier.report.paired import SIGNIFICANCE, Difference, difference, holm
+from espalier.report.paired import SIGNIFICANCE, Difference, difference, holm, widened
 
 Kind = Literal["score", "count", "seconds", "bytes"]
 
@@ -89,7 +89,8 @@ class Place:
         group: The method.
         rank: Its rank by the measure's mean, from 1; equal means share one. None: it has no value.
         cells: A figure per column of the verdict.
-        gap: How far it is behind the leader (positive: behind), over paired seeds. None: it leads, or shares no seed.
+        gap: How far it is behind the leader (positive: behind), over paired seeds; its interval is for
+            all comparisons together. None: it leads, or shares no seed.
         p: The gap's p-value, adjusted for the number of methods (Holm); None if there is no test.
         ended: How its runs ended that did not reach their limits.
     """
@@ -143,6 +144,7 @@ def ranked(groups: Sequence[Group], rows: Sequence[tuple[Values, ...]], column: 
     places = []
     for group, row, key, gap, p in zip(groups, rows, keys, gaps, adjusted, strict=True):
         rank = None if key is None else known.index(key) + 1
+        gap = gap if gap is None or p is None else widened(gap, p)
         ended = tuple(f"{r.title} ended early. {r.stalled}" for r in group.readings if r.stalled)
         places.append(Place(group, rank, row, gap, p, ended))
     return sorted(places, key=lambda place: (place.rank is None, place.rank or 0))

@@ -10,7 +10,7 @@ import numpy as np
 from espalier.record.measures import human_bytes, lower_is_better, spoken
 from espalier.report.budget import Budget, budgets, called, reached
 from espalier.report.groups import CommonSetting, Group, Groups, describe
-from espalier.report.paired import FEWEST_PAIRS, SIGNIFICANCE
+from espalier.report.paired import FEWEST_PAIRS
 from espalier.report.reading import Reading
 from espalier.report.standings import Column, Kind, Place, Values, marked, ranked
 
@@ -144,10 +144,10 @@ def _words(places: Sequence[Place], column: Column, name: str, held: Budget) -> 
     if len(level) > 1:
         return f"{_listed(level)} are level: {what} {value} after {held.text}.", _cost(known[:2], held)
     head = f"{lead.group.label} leads with {what} {value} after {held.text}."
-    return head, f"{_margin(known[1], len(known) - 1)} {_others(known[1:])}{_cost(known[:2], held)}"
+    return head, f"{_margin(known[1], len(known) > 2)} {_others(known[1:])}{_cost(known[:2], held)}"
 
 
-def _margin(second: Place, compared: int) -> str:
+def _margin(second: Place, several: bool) -> str:
     """Say how far the second is behind, and how sure that is."""
     gap, label = second.gap, second.group.label
     if gap is None:
@@ -158,17 +158,8 @@ def _margin(second: Place, compared: int) -> str:
         need = f"{FEWEST_PAIRS} or more are needed"
         return f"{ahead}; whether that is more than chance cannot be told with {seeds} ({need})."
     sure = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}, {gap.pairs} paired seeds"
-    return f"{ahead} ({sure}){_chance(second, compared)}."
-
-
-def _chance(second: Place, compared: int) -> str:
-    """Say that a lead may be chance, and why where the interval alone would not."""
-    gap, p = second.gap, second.p
-    if not second.tied or gap is None or gap.low is None or p is None:
-        return ""
-    # the interval is of this comparison alone, the test takes all of them together
-    why = f": p = {p:.2f}, adjusted for {compared} comparisons" if gap.low > 0 else ""
-    return f", which may be chance{why}"
+    together = ", all comparisons together" if several else ""
+    return f"{ahead} ({sure}{together}){', which may be chance' if second.tied else ''}."
 
 
 def _signed(value: float) -> str:
@@ -202,7 +193,8 @@ def _cost(places: Sequence[Place], held: Budget) -> str:
     if not said[0]:
         return ""
     rest = f"; {places[1].group.label} {said[1]}" if len(said) > 1 and said[1] else ""
-    return f"By then it had used {said[0]}{rest}."
+    who = places[0].group.label if len(places) > 1 and places[1].rank == 1 else "it"
+    return f"By then {who} had used {said[0]}{rest}."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -225,8 +217,9 @@ def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> lis
     if len(seeds) > 1:
         lines.append(
             "Mean ± standard deviation over seeds. Behind the leader: mean difference over the seeds that both ran, "
-            f"with a 95 % interval by Student's t where there are {FEWEST_PAIRS} or more. ≈: cannot be told from the "
-            f"leader (paired t-test, Holm-adjusted, {SIGNIFICANCE:.0%} level). °: too few seeds to tell."
+            f"with a 95 % interval by Student's t where there are {FEWEST_PAIRS} or more. With several methods one may "
+            "lead by luck, so the intervals are widened to hold for all comparisons together (Holm). ≈: the interval "
+            "has zero in it, so it cannot be told from the leader. °: too few seeds to tell."
         )
     where = "A real fleet" if held.real else describe(setting.experiment)
     lines.append(f"{setting.name}: {where}." if setting.name else f"{where}.")

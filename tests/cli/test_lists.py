@@ -17,7 +17,8 @@ HEAVY = ("torch", "scipy", "sklearn", "pandas", "plotly")
 
 
 @pytest.mark.parametrize(
-    "words", [("--version",), ("--help",), ("methods",), ("describe", "d2d"), ("list",), ("data", "list")]
+    "words",
+    [("--version",), ("--help",), ("methods",), ("describe", "d2d"), ("list",), ("data", "list"), ("init", "--help")],
 )
 def test_quick_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
     code = (

@@ -38,7 +38,7 @@ def test_the_file_has_everything_inside(runs: Path, tmp_path: Path) -> None:
     assert "default-src 'none'" in markup
     overview = part(html, "overview")
     assert overview["title"] == "made up"
-    assert [d["title"] for d in overview["details"]] == ["HierFAVG, seed 0", "CSAHFL, seed 0", "Flat <i>, seed 0"]
+    assert [d["title"] for d in overview["details"]] == ["CSAHFL, seed 0", "HierFAVG, seed 0", "Flat <i>, seed 0"]
     for one in overview["details"]:
         assert {"tree", "spread", "edges", "labels"} <= set(part(html, f"detail/{one['key']}")["figures"])
     assert set(overview["verdicts"]) == {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.report.paired import Difference, difference, holm
+from espalier.report.paired import Difference, difference, holm, widened
 
 
 def test_difference_by_hand() -> None:
@@ -55,3 +55,16 @@ def test_holm_never_lowers_nor_reorders(values: list[float | None]) -> None:
     assert len(pairs) == sum(p is not None for p in values)
     assert all(p <= q <= 1 for p, q in pairs)
     assert [q for _, q in sorted(pairs)] == sorted(q for _, q in pairs)
+
+
+@given(st.floats(1e-6, 0.9), st.floats(1.0, 40.0), st.integers(3, 12))
+def test_a_widened_interval_has_zero_in_it_where_the_test_does_not_reject(
+    mean: float, factor: float, pairs: int
+) -> None:
+    found = difference({s: mean + 0.1 * (-1) ** s * (s + 1) for s in range(pairs)}, dict.fromkeys(range(pairs), 0.0))
+    assert found is not None and found.p is not None
+    adjusted = min(1.0, factor * found.p)
+    if abs(adjusted - 0.05) > 1e-6:
+        wide = widened(found, adjusted)
+        assert wide.low is not None and wide.high is not None and found.low is not None
+        assert (wide.low <= 0 <= wide.high) == (adjusted >= 0.05) and wide.low <= found.low + 1e-12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from espalier.cli.main import main
@@ -66,3 +67,13 @@ def test_figures_of_finished_runs_are_kept(tmp_path: Path) -> None:
     described = next(runs.glob("*/syn/seed-0/run.toml"))
     described.write_text(described.read_text("utf-8").replace("batch_size = 16", "batch_size = 8"), encoding="utf-8")
     assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 7
+
+
+def test_outside_a_checkout_nothing_is_said_of_figures_that_are_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said = call()
+    assert code == 0 and "csahfl/table1" in said and "not run" not in said
+    code, said = call("--claims")
+    assert code == 2 and "call it in a checkout" in said

@@ -133,6 +133,7 @@ async function showVerdict() {
     box.querySelector("h3").hidden = !block.name;
     box.querySelector(".headline").textContent = block.headline.replace(/ ± /g, "\u00a0±\u00a0");
     box.querySelector(".detail").textContent = block.detail;
+    box.querySelector(".key").hidden = page.overview.seeds.length < 3 || block.order.length < 2;
     box.querySelector(".table").innerHTML = block.table;
     box.querySelectorAll("details").forEach((d, n) => { d.open = Boolean(open[n]); });
     for (const row of box.querySelectorAll("tr[data-group]")) row.hidden = page.hidden.has(Number(row.dataset.group));
@@ -145,7 +146,8 @@ async function showVerdict() {
 
 function blankBlock(_, number) {
   const box = Object.assign(document.createElement("div"), { className: "block" });
-  box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="plot"></div><div class="table"></div>';
+  box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="plot"></div><p class="note key" hidden></p><div class="table"></div>';
+  box.querySelector(".key").textContent = "Mark: mean over seeds; ticks: every seed. Right: the mean difference with its 95 % interval, in grey where zero is in it.";
   box.querySelector(".plot").id = number ? `plot-lead-${number + 1}` : "plot-lead";
   return box;
 }
