@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
-from espalier.core.serving import Serving, proportions, smoothed
+from espalier.core.serving import Serving, proportions, smoothed, temper
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.simulator.dataviews import Views
@@ -43,10 +43,11 @@ class ServedScores:
         self._n_classes = task.dataset.n_classes
         self._counts: dict[tuple[int, int], Floats] = {}
         self._logs: dict[tuple[int, int], Floats] = {}
+        self._own: dict[tuple[int, int, int], tuple[Floats, Rows]] = {}
 
     def prepare(self) -> None:
         """Forget the log-probabilities of models that are in use no longer."""
-        self._logs = {}
+        self._logs, self._own = {}, {}
 
     def at_devices(self, candidates: Sequence[DeviceModels], looks: NDArray[np.int64]) -> dict[str, Floats]:
         """Return every device's figures on its own test distribution, [N] each."""
@@ -59,14 +60,16 @@ class ServedScores:
         out = {"acc": np.full(len(looks), np.nan), "loss": np.full(len(looks), np.nan)}
         for (look, *refs), members in alike(looks, *used):
             mixes = self._views.mix(look, self._partition.test_mix[members])
+            self._validate(refs, members.tolist(), look)
             known: dict[bytes, tuple[float, float]] = {}
             for device, mix in zip(members.tolist(), mixes, strict=True):
                 rows = self._rows(mix)
                 prior = self._prior([int(device)], look, refs[0], rows, mix)
-                weights = self._weights(refs, int(device), look, prior)
-                code = prior.tobytes() + weights.tobytes() + mix.tobytes()
+                factors = self._factors(refs, [int(device)], look, prior)
+                weights = self._weights(refs, int(device), look, prior, factors)
+                code = prior.tobytes() + factors.tobytes() + weights.tobytes() + mix.tobytes()
                 if code not in known:
-                    known[code] = self._judge(refs, weights, look, rows, prior, mix)
+                    known[code] = self._judge(refs, factors, weights, look, rows, prior, mix)
                 out["acc"][device], out["loss"][device] = known[code]
         return out
 
@@ -86,7 +89,9 @@ class ServedScores:
                 rows = self._rows(mix)
             ref = int(models[edge])
             prior = self._prior(members.tolist(), look, ref, rows, mix)
-            row = self._judge([ref], np.ones(1), look, rows, prior, mix)
+            self._validate([ref], members.tolist(), look)
+            factors = self._factors([ref], members.tolist(), look, prior)
+            row = self._judge([ref], factors, np.ones(1), look, rows, prior, mix)
             for name, value in zip(out, row, strict=True):
                 out[name][edge] = np.nan_to_num(out[name][edge]) + share * value
         return out
@@ -111,7 +116,7 @@ class ServedScores:
         """Return the label prior of some devices with one look, log shares ``[C]``."""
         if self._serving.prior == "none" or len(rows) == 0:
             return np.zeros(self._n_classes)
-        if self._serving.prior == "known":
+        if self._serving.prior in ("known", "validated"):
             counts = np.sum([self._labels(device, look) for device in devices], axis=0)
         else:
             rng = stream(self._views.seed, "serve", *sorted(devices)[:1])
@@ -129,7 +134,39 @@ class ServedScores:
             self._counts[device, look] = np.bincount(seen, minlength=self._n_classes).astype(np.float64)
         return self._counts[device, look]
 
-    def _weights(self, refs: Sequence[int], device: int, look: int, prior: Floats) -> Floats:
+    def _validate(self, refs: Sequence[int], devices: Sequence[int], look: int) -> None:
+        """Let models answer the samples by which devices validate their priors, all devices at once."""
+        if self._serving.prior != "validated":
+            return
+        pool = self._views.pool(look)
+        for ref in dict.fromkeys(refs):
+            new = [device for device in devices if (ref, look, device) not in self._own]
+            if not new:
+                continue
+            samples = [self._samples(device, look) for device in new]
+            rows, ends = np.concatenate(samples), np.cumsum([len(found) for found in samples])[:-1]
+            labels = pool.gather(torch.from_numpy(rows))[1].numpy()
+            logs = self._task.evaluator.logits([self._ledger.vector(Ref(ref))], pool, rows)[0].double().log_softmax(1)
+            parts = zip(new, np.split(logs.numpy(), ends), np.split(labels, ends), strict=True)
+            self._own |= {(ref, look, device): (own, truth) for device, own, truth in parts}
+
+    def _samples(self, device: int, look: int) -> Rows:
+        """Return the rows by which a device validates its prior: those it holds out, else those it trains on."""
+        held = self._views.held_out(device, look) if self._partition.validation is not None else ()
+        return np.asarray(held if len(held) else self._views.rows(device, look))[: self._serving.inputs]
+
+    def _factors(self, refs: Sequence[int], devices: Sequence[int], look: int, prior: Floats) -> Floats:
+        """Return by what each model's answers count beside the prior, by the samples of some devices."""
+        if self._serving.prior != "validated":
+            return np.ones(len(refs))
+        found = []
+        for ref in refs:
+            own = [self._own[ref, look, device] for device in devices]
+            logs, labels = (np.concatenate(part) for part in zip(*own, strict=True))
+            found.append(temper(logs, labels, prior))
+        return np.array(found)
+
+    def _weights(self, refs: Sequence[int], device: int, look: int, prior: Floats, factors: Floats) -> Floats:
         """Return how much each of several models counts at a device, by the samples that it holds out."""
         rows = self._views.held_out(device, look) if len(refs) > 1 else np.zeros(0, dtype=np.int64)
         if len(set(refs)) == 1 or len(rows) == 0:
@@ -137,7 +174,8 @@ class ServedScores:
             return first
         pool, vectors = self._views.pool(look), list(self._ledger.vectors([Ref(r) for r in refs]))
         labels = pool.gather(torch.from_numpy(rows))[1]
-        outputs = self._task.evaluator.logits(vectors, pool, rows).double() + torch.from_numpy(prior)
+        logs = self._task.evaluator.logits(vectors, pool, rows).double().log_softmax(2)
+        outputs = torch.from_numpy(factors)[:, None, None] * logs + torch.from_numpy(prior)
         likely = outputs.softmax(2)[:, torch.arange(len(rows)), labels]
         return proportions(likely.T.numpy())
 
@@ -152,6 +190,7 @@ class ServedScores:
     def _judge(
         self,
         refs: Sequence[int],
+        factors: Floats,
         weights: Floats,
         look: int,
         rows: Rows,
@@ -164,9 +203,9 @@ class ServedScores:
         table, cells = self._views.permutation(look), self._task.dataset.cell_test[rows]
         truth = cells if table is None else table[cells]
         answers = np.zeros((len(rows), self._n_classes))
-        for ref, weight in zip(refs, weights.tolist(), strict=True):
+        for ref, factor, weight in zip(refs, factors.tolist(), weights.tolist(), strict=True):
             if weight > 0.0:
-                scores = self._log_probabilities(ref, look, rows) + prior
+                scores = factor * self._log_probabilities(ref, look, rows) + prior
                 scores = np.exp(scores - scores.max(1, keepdims=True))
                 answers += weight * scores / scores.sum(1, keepdims=True)
         shares = self._shares(rows, mix)

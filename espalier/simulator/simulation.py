@@ -108,7 +108,7 @@ class Simulation:
             self._rejected,
         )
         serve = self.plan.serve
-        prior = Serving(prior="known") if self._schedule.prior else None
+        prior = Serving(prior="validated") if self._schedule.prior else None
         outputs = prior is not None or not serve.plain
         scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=outputs)
         parts = task, partition, views, self.ledger, scores

@@ -22,12 +22,16 @@ from tests.methods.test_equivalences import final
 def test_its_parts_stand_where_they_belong() -> None:
     plan = Trellis(kappa2=2, clock="edge").plan(Setting(n_devices=8, n_edges=2, n_classes=10, updates=5))
     assert isinstance(plan.root.merge, Momentum) and (plan.root.merge.beta, plan.root.merge.average) == (0.7, 0.5)
-    assert isinstance(plan.edge.pace, SemiAsync) and isinstance(plan.edge.merge, LateWork)
+    assert plan.root.merge.ahead and isinstance(plan.edge.pace, SemiAsync)
+    assert isinstance(plan.edge.merge, Momentum) and plan.edge.merge.beta == 0.5
+    assert isinstance(plan.edge.merge.inner, LateWork)
     assert isinstance(plan.edge.hand_down, AfterMerge) and plan.serves == "root"
-    assert plan.serve.prior == "known"
+    assert plan.serve.prior == "validated"
 
 
-@pytest.mark.parametrize("wrong", [{"average": 1.0}, {"beta": -0.1}, {"alpha": -1.0}, {"kappa2": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"average": 1.0}, {"beta": -0.1}, {"edge_beta": 1.0}, {"alpha": -1.0}, {"kappa2": 0}]
+)
 def test_impossible_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Trellis(**wrong)  # type: ignore[arg-type]
@@ -45,7 +49,8 @@ def test_every_paper_s_methods_stand_beside_trellis(scale: str) -> None:
     at = {(cell.row, cell.column) for cell in cells}
     assert len(at) == len(cells)
     for column, known in HEADLINES.items():
-        assert {(OURS, column), (known.tree, column), ("w/o momentum", column)} <= at
+        assert {(OURS, column), (known.tree, column)} <= at
+        assert (("w/o late work" if known.late else "w/o momentum"), column) in at
     for cell in cells:
         assert cell.experiment.evaluate.prior
         assert cell.until is None or cell.until in at
@@ -56,8 +61,12 @@ def test_every_paper_s_methods_stand_beside_trellis(scale: str) -> None:
 def test_on_a_grown_tree_its_parts_join_the_method_that_grows_it() -> None:
     rows = variants(HEADLINES["EASF"], {"name": "easf"})
     assert rows["Trellis"]["name"] == "easf"
-    assert rows["Trellis"]["root"]["merge"] == {"kind": "momentum", "beta": 0.7, "average": 0.5}
-    assert rows["w/o averaging"]["root"]["merge"] == {"kind": "momentum", "beta": 0.7, "average": 0.0}
+    cloud = {"kind": "momentum", "beta": 0.7, "average": 0.5, "look_ahead": True}
+    assert rows["Trellis"]["root"]["merge"] == cloud
+    assert rows["Trellis"]["edge"]["merge"] == {"kind": "momentum", "beta": 0.5}
+    assert rows["w/o averaging"]["root"]["merge"] == {**cloud, "average": 0.0}
+    assert rows["w/o momentum"]["root"]["merge"]["beta"] == rows["w/o momentum"]["edge"]["merge"]["beta"] == 0.0
+    assert "edge" not in variants(HEADLINES["D2D"], {"name": "d2d"})["Trellis"]
 
 
 def test_the_root_of_a_tree_that_devices_make_follows_the_root_s_rules() -> None:

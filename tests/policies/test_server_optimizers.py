@@ -52,6 +52,26 @@ def test_momentum_by_hand() -> None:
     assert [rounds.close(1.0, 3.0), rounds.close(2.0, 4.0), rounds.close(4.0)] == [2.0, 4.0, 5.0]
 
 
+def test_looking_ahead_by_hand() -> None:
+    # beta = 1/2. x = 0, y = 2: m = 2, training goes on from 2 + 1 = 3, and 2 is served. Then y = 5: m = 1/2 * 2 +
+    # (5 - 3) = 3, on from 5 + 1.5 = 6.5, 5 is served. With the mean of both: (5 + 2/2)/1.5 = 4.
+    rounds, mean = Rounds(Momentum(0.5, look_ahead=True)), Rounds(Momentum(0.5, look_ahead=True, average=0.5))
+    for report, ahead, averaged in ((2.0, 3.0, 2.0), (5.0, 6.5, 4.0)):
+        assert rounds.close(report) == ahead and rounds.served == report
+        assert mean.close(report) == ahead and mean.served == pytest.approx(averaged)
+    with pytest.raises(ConfigError, match=r"lr"):
+        Momentum(0.5, 0.5, look_ahead=True)
+
+
+def test_looking_ahead_with_a_late_report_by_hand() -> None:
+    # A round as above, on from 3. A report of 5, one round late, counts 1/2: y = 4, a = 1/2, and
+    # m = 2^-1/2 * 2 + (4 - 3) = 2.41421; on from 4 + 1/2 * 2^-1/2 * m = 4.85355.
+    rounds = Rounds(Momentum(0.5, look_ahead=True, of=Discounted()))
+    rounds.close(2.0)
+    assert rounds.close(5.0, late=[1]) == pytest.approx(4.853553, abs=1e-6)
+    assert rounds.served == 4.0
+
+
 def test_the_mean_that_is_served_by_hand() -> None:
     # average = 1/2: of 1 model it is that model; of 2 the weights are as 1 : 1/2, (4 + 1)/1.5 = 10/3; of 3 as
     # 1 : 1/2 : 1/4, (7 + 2 + 0.5)/1.75 = 38/7. Training goes on from the newest: nothing is carried with beta = 0.

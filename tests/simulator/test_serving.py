@@ -102,7 +102,7 @@ def test_what_cannot_be_served_is_refused() -> None:
 def test_what_priors_would_change_is_told_beside_the_figures_without() -> None:
     # one run tells both: with the prior as a run that serves with it, without as a run that does not
     told = {"prior": True}
-    both, served = run(evaluate=told), run({"prior": "known"}, evaluate=told)
+    both, served = run(evaluate=told), run({"prior": "validated"}, evaluate=told)
     mine, theirs = both.simulation.meter.last, served.simulation.meter.last
     assert mine["acc_device_prior"] == theirs["acc_device"] == theirs["acc_device_prior"]
     assert mine["acc_edge_prior"] == theirs["acc_edge"]

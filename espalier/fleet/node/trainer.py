@@ -22,7 +22,7 @@ from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, DataError
 from espalier.core.messages import LocalWork
 from espalier.core.seeds import key, torch_seed
-from espalier.core.serving import proportions, smoothed
+from espalier.core.serving import proportions, smoothed, temper
 from espalier.core.statistics import statistic
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.manifest import Manifest
@@ -224,14 +224,23 @@ class ArrayTrainer:
         serve, card = self._serve, self._manifest.card
         if serve.prior == "none" or card.kind != "classification":
             return None
-        if serve.prior == "known":
+        if serve.prior in ("known", "validated"):
             if self._held.pool is None:
                 return None
             labels = self._held.pool.gather(torch.from_numpy(np.ascontiguousarray(self._held.rows)))[1]
-            return label_offset(labels, card.n_classes, 1.0, serve.smoothing)
+            prior = label_offset(labels, card.n_classes, 1.0, serve.smoothing)
+            return prior if serve.prior == "known" else prior / self._factor(vectors[0], prior)
         drawn = system_rng().choice(test.rows, size=serve.inputs, p=_row_shares(test))
         likely = self._evaluator.logits(list(vectors[:1]), test.pool, drawn)[0].double().softmax(1)
         return torch.from_numpy(smoothed(proportions(likely.numpy()), serve.smoothing)).log()
+
+    def _factor(self, vector: Tensor, prior: Tensor) -> float:
+        """Return by what a model's answers count beside the prior; ``prior / factor`` gives the same answers."""
+        pool, held = self._held.pool, self._held.held if len(self._held.held) else self._held.rows
+        assert pool is not None
+        rows = np.ascontiguousarray(held[: self._serve.inputs])
+        logs = self._evaluator.logits([vector], pool, rows)[0].double().log_softmax(1)
+        return temper(logs.numpy(), pool.gather(torch.from_numpy(rows))[1].numpy(), prior.double().numpy())
 
     def _figures(self, found: Evaluation, mix: NDArray[np.float32] | None) -> dict[str, float]:
         """Return a model's figures under a test distribution ``mix [n_cells]`` (None: as the samples are)."""
