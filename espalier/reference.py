@@ -10,14 +10,16 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import math
 import re
 import textwrap
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from espalier.core.bounds import Bound
 from espalier.core.coerce import spell
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.method import load_methods
@@ -68,11 +70,22 @@ def _below(cls: type[Spec]) -> Iterator[type[Spec]]:
 
 def keys(cls: type[Spec]) -> list[Key]:
     """Return the keys of a configuration object."""
-    hints, ranges, told = get_type_hints(cls), _ranges(cls), _attributes(cls)
-    return [
-        Key(f.name, hints[f.name], _default(f), ranges.get(f.name, ""), told.get(f.name, ""))
-        for f in dataclasses.fields(cls)  # type: ignore[arg-type]
-    ]
+    hints, ranges, told = get_type_hints(cls, include_extras=True), _ranges(cls), _attributes(cls)
+    found = []
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        hint = hints[field.name]
+        accepted = "; ".join(filter(None, [*map(str, _bounds(hint)), ranges.get(field.name, "")]))
+        found.append(Key(field.name, hint, _default(field), accepted, told.get(field.name, "")))
+    return found
+
+
+def _bounds(hint: Any) -> Iterator[Bound]:
+    """Yield the bounds that a type says, also those of a union's members."""
+    if get_origin(hint) is Annotated:
+        yield from (note for note in get_args(hint) if isinstance(note, Bound))
+    elif get_origin(hint) in (Union, types.UnionType):
+        for member in get_args(hint):
+            yield from _bounds(member)
 
 
 def _default(field: dataclasses.Field[Any]) -> str | None:
@@ -104,7 +117,7 @@ def _toml(value: Any) -> str:
 
 
 def _ranges(cls: type[Spec]) -> dict[str, str]:
-    """Return what each key accepts, as a class and its bases check it: ``self.require(…, "lr", "more than 0")``."""
+    """Return what a class and its bases check beyond the types: ``self.require(…, "n_max", "at least n_min")``."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         for name in ("check", "__post_init__"):
@@ -261,6 +274,8 @@ _TYPES: dict[Any, dict[str, Any]] = {
 
 def _type(hint: Any) -> dict[str, Any]:
     origin = get_origin(hint)
+    if origin is Annotated:
+        return _type(get_args(hint)[0]) | {k: v for b in _bounds(hint) for k, v in _limits(b).items()}
     if origin in (Union, types.UnionType):
         return {"anyOf": [_type(a) for a in get_args(hint) if a is not type(None)]}
     if origin is Literal:
@@ -271,3 +286,13 @@ def _type(hint: Any) -> dict[str, Any]:
     if isinstance(hint, type) and issubclass(hint, Spec):
         return {"$ref": f"#/$defs/{hint.family}"}
     return _TYPES.get(hint, {"type": "object"})
+
+
+def _limits(bound: Bound) -> dict[str, float]:
+    ends = {
+        "exclusiveMinimum": bound.gt,
+        "minimum": bound.ge,
+        "exclusiveMaximum": bound.lt,
+        "maximum": bound.le,
+    }
+    return {name: end for name, end in ends.items() if end is not None and math.isfinite(end)}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from espalier.core import code
+from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.learning import TrainingFacts
 from espalier.core.messages import LocalWork
@@ -81,16 +82,14 @@ class FleetSpec(Spec, family="fleet"):
     ``tiers = [10, 2]`` puts 10 servers above the edges and 2 above those.
     """
 
-    devices: int = 60
+    devices: PositiveInt = 60
     edges: int = 6
     tiers: tuple[int, ...] = ()
-    fraction: float = 1.0
+    fraction: Share = 1.0
 
     def check(self) -> None:
         """Refuse impossible fleets."""
-        self.require(self.devices >= 1, "devices", "at least 1")
         self.require(1 <= self.edges <= self.devices, "edges", "between 1 and the number of devices")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
         below = self.edges
         for width in self.tiers:
             self.require(1 <= width <= below, "tiers", "ever fewer servers, each at least 1")
@@ -157,15 +156,13 @@ class RecordSpec(Spec, family="record"):
     spans: bool = True
     models: tuple[Literal["global", "clusters", "edges", "devices"], ...] = ("global", "clusters", "edges", "devices")
     devices_bytes: float = 1e9
-    checkpoint_rounds: int | None = None
-    checkpoint_seconds: float | None = 60.0
+    checkpoint_rounds: PositiveInt | None = None
+    checkpoint_seconds: NonNegativeFloat | None = 60.0
     log: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Refuse impossible values."""
+        """Refuse unknown loggers."""
         for name in self.log:
             kind = name.partition(":")[0]
             if kind not in LOGGERS:
                 raise ConfigError(f"record.log: {name!r}; known: {', '.join(LOGGERS)}.{nearest(kind, LOGGERS)}")
-        self.require(self.checkpoint_rounds is None or self.checkpoint_rounds >= 1, "checkpoint_rounds", "at least 1")
-        self.require(self.checkpoint_seconds is None or self.checkpoint_seconds >= 0, "checkpoint_seconds", "0 or more")

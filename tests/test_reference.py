@@ -65,7 +65,9 @@ def test_experiments_keep_to_the_schema(path: Path) -> None:
     jsonschema.validate(tomllib.loads(path.read_text(encoding="utf-8")), schema)
 
 
-@pytest.mark.parametrize("table", [{"trainin": {}}, {"fleet": {"devices": "ten"}}, {"partition": {"kind": "none"}}])
+@pytest.mark.parametrize(
+    "table", [{"trainin": {}}, {"fleet": {"devices": "ten"}}, {"partition": {"kind": "none"}}, {"training": {"lr": 0}}]
+)
 def test_the_schema_refuses_what_the_program_refuses(table: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(table, reference.schema())

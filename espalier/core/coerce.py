@@ -7,10 +7,11 @@ import math
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
 
 import numpy as np
 
+from espalier.core.bounds import Bound
 from espalier.core.errors import ConfigError, nearest
 
 
@@ -31,13 +32,15 @@ def coerce(value: object, hint: Any, where: str) -> Any:
     Args:
         value: What was given.
         hint: A type: bool, int, float, str, Path, a Literal, a tuple, a dict (any table), a union of such,
-            or a class with a ``build`` method.
+            a class with a ``build`` method, or any of them annotated with a :class:`Bound`.
         where: The field's full name, for messages.
 
     Raises:
         ConfigError: The value is not of that type.
     """
     origin = get_origin(hint)
+    if origin is Annotated:
+        return _bounded(value, *get_args(hint), where=where)
     if origin in (Union, types.UnionType):
         return _union(value, get_args(hint), where)
     if origin is Literal:
@@ -62,6 +65,8 @@ def coerce(value: object, hint: Any, where: str) -> Any:
 def spell(hint: Any) -> str:
     """Name a type in the words of a configuration file."""
     origin = get_origin(hint)
+    if origin is Annotated:
+        return spell(get_args(hint)[0])
     if origin in (Union, types.UnionType):
         return " or ".join(spell(a) for a in get_args(hint) if a is not type(None))
     if origin is Literal:
@@ -83,6 +88,14 @@ _SCALARS: dict[type, str] = {
     str: "a string",
     Path: "a path",
 }
+
+
+def _bounded(value: object, hint: Any, *notes: object, where: str) -> Any:
+    found = coerce(value, hint, where)
+    for bound in notes:
+        if isinstance(bound, Bound) and not bound.holds(found):
+            raise ConfigError(f"{where} = {found!r}: must be {bound}.")
+    return found
 
 
 def _scalar(value: object, hint: type, where: str) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeInt, PositiveInt
 from espalier.core.memory import Policy
 from espalier.core.messages import Report
 
@@ -31,13 +32,8 @@ class Guard(Policy, family="guard", kind="plain"):
         stale: Reports more than so many rounds old are refused; None: the pace alone decides.
     """
 
-    patience: int | None = 3
-    stale: int | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.patience is None or self.patience >= 1, "patience", "at least 1")
-        self.require(self.stale is None or self.stale >= 0, "stale", "0 or more")
+    patience: PositiveInt | None = 3
+    stale: NonNegativeInt | None = None
 
     def refuse(self, env: Environment, report: Report, rounds: int | None) -> str | None:
         """Return why a report that arrives must not count, or None if it may.

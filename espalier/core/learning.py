@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from espalier.core.bounds import PositiveFloat, PositiveInt, Share, UnitFloat
 from espalier.core.code import is_own, name_of
 from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, nearest
@@ -42,14 +43,12 @@ class ConstantRate(Schedule, kind="constant"):
 class StepRate(Schedule, kind="step"):
     """``gamma`` times less after every ``every`` rounds, or at each of the rounds ``at``."""
 
-    gamma: float = 0.1
-    every: int | None = None
+    gamma: PositiveFloat = 0.1
+    every: PositiveInt | None = None
     at: tuple[int, ...] = ()
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.gamma > 0, "gamma", "more than 0")
-        self.require(self.every is None or self.every >= 1, "every", "at least 1")
+        """Refuse two rhythms, and none."""
         self.require((self.every is None) != (not self.at), "every", "given where at is not, and only there")
 
     def factor(self, clock: int) -> float:
@@ -62,13 +61,8 @@ class StepRate(Schedule, kind="step"):
 class CosineRate(Schedule, kind="cosine"):
     """From 1 to ``final`` along half a cosine in ``rounds`` rounds, and ``final`` from then on."""
 
-    rounds: int = 100
-    final: float = 0.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.rounds >= 1, "rounds", "at least 1")
-        self.require(0 <= self.final <= 1, "final", "in [0, 1]")
+    rounds: PositiveInt = 100
+    final: UnitFloat = 0.0
 
     def factor(self, clock: int) -> float:
         """Return ``final + (1 - final) (1 + cos(pi t / rounds)) / 2``; never 0, which no optimiser takes."""
@@ -80,17 +74,13 @@ class CosineRate(Schedule, kind="cosine"):
 class WarmupRate(Schedule, kind="warmup"):
     """Rises evenly over the first ``rounds`` rounds; after them ``then`` begins at its own round 0."""
 
-    rounds: int = 5
+    rounds: PositiveInt = 5
     then: Schedule = field(default_factory=ConstantRate)
 
     @property
     def code(self) -> tuple[str, ...]:
         """That of the other schedule."""
         return self.then.code
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.rounds >= 1, "rounds", "at least 1")
 
     def factor(self, clock: int) -> float:
         """Return ``(t + 1) / (rounds + 1)``, then the other schedule's factor."""
@@ -133,16 +123,16 @@ class TrainingFacts(Spec, family="training"):
     ``optimizer_options``; it trains one client at a time.
     """
 
-    batch_size: int = 10
-    updates: int = 1
+    batch_size: PositiveInt = 10
+    updates: PositiveInt = 1
     unit: Literal["epoch", "step"] = "epoch"
     optimizer: Literal["sgd", "adam"] | str = "sgd"
     optimizer_options: dict[str, Any] = field(default_factory=dict)
-    lr: float = 0.01
+    lr: PositiveFloat = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
-    lr_decay: float = 1.0
-    lr_decay_every: int = 1
+    lr_decay: Share = 1.0
+    lr_decay_every: PositiveInt = 1
     schedule: Schedule = field(default_factory=ConstantRate)
 
     def __post_init__(self) -> None:
@@ -152,10 +142,7 @@ class TrainingFacts(Spec, family="training"):
         super().__post_init__()
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.lr > 0, "lr", "more than 0")
+        """Refuse an unknown optimiser, and options said twice."""
         own, known = is_own(self.optimizer), ("sgd", "adam")
         if not own and self.optimizer not in known:
             raise ConfigError(
@@ -166,8 +153,6 @@ class TrainingFacts(Spec, family="training"):
         self.require("lr" not in self.optimizer_options, "optimizer_options", "without lr: say it as training.lr")
         for name in ("momentum", "weight_decay"):
             self.require(not own or not getattr(self, name), name, "0 here, and given in optimizer_options")
-        self.require(0 < self.lr_decay <= 1, "lr_decay", "in (0, 1]")
-        self.require(self.lr_decay_every >= 1, "lr_decay_every", "at least 1")
 
     def lr_at(self, clock: int) -> float:
         """Return the learning rate of the root's round ``clock``."""

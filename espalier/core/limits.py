@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from espalier.core.bounds import Bound, PositiveFloat, PositiveInt
 from espalier.core.spec import Spec
 
 DEFAULT_ROUNDS = 20
@@ -19,8 +20,8 @@ class RunLimits(Spec, family="stop"):
     ``budget = "rounds"`` each closes ``rounds``. Neither ``rounds`` nor ``seconds`` given: 20 rounds, and equal time.
     """
 
-    rounds: int | None = None
-    seconds: float | None = None
+    rounds: PositiveInt | None = None
+    seconds: PositiveFloat | None = None
     budget: Literal["time", "rounds"] | None = None
 
     def check(self) -> None:
@@ -30,8 +31,6 @@ class RunLimits(Spec, family="stop"):
             object.__setattr__(self, "budget", self.budget or "time")
         object.__setattr__(self, "budget", self.budget or "rounds")
         self.require(self.budget == "rounds" or self.rounds is not None, "budget", "'rounds' where no rounds are given")
-        self.require(self.rounds is None or self.rounds >= 1, "rounds", "at least 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,8 @@ class EvaluationSchedule(Spec, family="evaluate"):
     exact; there are fewer.
     """
 
-    every: int = 1
-    seconds: float | None = None
+    every: PositiveInt = 1
+    seconds: PositiveFloat | None = None
     by_source: bool = False
     prior: bool = False
-    share: float | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
-        self.require(self.share is None or 0 < self.share < 1, "share", "a part of the run, between 0 and 1")
-        self.require(self.seconds is None or self.seconds > 0, "seconds", "more than 0")
+    share: Annotated[float, Bound(gt=0, lt=1, words="a part of the run, between 0 and 1")] | None = None

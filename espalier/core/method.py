@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from espalier.core.address import Address
 from espalier.core.aggregator import Aggregator
+from espalier.core.bounds import PositiveInt, Share
 from espalier.core.device import Device
 from espalier.core.environment import Environment
 from espalier.core.errors import ConfigError
@@ -169,15 +170,44 @@ class SampledMethod(Method):
         fraction: The share; by default the experiment's.
     """
 
-    fraction: float | None = field(default=None, kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.fraction is None or 0 < self.fraction <= 1, "fraction", "in (0, 1]")
+    fraction: Share | None = field(default=None, kw_only=True)
 
     def share(self, setting: Setting) -> float:
         """Return the share of the devices in each round of an experiment."""
         return setting.fraction if self.fraction is None else self.fraction
+
+
+@dataclass(frozen=True)
+class TwoBarriers(SampledMethod):
+    """The base of methods with HierFAVG's barriers: an edge's over a share of its devices, the cloud's over the edges.
+
+    Attributes:
+        kappa2: Edge rounds per cloud round.
+    """
+
+    #: whose model a device is meant to use
+    serves: ClassVar[Level] = "root"
+
+    kappa2: PositiveInt = field(default=1, kw_only=True)
+
+    def local(self, setting: Setting) -> Local:
+        """Return how devices train: by default plainly."""
+        return Local()
+
+    def rules(self) -> Rules:
+        """Return what the aggregators of all levels do besides waiting: by default, average."""
+        return Rules()
+
+    def plan(self, setting: Setting) -> Plan:
+        """Return the barriers with :meth:`rules` and :meth:`local`."""
+        rules = self.rules()
+        return Plan(
+            root=replace(rules, pace=Pace(self.kappa2)),
+            middle=rules,
+            edge=replace(rules, selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
+            local=self.local(setting),
+            serves=self.serves,
+        )
 
 
 #: what a method's table may replace

@@ -28,6 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from espalier.core.bounds import PositiveInt, Share
 from espalier.core.memory import Policy
 
 Floats = NDArray[np.float64]
@@ -55,13 +56,8 @@ class Serving(Policy, family="serve"):
 
     model: Literal["method", "global", "cluster", "edge", "own", "mixture"] = "method"
     prior: Literal["none", "known", "validated", "estimated"] = "none"
-    smoothing: float = 0.01
-    inputs: int = 256
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 < self.smoothing <= 1, "smoothing", "in (0, 1]")
-        self.require(self.inputs >= 1, "inputs", "at least 1")
+    smoothing: Share = 0.01
+    inputs: PositiveInt = 256
 
     @property
     def plain(self) -> bool:

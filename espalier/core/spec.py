@@ -58,7 +58,7 @@ class Spec:
     def _fields(cls) -> dict[str, Any]:
         """Return the type of each field; resolved once per class, as annotations are strings."""
         if "_types" not in cls.__dict__:
-            hints = get_type_hints(cls)
+            hints = get_type_hints(cls, include_extras=True)
             cls._types = {f.name: hints[f.name] for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         return cls._types
 

@@ -27,6 +27,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import Cosine, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Merge, Rules, Selection
 from espalier.core.store import Ref
@@ -39,7 +40,7 @@ from espalier.policies.cloud_clusters import (
     blend,
     samples_of,
 )
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import note_similarity
 from espalier.policies.update_clustering import bipartition, cosines_of_gram, gram, may_split, norms_of
 
 
@@ -124,21 +125,13 @@ class CFL(SampledMethod, kind="cfl"):
     category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Sattler et al., Clustered Federated Learning, IEEE TNNLS 2021"
 
-    every: int = 10
-    after: int = 20
-    eps1: float = 0.4
-    eps2: float | None = None
+    every: PositiveInt = 10
+    after: NonNegativeInt = 20
+    eps1: PositiveFloat = 0.4
+    eps2: NonNegativeFloat | None = None
     relative: bool = False
-    threshold: float = 0.7
+    threshold: Cosine = 0.7
     weighted: bool = True
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
-        self.require(self.after >= 0, "after", "0 or more")
-        self.require(self.eps1 > 0, "eps1", "more than 0")
-        self.require(self.eps2 is None or self.eps2 >= 0, "eps2", "0 or more")
-        self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""

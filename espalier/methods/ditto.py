@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Contribution, Local, LocalView, Pace, Rules, Selection
+from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
 
 PERSONAL = "personal"
@@ -63,35 +64,23 @@ class WithPersonal(Local, kind="ditto"):
 
 
 @dataclass(frozen=True)
-class Ditto(SampledMethod, kind="ditto"):
+class Ditto(TwoBarriers, kind="ditto"):
     """HierFAVG, and beside it a personal model per device.
 
     Attributes:
         lam: Strength of the pull of personal models to the shared one, lambda.
         personal_updates: Local updates of the personal model per order (default: as many as of the shared one).
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
     title: ClassVar[str] = "Ditto"
     category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021"
 
-    lam: float = 0.1
-    personal_updates: int | None = None
-    kappa2: int = 1
+    lam: NonNegativeFloat = 0.1
+    personal_updates: PositiveInt | None = None
 
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.lam >= 0, "lam", "0 or more")
-        self.require(self.personal_updates is None or self.personal_updates >= 1, "personal_updates", "at least 1")
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-
-    def plan(self, setting: Setting) -> Plan:
-        """HierFAVG's barriers; a device uses its own model."""
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2)),
-            edge=Rules(selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
-            local=WithPersonal(lam=self.lam, updates=self.personal_updates),
-            serves="device",
-        )
+    def local(self, setting: Setting) -> Local:
+        """Train the personal model after the shared one."""
+        return WithPersonal(lam=self.lam, updates=self.personal_updates)

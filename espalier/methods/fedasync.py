@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import NonNegativeFloat, PositiveFloat, PositiveInt, Share
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
@@ -61,11 +62,7 @@ class BufferedMerge(Merge, kind="fedbuff"):
 
     compares_with_start: ClassVar[bool] = True
 
-    lr: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.lr > 0, "lr", "more than 0")
+    lr: PositiveFloat = 1.0
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the models after the step."""
@@ -100,18 +97,11 @@ class FedAsync(SampledMethod, kind="fedasync"):
     category: ClassVar[Category] = "asynchronous"
     citation: ClassVar[str] = "Xie et al., Asynchronous Federated Optimization, 2019"
 
-    alpha0: float = 0.6
-    power: float = 0.5
-    mu: float = 0.0
+    alpha0: Share = 0.6
+    power: NonNegativeFloat = 0.5
+    mu: NonNegativeFloat = 0.0
     at: At = "cloud"
-    kappa2: int = 5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
-        self.require(self.power >= 0, "power", "0 or more")
-        self.require(self.mu >= 0, "mu", "0 or more")
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
+    kappa2: PositiveInt = 5
 
     def plan(self, setting: Setting) -> Plan:
         """A cohort per child."""
@@ -143,17 +133,11 @@ class FedBuff(SampledMethod, kind="fedbuff"):
     category: ClassVar[Category] = "asynchronous"
     citation: ClassVar[str] = "Nguyen et al., Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022"
 
-    buffer: int = 10
-    server_lr: float = 1.0
+    buffer: PositiveInt = 10
+    server_lr: PositiveFloat = 1.0
     at: At = "cloud"
-    kappa2: int = 1
+    kappa2: PositiveInt = 1
     refill: Literal["at once", "after merge"] = "at once"
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.buffer >= 1, "buffer", "at least 1")
-        self.require(self.server_lr > 0, "server_lr", "more than 0")
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
 
     def plan(self, setting: Setting) -> Plan:
         """Rounds that close when the buffer is full."""

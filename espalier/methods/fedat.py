@@ -22,6 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
@@ -121,14 +122,9 @@ class FedAT(SampledMethod, kind="fedat"):
         "Asynchronous Tiers, SC 2021"
     )
 
-    tiers: int = 5
-    pull: float = 0.4
+    tiers: PositiveInt = 5
+    pull: NonNegativeFloat = 0.4
     literal_counts: bool = False
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.tiers >= 1, "tiers", "at least 1")
-        self.require(self.pull >= 0, "pull", "0 or more")
 
     def plan(self, setting: Setting) -> Plan:
         """A star whose cohorts are the tiers."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeFloat, UnitFloat
 from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Assignment, Local, Pace, Rules, Selection, Structure
 from espalier.core.view import View
@@ -63,14 +64,8 @@ class FedProx(FedAvg, kind="fedprox"):
     title: ClassVar[str] = "FedProx"
     citation: ClassVar[str] = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
 
-    mu: float = 0.01
-    partial: float = 0.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.mu >= 0, "mu", "0 or more")
-        self.require(0 <= self.partial <= 1, "partial", "in [0, 1]")
+    mu: NonNegativeFloat = 0.01
+    partial: UnitFloat = 0.0
 
     def plan(self, setting: Setting) -> Plan:
         """FedAvg's plan with another local objective."""

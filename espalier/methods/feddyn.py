@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from espalier.core.bounds import PositiveFloat
 from espalier.core.messages import Order, Train
 from espalier.core.method import Plan, SampledMethod, Setting
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Pace, Rules, Selection
@@ -113,11 +114,7 @@ class FedDyn(SampledMethod, kind="feddyn"):
     title: ClassVar[str] = "FedDyn"
     citation: ClassVar[str] = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021"
 
-    alpha: float = 0.01
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.alpha > 0, "alpha", "more than 0")
+    alpha: PositiveFloat = 0.01
 
     def plan(self, setting: Setting) -> Plan:
         """Barriers; the root keeps h."""

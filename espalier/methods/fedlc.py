@@ -20,10 +20,11 @@ equation has no value there. ``tau`` and ``alpha`` are what the papers tune.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from espalier.core.method import Category, Plan, Setting
+from espalier.core.method import Category, Setting
+from espalier.core.policies import Local
 from espalier.methods.hierfavg import HierFAVG
 from espalier.policies.local_objectives import Margins, Restricted
 
@@ -40,10 +41,9 @@ class FedLC(HierFAVG, kind="fedlc"):
 
     tau: float = 1.0
 
-    def plan(self, setting: Setting) -> Plan:
-        """HierFAVG's plan with another local objective."""
-        plan = super().plan(setting)
-        return replace(plan, local=Margins(tau=self.tau).around(plan.local))
+    def local(self, setting: Setting) -> Local:
+        """Ask for margins."""
+        return Margins(tau=self.tau).around(super().local(setting))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,6 @@ class FedRS(HierFAVG, kind="fedrs"):
 
     alpha: float = 0.5
 
-    def plan(self, setting: Setting) -> Plan:
-        """HierFAVG's plan with another local objective."""
-        plan = super().plan(setting)
-        return replace(plan, local=Restricted(alpha=self.alpha).around(plan.local))
+    def local(self, setting: Setting) -> Local:
+        """Restrict the softmax."""
+        return Restricted(alpha=self.alpha).around(super().local(setting))

@@ -24,8 +24,8 @@ from espalier.core.codec import register
 from espalier.core.errors import ConfigError
 from espalier.core.memory import Product
 from espalier.core.messages import Order
-from espalier.core.method import Plan, SampledMethod, Setting
-from espalier.core.policies import Contribution, HandDown, Local, LocalView, Merge, Pace, Rules, Selection
+from espalier.core.method import Setting, TwoBarriers
+from espalier.core.policies import Contribution, HandDown, Local, LocalView, Merge, Rules
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
@@ -120,11 +120,10 @@ class TellSteps(HandDown, kind="fednova"):
 
 
 @dataclass(frozen=True)
-class FedNova(SampledMethod, kind="fednova"):
+class FedNova(TwoBarriers, kind="fednova"):
     """Averaging over the tree whose reports are normalised by the steps behind them.
 
     Attributes:
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
@@ -134,24 +133,16 @@ class FedNova(SampledMethod, kind="fednova"):
         "NeurIPS 2020"
     )
 
-    kappa2: int = 1
+    def rules(self) -> Rules:
+        """Normalise; tell the parent how many steps that were."""
+        return Rules(merge=NovaMerge(), hand_down=TellSteps())
 
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-
-    def plan(self, setting: Setting) -> Plan:
-        """Barriers whose merges normalise."""
+    def local(self, setting: Setting) -> Local:
+        """Tell the steps, which only SGD's can be normalised."""
         training = setting.training
         if training.optimizer != "sgd":
             raise ConfigError(
                 f"method 'fednova' needs SGD, whose steps it can normalise; training.optimizer = "
                 f"{training.optimizer!r} is given."
             )
-        rules = Rules(merge=NovaMerge(), hand_down=TellSteps())
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2), merge=NovaMerge()),
-            middle=rules,
-            edge=replace(rules, selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
-            local=NovaLocal(momentum=training.momentum),
-        )
+        return NovaLocal(momentum=training.momentum)

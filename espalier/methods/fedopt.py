@@ -29,7 +29,7 @@ class _FedOpt(FedAvg, ABC):
     server_lr: float = 1.0
 
     def check(self) -> None:
-        """Refuse impossible values: the optimiser knows them."""
+        """Refuse what the optimiser would refuse."""
         super().check()
         self.optimizer()
 

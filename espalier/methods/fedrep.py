@@ -21,9 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from espalier.core.bounds import PositiveInt
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import LocalView, Pace, Rules, Selection
+from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.policies import Local, LocalView
 from espalier.core.store import Ref
 from espalier.policies.parts import Parts
 
@@ -65,39 +66,27 @@ class InTurn(Parts, kind="fedrep"):
 
 
 @dataclass(frozen=True)
-class FedRep(SampledMethod, kind="fedrep"):
+class FedRep(TwoBarriers, kind="fedrep"):
     """HierFAVG of a representation under heads that stay at the devices.
 
     Attributes:
         head: Patterns of the names of the head's parameters (default: the last layer's).
         head_updates: Local updates of the head per order (default: the experiment's).
         body_updates: Local updates of the representation per order.
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
     title: ClassVar[str] = "FedRep"
     category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
     )
 
     head: tuple[str, ...] = ()
-    head_updates: int | None = None
-    body_updates: int = 1
-    kappa2: int = 1
+    head_updates: PositiveInt | None = None
+    body_updates: PositiveInt = 1
 
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.head_updates is None or self.head_updates >= 1, "head_updates", "at least 1")
-        self.require(self.body_updates >= 1, "body_updates", "at least 1")
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-
-    def plan(self, setting: Setting) -> Plan:
-        """HierFAVG's barriers over what is shared; a device uses its own model."""
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2)),
-            edge=Rules(selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
-            local=InTurn(own=self.head, own_updates=self.head_updates, shared_updates=self.body_updates),
-            serves="device",
-        )
+    def local(self, setting: Setting) -> Local:
+        """Train the head, then what is shared."""
+        return InTurn(own=self.head, own_updates=self.head_updates, shared_updates=self.body_updates)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.policies.association import AutoReach, TimeSharing, reach_under
@@ -48,19 +49,12 @@ class FedUC(SampledMethod, kind="feduc"):
         "Only the idea of time-shared uploads was at hand; the clustering's cost and search and the mixing are ours."
     )
 
-    kappa2: int = 1
-    alpha0: float = 0.6
-    power: float = 0.5
+    kappa2: PositiveInt = 1
+    alpha0: Share = 0.6
+    power: NonNegativeFloat = 0.5
     inter: Literal["async", "sync"] = "async"
     reach: AutoReach = "auto"
-    time_weight: float = 0.5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-        self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
-        self.require(self.power >= 0, "power", "0 or more")
-        self.require(self.time_weight >= 0, "time_weight", "0 or more")
+    time_weight: NonNegativeFloat = 0.5
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters are edges; the root mixes or waits."""

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace, Regrouping, blend, samples_of
-from espalier.policies.dendrogram import Linkage
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import Linkage, note_similarity
 from espalier.policies.update_clustering import Metric, distances, hierarchical
 
 
@@ -94,21 +94,17 @@ class FLHC(SampledMethod, kind="flhc"):
         "Briggs et al., Federated learning with hierarchical clustering of local updates, IJCNN 2020"
     )
 
-    after: int = 15
+    after: PositiveInt = 15
     every: int = 15
-    cluster_updates: int = 3
+    cluster_updates: PositiveInt = 3
     metric: Metric = "l1"
     linkage: Linkage = "average"
-    clusters: int | None = 4
-    threshold: float | None = None
+    clusters: PositiveInt | None = 4
+    threshold: NonNegativeFloat | None = None
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.after >= 1, "after", "at least 1")
+        """Refuse another rhythm than once or every ``after`` rounds."""
         self.require(self.every in (0, self.after), "every", "0 (once), or equal to after")
-        self.require(self.cluster_updates >= 1, "cluster_updates", "at least 1")
-        self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
-        self.require(self.threshold is None or self.threshold >= 0, "threshold", "0 or more")
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""

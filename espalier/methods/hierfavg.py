@@ -12,11 +12,12 @@ by samples, which counts them twice); local work is whatever the experiment's un
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Completion, HandDown, Local, Pace, Rules, Selection
+from espalier.core.bounds import NonNegativeFloat
+from espalier.core.method import Category, Plan, Setting, TwoBarriers
+from espalier.core.policies import Completion, HandDown, Local
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class AfterMerge(HandDown, kind="after_merge"):
 
 
 @dataclass(frozen=True)
-class HierFAVG(SampledMethod, kind="hierfavg"):
+class HierFAVG(TwoBarriers, kind="hierfavg"):
     """Edges average their devices, the cloud averages the edges every ``kappa2`` edge rounds.
 
     ``fraction`` of an edge's devices take part in each of its rounds (default: the experiment's);
@@ -39,26 +40,14 @@ class HierFAVG(SampledMethod, kind="hierfavg"):
     category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "Liu et al., Client-Edge-Cloud Hierarchical Federated Learning, ICC 2020"
 
-    kappa2: int = 1
-    mu: float = 0.0
+    mu: NonNegativeFloat = 0.0
     clock: Literal["root", "edge"] = "root"
 
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-        self.require(self.mu >= 0, "mu", "0 or more")
+    def local(self, setting: Setting) -> Local:
+        """Train with FedProx's pull, if there is one."""
+        return Local(self.mu)
 
     def plan(self, setting: Setting) -> Plan:
         """Two barriers."""
-        fraction = self.share(setting)
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2)),
-            edge=Rules(
-                selection=Selection(fraction),
-                pace=Pace(setting.updates),
-                hand_down=AfterMerge() if self.clock == "edge" else HandDown(),
-            ),
-            local=Local(self.mu),
-            serves=self.clock,
-            clock=self.clock,
-        )
+        plan = replace(super().plan(setting), serves=self.clock, clock=self.clock)
+        return plan if self.clock == "root" else replace(plan, edge=replace(plan.edge, hand_down=AfterMerge()))

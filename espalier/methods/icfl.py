@@ -29,6 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import Cosine, NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
@@ -42,8 +43,7 @@ from espalier.policies.cloud_clusters import (
     group_of,
     samples_of,
 )
-from espalier.policies.dendrogram import match
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import match, note_similarity
 from espalier.policies.update_clustering import cosines_of_gram, gram, incremental, reconcile
 
 
@@ -138,19 +138,11 @@ class ICFL(SampledMethod, kind="icfl"):
         "the idea (incremental clustering, then clustering, by average connectivity) is the paper's; formulas are ours"
     )
 
-    every: int = 10
-    threshold: float = 0.7
-    margin: float = 0.05
-    most: int = 10
-    restless: float = 0.75
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
-        self.require(-1 <= self.threshold <= 1, "threshold", "a cosine, -1 to 1")
-        self.require(self.margin >= 0, "margin", "0 or more")
-        self.require(self.most >= 1, "most", "at least 1")
-        self.require(self.restless >= 0, "restless", "0 or more")
+    every: PositiveInt = 10
+    threshold: Cosine = 0.7
+    margin: NonNegativeFloat = 0.05
+    most: PositiveInt = 10
+    restless: NonNegativeFloat = 0.75
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""

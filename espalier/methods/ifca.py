@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeInt, PositiveInt
 from espalier.core.messages import Order
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import (
@@ -159,18 +160,15 @@ class IFCA(SampledMethod, kind="ifca"):
     category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Ghosh et al., An Efficient Framework for Clustered Federated Learning, NeurIPS 2020"
 
-    clusters: int = 4
-    every: int = 10
+    clusters: PositiveInt = 4
+    every: PositiveInt = 10
     weighted: bool = True
     least: float = 0.0
-    redraws: int = 20
+    redraws: NonNegativeInt = 20
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.clusters >= 1, "clusters", "at least 1")
-        self.require(self.every >= 1, "every", "at least 1")
+        """Refuse a least size that all clusters cannot have."""
         self.require(0 <= self.least <= 1 / self.clusters, "least", f"in [0, 1/{self.clusters}]")
-        self.require(self.redraws >= 0, "redraws", "0 or more")
 
     def plan(self, setting: Setting) -> Plan:
         """One barrier over all devices."""

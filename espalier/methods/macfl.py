@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.bounds import PositiveInt, UnitFloat
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.method import Category, Plan, SampledMethod, Setting
@@ -148,14 +149,9 @@ class MACFL(SampledMethod, kind="macfl"):
         "The three redesigned parts are the abstract's; the start after a move and the weights by agreement are ours."
     )
 
-    kappa2: int = 1
-    rho: float = 0.5
+    kappa2: PositiveInt = 1
+    rho: UnitFloat = 0.5
     similarity: bool = True
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-        self.require(0 <= self.rho <= 1, "rho", "in [0, 1]")
 
     def plan(self, setting: Setting) -> Plan:
         """Two barriers; devices remember their last model only where they move."""

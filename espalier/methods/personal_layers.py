@@ -24,9 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from espalier.core.method import Category, Plan, SampledMethod, Setting
+from espalier.core.method import Category, Level, Setting, TwoBarriers
 from espalier.core.params import ParamSpec, Spans
-from espalier.core.policies import Pace, Rules, Selection
 from espalier.policies.parts import Parts
 
 
@@ -55,91 +54,67 @@ class OwnBatchNorms(Parts, kind="fedbn"):
 
 
 @dataclass(frozen=True)
-class _PersonalLayers(SampledMethod):
-    """HierFAVG over the layers that are shared; a device uses its own model."""
-
-    kappa2: int = 1
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-
-    def layers(self) -> Parts:
-        """Return which layers stay at the device: by default the last."""
-        return Parts()
-
-    def plan(self, setting: Setting) -> Plan:
-        """Barriers over the shared layers."""
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2)),
-            edge=Rules(selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
-            local=self.layers(),
-            serves="device",
-        )
-
-
-@dataclass(frozen=True)
-class FedPer(_PersonalLayers, kind="fedper"):
+class FedPer(TwoBarriers, kind="fedper"):
     """A shared base under last layers of each device's own.
 
     Attributes:
         head: Patterns of the names of what stays at the device (default: the last layer's).
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
     title: ClassVar[str] = "FedPer"
     category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
 
     head: tuple[str, ...] = ()
 
-    def layers(self) -> Parts:
+    def local(self, setting: Setting) -> Parts:
         """Return that the head stays."""
         return Parts(own=self.head)
 
 
 @dataclass(frozen=True)
-class LGFedAvg(_PersonalLayers, kind="lg_fedavg"):
+class LGFedAvg(TwoBarriers, kind="lg_fedavg"):
     """A shared head over representations of each device's own.
 
     Attributes:
         head: Patterns of the names of what is shared (default: the last layer's).
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
     title: ClassVar[str] = "LG-FedAvg"
     category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020"
     )
 
     head: tuple[str, ...] = ()
 
-    def layers(self) -> Parts:
+    def local(self, setting: Setting) -> Parts:
         """Return that all but the head stays."""
         return SharedHead(shared=self.head)
 
 
 @dataclass(frozen=True)
-class FedBN(_PersonalLayers, kind="fedbn"):
+class FedBN(TwoBarriers, kind="fedbn"):
     """A shared model whose normalisations are each device's own.
 
     Attributes:
         norms: Patterns of the names of what stays at the device (default: every batch normalisation).
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
     title: ClassVar[str] = "FedBN"
     category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021"
     )
 
     norms: tuple[str, ...] = ()
 
-    def layers(self) -> Parts:
+    def local(self, setting: Setting) -> Parts:
         """Return that normalisations stay."""
         return OwnBatchNorms(own=self.norms)

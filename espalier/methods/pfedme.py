@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from espalier.core.bounds import PositiveFloat, PositiveInt
 from espalier.core.messages import Order, Train
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Pace, Rules, Selection
@@ -80,11 +81,7 @@ class Envelope(Local, kind="pfedme"):
 class Towards(Merge, kind="towards"):
     """Move by ``beta`` from the current model to the average of the reports."""
 
-    beta: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.beta > 0, "beta", "more than 0")
+    beta: PositiveFloat = 1.0
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return ``(1 - beta) w + beta average``."""
@@ -113,17 +110,14 @@ class PFedMe(SampledMethod, kind="pfedme"):
     category: ClassVar[Category] = "personal"
     citation: ClassVar[str] = "Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
 
-    lam: float = 15.0
+    lam: PositiveFloat = 15.0
     eta: float = 0.005
-    rounds: int = 5
-    beta: float = 1.0
+    rounds: PositiveInt = 5
+    beta: PositiveFloat = 1.0
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.lam > 0, "lam", "more than 0")
+        """Refuse steps that overshoot the anchor."""
         self.require(0 < self.eta * self.lam <= 1, "eta", "more than 0 and at most 1 / lam")
-        self.require(self.rounds >= 1, "rounds", "at least 1")
-        self.require(self.beta > 0, "beta", "more than 0")
 
     def plan(self, setting: Setting) -> Plan:
         """Barriers; a device uses its own model."""

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from espalier.core.bounds import NonNegativeFloat
 from espalier.core.codec import register
 from espalier.core.memory import Product
 from espalier.core.messages import Order
@@ -102,11 +103,7 @@ class FairMerge(Merge, kind="qfedavg"):
 
     provides = (BOUNDS,)
 
-    q: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.q >= 0, "q", "0 or more")
+    q: NonNegativeFloat = 1.0
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the models after the step."""
@@ -169,11 +166,7 @@ class QFedAvg(SampledMethod, kind="qfedavg"):
     title: ClassVar[str] = "q-FedAvg"
     citation: ClassVar[str] = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
 
-    q: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        FairMerge(self.q)
+    q: NonNegativeFloat = 1.0
 
     def plan(self, setting: Setting) -> Plan:
         """Barriers; edges make the step and tell its bound."""

@@ -27,8 +27,8 @@ from typing import ClassVar
 
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
-from espalier.core.method import Plan, SampledMethod, Setting
-from espalier.core.policies import Contribution, Local, LocalView, Merge, Pace, Rules, Selection
+from espalier.core.method import Setting, TwoBarriers
+from espalier.core.policies import Contribution, Local, LocalView, Merge, Rules
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
@@ -97,11 +97,10 @@ class VariateMerge(Merge, kind="scaffold"):
 
 
 @dataclass(frozen=True)
-class Scaffold(SampledMethod, kind="scaffold"):
+class Scaffold(TwoBarriers, kind="scaffold"):
     """HierFAVG with control variates at the devices and at every server.
 
     Attributes:
-        kappa2: Edge rounds per cloud round.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
@@ -110,24 +109,16 @@ class Scaffold(SampledMethod, kind="scaffold"):
         "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
     )
 
-    kappa2: int = 1
+    def rules(self) -> Rules:
+        """Keep a variate."""
+        return Rules(merge=VariateMerge())
 
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-
-    def plan(self, setting: Setting) -> Plan:
-        """Barriers whose merges keep a variate."""
+    def local(self, setting: Setting) -> Local:
+        """Correct plain SGD's steps: variates are mean gradients."""
         training = setting.training
         if training.optimizer != "sgd" or training.momentum:
             raise ConfigError(
                 f"method 'scaffold' needs plain SGD, for its variates are mean gradients; training.optimizer = "
                 f"{training.optimizer!r} with momentum {training.momentum:g} is given."
             )
-        merge, selection = VariateMerge(), Selection(self.share(setting))
-        return Plan(
-            root=Rules(pace=Pace(self.kappa2), merge=merge),
-            middle=Rules(merge=merge),
-            edge=Rules(selection=selection, pace=Pace(setting.updates), merge=merge),
-            local=Controlled(),
-        )
+        return Controlled()

@@ -22,25 +22,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from espalier.core.method import Category, Plan, SampledMethod, Setting
+from espalier.core.method import Category, Plan, Setting, TwoBarriers
 from espalier.core.policies import Pace, Rules, Selection, Structure
 from espalier.policies.selections import ByTier, ByUtility, HighestLosses
 
 
 @dataclass(frozen=True)
-class _Selective(SampledMethod):
+class _Selective(TwoBarriers):
     """Averaging whose devices are drawn by :meth:`selection`."""
 
     at: Literal["cloud", "edges"] = "cloud"
-    kappa2: int = 1
 
     def selection(self, fraction: float) -> Selection:
         """Return how a share of the devices is drawn: by default uniformly."""
         return Selection(fraction)
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
+        """Refuse what the selection would refuse."""
         self.selection(1.0)
 
     def plan(self, setting: Setting) -> Plan:
@@ -48,7 +46,7 @@ class _Selective(SampledMethod):
         devices = Rules(selection=self.selection(self.share(setting)), pace=Pace(setting.updates))
         if self.at == "cloud":
             return Plan(root=replace(devices, structure=Structure(flat=True)))
-        return Plan(root=Rules(pace=Pace(self.kappa2)), edge=devices)
+        return replace(super().plan(setting), edge=devices)
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,6 @@ class PowerOfChoice(_Selective, kind="power_of_choice"):
     Attributes:
         candidates: Candidates for each place, the paper's d / m.
         at: Where: at the cloud over all devices, or at every edge.
-        kappa2: Edge rounds per cloud round.
         fraction: Share of the devices in each round (default: the experiment's).
     """
 
@@ -83,7 +80,6 @@ class Oort(_Selective, kind="oort"):
         alpha: How much slowness matters; 0: not at all.
         explore: Share of the places for devices that have never reported, in the first round.
         at: Where: at the cloud over all devices, or at every edge.
-        kappa2: Edge rounds per cloud round.
         fraction: Share of the devices in each round (default: the experiment's).
     """
 
@@ -110,7 +106,6 @@ class TiFL(_Selective, kind="tifl"):
         interval: Every so many rounds the tiers' probabilities may change.
         credits: How often a tier may be drawn (default: any number).
         at: Where: at the cloud over all devices, or at every edge.
-        kappa2: Edge rounds per cloud round.
         fraction: Share of the devices in each round (default: the experiment's).
     """
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeFloat, Share
 from espalier.core.codec import register
 from espalier.core.memory import Policy, Product
 from espalier.core.policies import Assignment, Merge, Pace
@@ -92,14 +93,9 @@ class Mixing(Merge, kind="mixing"):
 
         dropped: set[Address] = field(default_factory=set)
 
-    alpha0: float = 0.6
-    power: float = 0.5
+    alpha0: Share = 0.6
+    power: NonNegativeFloat = 0.5
     control: StalenessControl = field(default_factory=NoControl)
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
-        self.require(self.power >= 0, "power", "0 or more")
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Mix the reports in, one after another."""

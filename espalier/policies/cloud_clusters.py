@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.bounds import PositiveInt
 from espalier.core.memory import Product
 from espalier.core.messages import ALL
 from espalier.core.policies import Arrangement, HandDown, Merge, Pace, Structure, normalised
@@ -103,11 +104,7 @@ class Regrouping(Structure):
         names: int = 0
 
     flat: bool = True
-    every: int = 10
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.every >= 1, "every", "at least 1")
+    every: PositiveInt = 10
 
     @abstractmethod
     def regroup(

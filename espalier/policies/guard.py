@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from espalier.core.bounds import Bound
 from espalier.core.guard import Guard
 from espalier.core.view import Arrival, View
 from espalier.policies.robust import coordinate_median
@@ -39,14 +41,8 @@ class MedianGuard(Guard, kind="median"):
 
         lengths: dict[str, list[float]] = field(default_factory=dict)
 
-    factor: float = 3.0
-    least: int = 4
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.factor > 1, "factor", "more than 1")
-        self.require(self.least >= 2, "least", "at least 2")
+    factor: Annotated[float, Bound(gt=1)] = 3.0
+    least: Annotated[int, Bound(ge=2)] = 4
 
     def sift(self, view: View, arrivals: Sequence[Arrival]) -> dict[int, str]:
         """Return which arrivals must not count, by position, and why."""

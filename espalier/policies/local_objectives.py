@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from espalier.core.bounds import NonNegativeFloat, Share, UnitFloat
 from espalier.core.messages import Calibration, Order, Train
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Contribution, Local, LocalView
@@ -87,13 +88,11 @@ class Calibrated(LocalWrapper, kind="calibrated"):
     shares are those of the labels that the device trains on at that moment, so drift changes them at once.
     """
 
-    tau: float = 1.0
-    smoothing: float = 0.1
+    tau: NonNegativeFloat = 1.0
+    smoothing: Share = 0.1
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.tau >= 0, "tau", "0 or more")
-        self.require(0 < self.smoothing <= 1, "smoothing", "in (0, 1]")
+        """Refuse policies that go around this one."""
         outer = self.of is not None and self.of.kind in ("private", "q8")
         self.require(not outer, "of", "a policy that may stand inside: 'private' and 'q8' go around this one")
 
@@ -109,11 +108,7 @@ class Margins(LocalWrapper, kind="margins"):
     Rare labels have wider margins; a label that the device lacks takes no part. ``tau = 0`` is the plain loss.
     """
 
-    tau: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.tau >= 0, "tau", "0 or more")
+    tau: NonNegativeFloat = 1.0
 
     def changed(self, train: Train) -> Train:
         """Return a training with margins."""
@@ -124,11 +119,7 @@ class Margins(LocalWrapper, kind="margins"):
 class Restricted(LocalWrapper, kind="restricted"):
     """FedRS's loss: logits of labels that the device lacks count ``alpha`` times; ``alpha = 1`` is the plain loss."""
 
-    alpha: float = 0.5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 <= self.alpha <= 1, "alpha", "in [0, 1]")
+    alpha: UnitFloat = 0.5
 
     def changed(self, train: Train) -> Train:
         """Return a training with the restricted softmax."""

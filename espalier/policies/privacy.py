@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from espalier.core.bounds import NonNegativeFloat, PositiveFloat
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
 from espalier.core.policies import Local, LocalView, Merge
@@ -84,16 +85,13 @@ class PrivateLocal(LocalWrapper, kind="private"):
         statistics: Standard deviation of the noise on histograms and second moments; None: as they are.
     """
 
-    clip: float | None = None
-    noise: float = 0.0
-    statistics: float | None = None
+    clip: PositiveFloat | None = None
+    noise: NonNegativeFloat = 0.0
+    statistics: NonNegativeFloat | None = None
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.clip is None or self.clip > 0, "clip", "more than 0")
-        self.require(self.noise >= 0, "noise", "0 or more")
+        """Refuse noise for changes of any length."""
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
-        self.require(self.statistics is None or self.statistics >= 0, "statistics", "0 or more")
 
     def around(self, own: Local) -> Self:
         """Return this policy around a method's own, if all that it tells has a private form."""
@@ -140,13 +138,8 @@ class PrivateMerge(Merge, kind="private"):
         noise: Standard deviation of the noise on the sum of the changes, as a multiple of ``clip``.
     """
 
-    clip: float = 1.0
-    noise: float = 1.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.clip > 0, "clip", "more than 0")
-        self.require(self.noise >= 0, "noise", "0 or more")
+    clip: PositiveFloat = 1.0
+    noise: NonNegativeFloat = 1.0
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models per group; a group that the aggregator had no model of takes none."""

@@ -14,10 +14,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
+from espalier.core.bounds import Bound
 from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -104,11 +106,7 @@ class GeometricMedian(RobustMerge, kind="geometric_median"):
 class Clipped(RobustMerge, kind="clipped"):
     """The mean of changes, none longer than ``bound`` (default: the median length)."""
 
-    bound: float | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.bound is None or self.bound > 0, "bound", "more than 0, or left out")
+    bound: Annotated[float, Bound(gt=0, words="more than 0, or left out")] | None = None
 
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
@@ -120,11 +118,7 @@ class Clipped(RobustMerge, kind="clipped"):
 
 @dataclass(frozen=True)
 class _Sharing(RobustMerge, ABC):
-    share: float = 0.2
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 <= self.share < 0.5, "share", "in [0, 0.5): a majority cannot be outvoted")
+    share: Annotated[float, Bound(ge=0, lt=0.5, words="in [0, 0.5): a majority cannot be outvoted")] = 0.2
 
     def hostile(self, count: int, most: int) -> int:
         """Return how many of ``count`` reports are taken for hostile: the share, rounded up, at most ``most``."""

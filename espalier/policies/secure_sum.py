@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.bounds import Bound, Decay
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.policies import Merge
 from espalier.core.store import Ref
@@ -123,17 +124,10 @@ class SecureMerge(Merge, kind="secure"):
         failure: The probability that it goes wrong although no more than those are lost or lie.
     """
 
-    threshold: float = 0.67
-    dropouts: float = 0.1
-    liars: float = 0.05
-    failure: float = 1e-9
-
-    def check(self) -> None:
-        """Refuse a threshold at which two halves could be asked."""
-        self.require(0.5 < self.threshold <= 1, "threshold", "more than 0.5 and at most 1")
-        self.require(0 <= self.dropouts < 1, "dropouts", "at least 0 and less than 1")
-        self.require(0 <= self.liars < 1, "liars", "at least 0 and less than 1")
-        self.require(0 < self.failure < 1, "failure", "more than 0 and less than 1")
+    threshold: Annotated[float, Bound(gt=0.5, le=1)] = 0.67
+    dropouts: Decay = 0.1
+    liars: Decay = 0.05
+    failure: Annotated[float, Bound(gt=0, lt=1)] = 1e-9
 
     def needed(self, members: int) -> int:
         """Return how many of a round's children must report: more than half, and two, as a sum of one hides nothing."""

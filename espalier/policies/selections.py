@@ -23,10 +23,12 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import Bound, NonNegativeFloat, PositiveInt, UnitFloat
 from espalier.core.memory import Memory
 from espalier.core.policies import Selection
 from espalier.core.view import Arrival, View
@@ -75,11 +77,7 @@ class HighestLosses(Selection, kind="power_of_choice"):
 
         losses: dict[Address, float] = field(default_factory=dict)
 
-    candidates: float = 2.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.candidates >= 1, "candidates", "at least 1")
+    candidates: Annotated[float, Bound(ge=1)] = 2.0
 
     def pick(self, view: View) -> list[Address]:
         """Return the candidates with the highest losses."""
@@ -154,22 +152,15 @@ class ByUtility(Selection, kind="oort"):
         heard: dict[Address, tuple[float, float, int]] = field(default_factory=dict)
         gains: list[float] = field(default_factory=list)
 
-    explore: float = 0.9
-    explore_decay: float = 0.98
-    explore_least: float = 0.2
-    alpha: float = 2.0
-    cutoff: float = 0.95
-    clip: float = 0.95
-    pace: float = 0.3
-    pace_step: float = 0.05
-    window: int = 20
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        for name in ("explore", "explore_decay", "explore_least", "cutoff", "clip", "pace", "pace_step"):
-            self.require(0 <= getattr(self, name) <= 1, name, "in [0, 1]")
-        self.require(self.alpha >= 0, "alpha", "0 or more")
-        self.require(self.window >= 1, "window", "at least 1")
+    explore: UnitFloat = 0.9
+    explore_decay: UnitFloat = 0.98
+    explore_least: UnitFloat = 0.2
+    alpha: NonNegativeFloat = 2.0
+    cutoff: UnitFloat = 0.95
+    clip: UnitFloat = 0.95
+    pace: UnitFloat = 0.3
+    pace_step: UnitFloat = 0.05
+    window: PositiveInt = 20
 
     def pick(self, view: View) -> list[Address]:
         """Return children that promise much, and some that nobody knows."""
@@ -258,15 +249,9 @@ class ByTier(Selection, kind="tifl"):
         before: list[float] = field(default_factory=list)
         drawn: int = 0
 
-    tiers: int = 5
-    interval: int = 10
-    credits: int | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.tiers >= 1, "tiers", "at least 1")
-        self.require(self.interval >= 1, "interval", "at least 1")
-        self.require(self.credits is None or self.credits >= 1, "credits", "at least 1")
+    tiers: PositiveInt = 5
+    interval: PositiveInt = 10
+    credits: PositiveInt | None = None
 
     def pick(self, view: View) -> list[Address]:
         """Return children that have not been profiled, as long as there are any; then some of one tier."""

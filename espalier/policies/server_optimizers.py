@@ -39,6 +39,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from espalier.core.bounds import Decay, PositiveFloat
 from espalier.core.policies import Merge
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
@@ -64,11 +65,10 @@ class ServerOptimizer(Merge, ABC):
         averaged: dict[str, int] = field(default_factory=dict)
 
     of: Merge | None = field(default=None, kw_only=True)
-    average: float = field(default=0.0, kw_only=True)
+    average: Decay = field(default=0.0, kw_only=True)
 
     def check(self) -> None:
-        """Refuse impossible values, and merges that hide the reports from whoever steps."""
-        self.require(0 <= self.average < 1, "average", "in [0, 1)")
+        """Refuse merges that hide the reports from whoever steps."""
         hidden = self.of is not None and self.of.kind in ("secure", "private")
         self.require(not hidden, "of", "a merge other than 'secure' and 'private'")
 
@@ -142,15 +142,13 @@ class Momentum(ServerOptimizer, kind="momentum"):
     simulation stays lazy.
     """
 
-    beta: float = 0.9
-    lr: float = 1.0
+    beta: Decay = 0.9
+    lr: PositiveFloat = 1.0
     look_ahead: bool = False
 
     def check(self) -> None:
-        """Refuse impossible values."""
+        """Refuse a look ahead at another rate than 1."""
         super().check()
-        self.require(0 <= self.beta < 1, "beta", "in [0, 1)")
-        self.require(self.lr > 0, "lr", "more than 0")
         self.require(self.lr == 1 or not self.look_ahead, "lr", "1 where momentum looks ahead")
 
     @property
@@ -191,17 +189,10 @@ class AdaptiveServer(ServerOptimizer, ABC):
         corrected: Whether the moments' bias towards their beginning is corrected.
     """
 
-    lr: float = 0.01
-    beta1: float = 0.9
-    tau: float = 1e-3
+    lr: PositiveFloat = 0.01
+    beta1: Decay = 0.9
+    tau: PositiveFloat = 1e-3
     corrected: bool = False
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.lr > 0, "lr", "more than 0")
-        self.require(0 <= self.beta1 < 1, "beta1", "in [0, 1)")
-        self.require(self.tau > 0, "tau", "more than 0")
 
     @abstractmethod
     def second(self, past: Tensor, square: Tensor, share: float) -> Tensor:
@@ -236,7 +227,7 @@ class AdaptiveServer(ServerOptimizer, ABC):
 class ServerAdagrad(AdaptiveServer, kind="adagrad"):
     """FedAdagrad: ``v <- v + a d^2``."""
 
-    beta1: float = 0.0
+    beta1: Decay = 0.0
 
     def second(self, past: Tensor, square: Tensor, share: float) -> Tensor:
         """Return the sum of squares."""
@@ -247,12 +238,7 @@ class ServerAdagrad(AdaptiveServer, kind="adagrad"):
 class ServerAdam(AdaptiveServer, kind="adam"):
     """FedAdam: ``v <- beta2^a v + (1 - beta2^a) d^2``."""
 
-    beta2: float = 0.99
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(0 <= self.beta2 < 1, "beta2", "in [0, 1)")
+    beta2: Decay = 0.99
 
     def second(self, past: Tensor, square: Tensor, share: float) -> Tensor:
         """Return the running mean of squares."""

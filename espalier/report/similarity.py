@@ -1,6 +1,6 @@
 """Similarity of devices as a method measured it. Devices are sorted by the cluster that they end in.
 
-Clusters show as squares along the diagonal. Methods record it by `espalier.policies.likeness.note_similarity`.
+Clusters show as squares along the diagonal. Methods record it by `espalier.policies.dendrogram.note_similarity`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import UnitFloat
 from espalier.core.seeds import stream
 from espalier.core.spec import Spec
 from espalier.world.protocols import Shape
@@ -39,13 +40,12 @@ class Some(Attackers):
             after the other.
     """
 
-    fraction: float = 0.2
+    fraction: UnitFloat = 0.2
     devices: tuple[int, ...] = ()
     spread: Literal["random", "even", "packed"] = "random"
 
     def check(self) -> None:
         """Refuse what is no share."""
-        self.require(0 <= self.fraction <= 1, "fraction", "a share in [0, 1]")
         self.require(all(d >= 0 for d in self.devices), "devices", "a list of devices' numbers")
 
     def hostile(self, shape: Shape) -> NDArray[np.bool_]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Share
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, chosen
@@ -49,11 +50,7 @@ class Everyone(Capability, kind="all"):
 class Fraction(Capability, kind="fraction"):
     """A fraction of the devices, chosen by the seed, may aggregate; at least one does."""
 
-    fraction: float = 0.5
-
-    def check(self) -> None:
-        """Refuse what is no fraction."""
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
+    fraction: Share = 0.5
 
     def mask(self, shape: Shape) -> NDArray[np.bool_]:
         """Choose a fraction."""

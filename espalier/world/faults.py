@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from espalier.core.bounds import Bound, Probability, Seconds
 from espalier.core.spec import Spec
 from espalier.world.draws import Field
 from espalier.world.piecewise import Bursts
@@ -54,19 +56,11 @@ class Odds(Spec, family="faults.odds"):
         delay: The longest hold-up, in seconds.
     """
 
-    loss: float = 0.0
-    duplicate: float = 0.0
-    reorder: float = 0.0
-    corrupt: float = 0.0
-    delay: float = 1.0
-
-    def check(self) -> None:
-        """Refuse what is no probability, and links over which nothing ever comes."""
-        for name in ("duplicate", "reorder"):
-            self.require(0 <= getattr(self, name) <= 1, name, "a probability in [0, 1]")
-        for name in ("loss", "corrupt"):
-            self.require(0 <= getattr(self, name) < 1, name, "a probability in [0, 1)")
-        self.require(0 <= self.delay < math.inf, "delay", "a finite number of seconds ≥ 0")
+    loss: Annotated[float, Bound(ge=0, lt=1, words="a probability in [0, 1)")] = 0.0
+    duplicate: Probability = 0.0
+    reorder: Probability = 0.0
+    corrupt: Annotated[float, Bound(ge=0, lt=1, words="a probability in [0, 1)")] = 0.0
+    delay: Seconds = 1.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Probability
 from espalier.core.errors import ConfigError, WorldError
 from espalier.core.spec import Spec
 from espalier.world.draws import Field
@@ -124,7 +125,7 @@ class Markov(Mobility, kind="markov"):
     (``boundary``), or between its training and its upload (``mid_round``).
     """
 
-    stay: float = 0.5
+    stay: Probability = 0.5
     graph: Literal["ring", "grid", "complete", "custom"] = "ring"
     when: Literal["boundary", "mid_round"] = "boundary"
     neighbours: tuple[tuple[int, ...], ...] | None = None
@@ -136,7 +137,6 @@ class Markov(Mobility, kind="markov"):
 
     def check(self) -> None:
         """Refuse what is no probability, and neighbours without or with another graph."""
-        self.require(0 <= self.stay <= 1, "stay", "a probability in [0, 1]")
         custom = self.graph == "custom"
         self.require((self.neighbours is not None) == custom, "neighbours", "given if, and only if, graph = 'custom'")
 

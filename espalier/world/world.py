@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ParamSpec, Self, get_type_hints
 
+from espalier.core.bounds import Seconds
 from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.method import load_methods
@@ -55,11 +55,7 @@ class World(Spec, family="world"):
     capability: Capability = field(default_factory=Everyone)
     faults: Faults = field(default_factory=NoFaults)
     attackers: Attackers = field(default_factory=Attackers)
-    notice: float = 10.0
-
-    def check(self) -> None:
-        """Refuse a time that is none."""
-        self.require(0 <= self.notice < math.inf, "notice", "a finite number of seconds ≥ 0")
+    notice: Seconds = 10.0
 
     @classmethod
     def build(cls, value: object, where: str = "") -> Self:

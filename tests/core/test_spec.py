@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espalier.core.bounds import Bound, Decay, Share
 from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, EspalierError
 from espalier.core.spec import Spec
@@ -157,3 +158,25 @@ def test_a_world_from_a_table_round_trips() -> None:
     assert World.build(world.to_plain()) == world
     with pytest.raises(ConfigError, match="Did you mean 'churn'"):
         World.build({"chrun": "none"})
+
+
+def test_a_bound_in_the_type_is_checked_and_told() -> None:
+    """Every open and closed end refuses the first number outside it and takes the first inside."""
+
+    @dataclass(frozen=True)
+    class Dial(Spec, family="dial"):
+        share: Share = 0.5
+        decay: Decay | None = None
+        width: Annotated[int, Bound(ge=2)] = 2
+
+    assert Dial(share=1.0, decay=0.0, width=2) == Dial(1.0, 0.0, 2)
+    for table, said in [
+        ({"share": 0}, r"dial\.share = 0\.0: must be in \(0, 1\]\."),
+        ({"decay": 1}, r"dial\.decay = 1\.0: must be in \[0, 1\)\."),
+        ({"width": 1}, r"dial\.width = 1: must be at least 2\."),
+        ({"width": 2.5}, r"dial\.width = 2\.5: must be a whole number\."),
+    ]:
+        with pytest.raises(ConfigError, match=said):
+            Dial.build(table)
+    assert [str(b) for b in (Bound(gt=1), Bound(ge=0), Bound(ge=0, lt=1))] == ["more than 1", "0 or more", "in [0, 1)"]
+    assert not Bound(ge=0).holds(float("nan"))

@@ -49,7 +49,7 @@ def test_configuration() -> None:
     table = {"kind": "label_flip", "swaps": [[7, 1]], "fraction": 0.1}
     attack = World.build({"attackers": table}).attackers
     assert World.build(World.build({"attackers": table}).to_plain()).attackers == attack
-    with pytest.raises(ConfigError, match="share"):
+    with pytest.raises(ConfigError, match=r"in \[0, 1\]"):
         SignFlip(fraction=1.5)
     with pytest.raises(ConfigError, match="sign_flip"):
         World.build({"attackers": {"kind": "sign_flop"}})

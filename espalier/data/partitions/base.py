@@ -6,11 +6,12 @@ import abc
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Bound, Share
 from espalier.core.errors import PartitionError
 from espalier.core.seeds import Part, stream
 from espalier.core.spec import Spec
@@ -143,18 +144,14 @@ class PartitionSpec(Spec, abc.ABC, family="partition"):
 
     weighted: ClassVar[bool] = True
 
-    fraction: float = 1.0
+    fraction: Share = 1.0
     samples_per_device: int | tuple[int, int] | None = None
-    imbalance: float = 0.0
-    concepts: int = 1
-    val_fraction: float = 0.0
+    imbalance: Annotated[float, Bound(ge=0, le=10)] = 0.0
+    concepts: Annotated[int, Bound(ge=1, le=10000)] = 1
+    val_fraction: Annotated[float, Bound(ge=0, le=0.9)] = 0.0
 
     def check(self) -> None:
         """Refuse values that no data can meet."""
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
-        self.require(0 <= self.imbalance <= 10, "imbalance", "between 0 and 10")
-        self.require(1 <= self.concepts <= 10_000, "concepts", "between 1 and 10,000")
-        self.require(0 <= self.val_fraction <= 0.9, "val_fraction", "0 to 0.9")
         if self.samples_per_device is not None:
             low, high = self.cap
             self.require(1 <= low <= high, "samples_per_device", "a number from 1, or [low, high] with 1 ≤ low ≤ high")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Bound, PositiveInt, Share
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
@@ -30,14 +31,13 @@ class Classes(PartitionSpec, kind="classes"):
         overlap: Devices may share rows; then ``samples_per_device`` must be given.
     """
 
-    k: int = 2
+    k: PositiveInt = 2
     coverage: bool = True
     overlap: bool = False
 
     def check(self) -> None:
         """Refuse values that no data can meet."""
         super().check()
-        self.require(self.k >= 1, "k", "at least 1")
         given = self.samples_per_device is not None
         self.require(given or not self.overlap, "overlap", "false unless samples_per_device says how many to draw")
 
@@ -110,15 +110,9 @@ class Dirichlet(PartitionSpec, kind="dirichlet"):
         per: What a draw is made for.
     """
 
-    alpha: float = 0.5
-    min_samples: int = 1
+    alpha: Annotated[float, Bound(gt=0, le=1e9, words="more than 0, and at most 1e9 (which is IID)")] = 0.5
+    min_samples: PositiveInt = 1
     per: Literal["cell", "device"] = "cell"
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(0 < self.alpha <= 1e9, "alpha", "more than 0, and at most 1e9 (which is IID)")
-        self.require(self.min_samples >= 1, "min_samples", "at least 1")
 
     def assign(self, request: Request) -> RowAssignment:
         """Draw the proportions, round them, fill up the smallest devices, deal the rows."""
@@ -219,15 +213,9 @@ class TwoLevel(PartitionSpec, kind="two_level"):
     #: what a device's rarest cell has at least, as a share of an equal part
     LEAST: ClassVar[float] = 0.2
 
-    edge_fraction: float = 0.5
-    device_fraction: float = 0.2
+    edge_fraction: Share = 0.5
+    device_fraction: Share = 0.2
     coverage: bool = True
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(0 < self.edge_fraction <= 1, "edge_fraction", "in (0, 1]")
-        self.require(0 < self.device_fraction <= 1, "device_fraction", "in (0, 1]")
 
     def assign(self, request: Request) -> RowAssignment:
         """Draw the edges' cells, then the devices', then share the rows."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Bound, PositiveInt
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import EdgeTest, EdgeTests, PartitionSpec, Request, RowAssignment
@@ -32,16 +33,9 @@ class Owner(PartitionSpec, kind="owner"):
     """
 
     level: Literal["device", "edge"] = "device"
-    owners_per_device: int = 1
-    min_samples: int = 1
-    personal: float = 0.0
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(self.owners_per_device >= 1, "owners_per_device", "at least 1")
-        self.require(self.min_samples >= 1, "min_samples", "at least 1")
-        self.require(0 <= self.personal <= 0.9, "personal", "0 to 0.9")
+    owners_per_device: PositiveInt = 1
+    min_samples: PositiveInt = 1
+    personal: Annotated[float, Bound(ge=0, le=0.9)] = 0.0
 
     def assign(self, request: Request) -> RowAssignment:
         """Sort rows by owner, then join owners into devices or split them over an edge's devices."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import PositiveInt
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
@@ -27,14 +28,8 @@ class SharedPool(PartitionSpec, kind="pool"):
         edge_cells: How many cells an edge's devices draw from; None is all of them.
     """
 
-    samples: int = 20
-    edge_cells: int | None = None
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(self.samples >= 1, "samples", "at least 1")
-        self.require(self.edge_cells is None or self.edge_cells >= 1, "edge_cells", "at least 1")
+    samples: PositiveInt = 20
+    edge_cells: PositiveInt | None = None
 
     def assign(self, request: Request) -> RowAssignment:
         """Draw every device's rows, edge by edge if edges know only some cells."""

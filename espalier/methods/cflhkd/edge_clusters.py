@@ -23,7 +23,7 @@ from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
 from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES, GUIDING, refined
 from espalier.methods.cflhkd.fdc import Distance
 from espalier.policies.cloud_clusters import blend
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import note_similarity
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from espalier.core.view import Arrival, View
 from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
 from espalier.methods.cflhkd.fdc import Distance
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, samples_of
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import note_similarity
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ Ablations: ``bilevel = false`` (devices report to the cloud, clusters never meet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from espalier.core.bounds import Bound, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Rules, Selection
 from espalier.methods.cflhkd.bilevel import CloudHandDown, CloudMerge, CloudPace, EdgeHandDown, EdgePace, Occupied
@@ -83,45 +84,26 @@ class CFLHKD(SampledMethod, kind="cflhkd"):
     category: ClassVar[Category] = "clustered"
     citation: ClassVar[str] = "Ahmad et al., Clustered Federated Learning with Hierarchical Knowledge Distillation"
 
-    share_every: int = 1
-    tell_every: int = 1
-    cluster_every: int = 1
-    edge_interval: int = 1
-    lam0: float = 0.1
-    lam2: float = 0.005
+    share_every: PositiveInt = 1
+    tell_every: PositiveInt = 1
+    cluster_every: PositiveInt = 1
+    edge_interval: PositiveInt = 1
+    lam0: NonNegativeFloat = 0.1
+    lam2: NonNegativeFloat = 0.005
     refine: Literal["edge", "client", "none"] = "edge"
-    gamma: float = 0.5
-    delta: float = 0.7
+    gamma: UnitFloat = 0.5
+    delta: NonNegativeFloat = 0.7
     distance: Distance = "members"
-    drift: float = 0.3
-    initial_clusters: int = 4
-    most: int = 8
+    drift: Annotated[float, Bound(ge=0, le=1, words="a divergence in bits, 0 to 1")] = 0.3
+    initial_clusters: PositiveInt = 4
+    most: PositiveInt = 8
     affinity_on: Literal["updates", "weights"] = "updates"
-    restless: float = 0.75
-    sketch: int = 256
+    restless: UnitFloat = 0.75
+    sketch: PositiveInt = 256
     clustering: Literal["dynamic", "initial", "given"] = "dynamic"
     bilevel: bool = True
-    distil: int = 0
-    temperature: float = 2.0
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        for name in (
-            "share_every",
-            "tell_every",
-            "cluster_every",
-            "edge_interval",
-            "initial_clusters",
-            "most",
-            "sketch",
-        ):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        for name in ("lam0", "lam2", "delta", "distil"):
-            self.require(getattr(self, name) >= 0, name, "0 or more")
-        self.require(0 <= self.gamma <= 1, "gamma", "in [0, 1]")
-        self.require(0 <= self.drift <= 1, "drift", "a divergence in bits, 0 to 1")
-        self.require(0 <= self.restless <= 1, "restless", "in [0, 1]")
-        self.require(self.temperature > 0, "temperature", "more than 0")
+    distil: NonNegativeInt = 0
+    temperature: PositiveFloat = 2.0
 
     def every(self, rounds: int) -> int:
         """Return an interval in rounds of the run."""

@@ -39,6 +39,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Pace, Rules
 from espalier.methods.csahfl.distribution import ByDistribution
@@ -75,29 +76,24 @@ class CSAHFL(SampledMethod, kind="csahfl"):
         "Heterogeneous Edge Computing Networks, IJCAI 2025"
     )
 
-    alpha: float = 1.5
+    alpha: NonNegativeFloat = 1.5
     beta: float | Literal["auto"] = 20.0
-    edge_rounds: int = 3
-    max_epochs: int | None = None
-    vectors: int = 3
+    edge_rounds: PositiveInt = 3
+    max_epochs: PositiveInt | None = None
+    vectors: PositiveInt = 3
     measure: Literal["smallest", "trace", "repository"] = "smallest"
     rescue: bool = True
     clustering: bool = True
     semi_async: bool = True
     weighting: Literal["distribution", "samples", "uniform"] = "distribution"
-    clusters: int | None = None
+    clusters: PositiveInt | None = None
     discounting: Literal["current", "normalised", "literal"] = "current"
     probe: bool = True
     serve: Literal["global", "cluster"] = "global"
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.alpha >= 0, "alpha", "0 or more")
+        """Refuse a negative angle."""
         self.require(self.beta == "auto" or self.beta >= 0, "beta", 'degrees, 0 or more, or "auto"')
-        self.require(self.edge_rounds >= 1, "edge_rounds", "at least 1")
-        self.require(self.max_epochs is None or self.max_epochs >= 1, "max_epochs", "at least 1")
-        self.require(self.vectors >= 1, "vectors", "at least 1")
-        self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters at the root, intervals at the edges."""

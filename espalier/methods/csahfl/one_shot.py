@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address
+from espalier.core.bounds import PositiveInt
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
 from espalier.methods.csahfl.subspace import Beta, Floats, Linkage, Measure, cluster, principal_angles, proximity
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import note_similarity
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class OneShot(Structure, kind="subspace"):
         known: set[Address] = field(default_factory=set)
         signatures: dict[Address, NDArray[Any]] = field(default_factory=dict)
 
-    vectors: int = 3
+    vectors: PositiveInt = 3
     beta: Beta = 20.0
     linkage: Linkage = "weighted"
     measure: Measure = "smallest"
@@ -45,8 +46,7 @@ class OneShot(Structure, kind="subspace"):
     histograms: bool = True
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.vectors >= 1, "vectors", "at least 1")
+        """Refuse a negative angle."""
         self.require(self.beta == "auto" or self.beta >= 0, "beta", 'degrees, 0 or more, or "auto"')
 
     def survey(self, view: View) -> Survey | None:

@@ -16,6 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.bounds import NonNegativeFloat
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.policies import Assignment, HandDown, Local, LocalView, Merge, Pace, Selection, normalised
@@ -73,12 +74,11 @@ class SemiAsync(Pace, kind="semi_async"):
     """
 
     late: Literal["drop", "keep", "renew"] = "keep"
-    alpha: float = 1.5
+    alpha: NonNegativeFloat = 1.5
     probe: bool = False
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.alpha >= 0, "alpha", "0 or more")
+        """Refuse no work."""
         self.require(self.updates >= 1, "updates", "at least 1")
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:

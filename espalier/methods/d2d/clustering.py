@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.spec import Spec
 from espalier.methods.d2d.angle import Alignment, Angle, cosines, gram
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
@@ -68,11 +69,7 @@ class Clustering(Spec, ABC, family="clustering"):
     #: whether clusters are kept as long as the same devices are there
     once: ClassVar[bool] = False
 
-    n_clusters: int | None = None
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.n_clusters is None or self.n_clusters >= 1, "n_clusters", "at least 1")
+    n_clusters: PositiveInt | None = None
 
     @abstractmethod
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
@@ -103,14 +100,13 @@ class SwapSearch(Clustering, kind="swap"):
     z: float | None = None
     pick: Literal["random", "best"] = "random"
     start: Literal["random", "reverse_spectral"] = "random"
-    n_min: int | None = None
+    n_min: PositiveInt | None = None
     n_max: int | None = None
 
     def check(self) -> None:
-        """Refuse impossible values."""
+        """Refuse a search that no cluster could pass."""
         super().check()
         SearchOptions(self.solution, self.n_swap, self.z, self.pick)
-        self.require(self.n_min is None or self.n_min >= 1, "n_min", "at least 1")
         self.require(self.n_max is None or self.n_max >= (self.n_min or 1), "n_max", "at least n_min")
 
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
@@ -143,12 +139,7 @@ class SwapSearch(Clustering, kind="swap"):
 class Spectral(Clustering, kind="spectral"):
     """Benchmark A: devices of like speed and like direction together; ``sigma`` is the width of likeness."""
 
-    sigma: float = 0.5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.sigma > 0, "sigma", "more than 0")
+    sigma: PositiveFloat = 0.5
 
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
         """Cluster by time and direction."""
@@ -160,14 +151,8 @@ class Spectral(Clustering, kind="spectral"):
 class Adapted(Clustering, kind="adapted"):
     """Benchmark A+: devices of like speed and unlike direction together."""
 
-    sigma_t: float = 0.5
-    sigma_ft: float = 0.8
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.sigma_t > 0, "sigma_t", "more than 0")
-        self.require(self.sigma_ft > 0, "sigma_ft", "more than 0")
+    sigma_t: PositiveFloat = 0.5
+    sigma_ft: PositiveFloat = 0.8
 
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
         """Cluster by time and against direction."""
@@ -181,12 +166,7 @@ class Cliques(Clustering, kind="cliques"):
 
     once: ClassVar[bool] = True
 
-    n_swap: int = 80
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        super().check()
-        self.require(self.n_swap >= 0, "n_swap", "0 or more")
+    n_swap: NonNegativeInt = 80
 
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
         """Swap while it helps."""

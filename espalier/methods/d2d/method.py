@@ -37,6 +37,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.method import Category, Method, Plan, Setting
 from espalier.core.policies import Rules
 from espalier.methods.d2d.clustering import Adapted, Cliques, Clustering, Spectral, SwapSearch
@@ -70,25 +71,19 @@ class ClusteredD2D(Method):
     citation: ClassVar[str] = _PAPER
 
     feature: Literal["phi", "phi_crop", "skew", "pred"] = "phi"
-    t_feature: float | None = None
-    t_g: float | None = None
-    rounds: int = 4
-    t_cg: float | None = None
+    t_feature: NonNegativeFloat | None = None
+    t_g: NonNegativeFloat | None = None
+    rounds: PositiveInt = 4
+    t_cg: NonNegativeFloat | None = None
     n_clusters: int | None = None
-    feature_updates: int | None = None
-    crop_layers: int = 1
+    feature_updates: PositiveInt | None = None
+    crop_layers: PositiveInt = 1
     keep: bool = True
     defence: bool = False
     theory: bool = False
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        for name in ("t_g", "t_feature", "t_cg"):
-            value = getattr(self, name)
-            self.require(value is None or value >= 0, name, "0 seconds or more")
-        self.require(self.rounds >= 1, "rounds", "at least 1")
-        self.require(self.feature_updates is None or self.feature_updates >= 1, "feature_updates", "at least 1")
-        self.require(self.crop_layers >= 1, "crop_layers", "at least 1")
+        """Refuse what the clustering would refuse."""
         self._clustering()
 
     @abstractmethod
@@ -176,7 +171,7 @@ class BenchmarkB(ClusteredD2D, kind="d2d_b"):
     n_swap: int = 80
 
     def check(self) -> None:
-        """Refuse impossible values."""
+        """Refuse other features than label counts."""
         super().check()
         self.require(self.feature == "skew", "feature", '"skew": cliques are formed by label counts')
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, linprog
 from scipy.sparse import coo_array
 
+from espalier.core.bounds import Bound, PositiveInt
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
@@ -37,16 +38,9 @@ class Sized(PartitionSpec, kind="sized"):
 
     weighted: ClassVar[bool] = False
 
-    sigma: float = 750.0
-    classes: int = 4
-    min_samples: int = 200
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(0 <= self.sigma <= 1e9, "sigma", "between 0 and 1e9")
-        self.require(self.classes >= 1, "classes", "at least 1")
-        self.require(self.min_samples >= 1, "min_samples", "at least 1")
+    sigma: Annotated[float, Bound(ge=0, le=1e9)] = 750.0
+    classes: PositiveInt = 4
+    min_samples: PositiveInt = 200
 
     def assign(self, request: Request) -> RowAssignment:
         """Fix the sizes, draw the cells, fill them."""

@@ -23,7 +23,7 @@ from espalier.methods.d2d.swap import Configuration, evaluate
 from espalier.methods.d2d.theory import gradient_mismatch, progress_weight
 from espalier.methods.d2d.timing import arrivals as arrival_times
 from espalier.methods.d2d.timing import intra_rounds
-from espalier.policies.likeness import note_similarity
+from espalier.policies.dendrogram import note_similarity
 
 #: models looked at together: enough for the batched trainer, few enough for memory
 _TOGETHER = 64

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from espalier.core.address import Address
+from espalier.core.bounds import Bound, PositiveInt, Share
 from espalier.core.memory import Memory
 from espalier.core.policies import Assignment, Progress
 from espalier.core.spec import Spec
@@ -74,11 +76,7 @@ class Predictor(Spec, family="predictor", kind="smoothing"):
     first prediction is the first measurement. What a predictor remembers is a list of numbers, empty at first.
     """
 
-    beta: float = 0.5
-
-    def check(self) -> None:
-        """Refuse weights outside (0, 1]."""
-        self.require(0 < self.beta <= 1, "beta", "in (0, 1]")
+    beta: Share = 0.5
 
     def after(self, memory: list[float], measured: float) -> list[float]:
         """Return the memory after one more measurement; its last number is the prediction."""
@@ -89,11 +87,7 @@ class Predictor(Spec, family="predictor", kind="smoothing"):
 class Window(Predictor, kind="window"):
     """The mean of the last ``size`` measurements."""
 
-    size: int = 5
-
-    def check(self) -> None:
-        """Refuse an empty window."""
-        self.require(self.size >= 1, "size", "at least 1")
+    size: PositiveInt = 5
 
     def after(self, memory: list[float], measured: float) -> list[float]:
         """Return the measurements kept, and their mean."""
@@ -127,18 +121,10 @@ class AAF(TimedPace, kind="aaf"):
 
     child_decides: bool = True
     predictor: Predictor = field(default_factory=Predictor)
-    rho_g: float = 1.1
-    rho_a: float = 1.1
-    rho_p: float = 0.9
-    f_max: int = 20
-
-    def check(self) -> None:
-        """Refuse impossible rates."""
-        super().check()
-        self.require(self.rho_g > 1, "rho_g", "more than 1")
-        self.require(self.rho_a > 1, "rho_a", "more than 1")
-        self.require(0 < self.rho_p < 1, "rho_p", "in (0, 1)")
-        self.require(self.f_max >= 1, "f_max", "at least 1")
+    rho_g: Annotated[float, Bound(gt=1)] = 1.1
+    rho_a: Annotated[float, Bound(gt=1)] = 1.1
+    rho_p: Annotated[float, Bound(gt=0, lt=1)] = 0.9
+    f_max: PositiveInt = 20
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Recommend updates and time; a child of which no times are known does one update."""

@@ -42,11 +42,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.environment import Environment
 from espalier.core.method import Category, Method, Node, Plan, Setting
 from espalier.core.policies import Merge, Pace, Rules, Structure
@@ -128,40 +129,32 @@ class EASF(Method, kind="easf"):
     balance: Balance = "accuracy"
     keeps_frequencies: bool = True
     theory: bool = False
-    leaf_updates: int = 1
+    leaf_updates: PositiveInt = 1
     predictor: Predictor = field(default_factory=Predictor)
     rho_g: float = 1.1
     rho_a: float = 1.1
     rho_p: float = 0.9
     rho_t: float = 1.5
-    f_max: int = 20
+    f_max: PositiveInt = 20
     raf_base: Literal["measured", "single"] = "measured"
-    hops: int = 3
-    rho_e: float = 1.2
-    sweeps: int = 10
-    width: int = 32
-    delay_limit: float | None = None
+    hops: PositiveInt = 3
+    rho_e: Annotated[float, Bound(gt=1)] = 1.2
+    sweeps: NonNegativeInt = 10
+    width: Annotated[int, Bound(ge=2)] = 32
+    delay_limit: PositiveFloat | None = None
     pretrain: Literal["epochs", "until"] = "epochs"
-    pretrain_epochs: int = 1
-    patience: float | None = None
-    clusters: int | None = None
+    pretrain_epochs: PositiveInt = 1
+    patience: PositiveFloat | None = None
+    clusters: PositiveInt | None = None
     kma_weight: float = 0.5
-    kma_restarts: int = 20
+    kma_restarts: PositiveInt = 20
 
     def check(self) -> None:
-        """Refuse impossible values and axes that do not fit each other."""
+        """Refuse axes that do not fit each other, and what the pace would refuse."""
         self.require(
             self.abandon != "adaptive" or self.frequency == "aaf", "abandon",
             f"'fixed' or 'none' with frequency = {self.frequency!r}: only aaf predicts the time that adaptive needs",
         )  # fmt: skip
-        for name in ("leaf_updates", "f_max", "hops", "pretrain_epochs", "kma_restarts"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(self.width >= 2, "width", "at least 2")
-        self.require(self.sweeps >= 0, "sweeps", "0 or more")
-        self.require(self.rho_e > 1, "rho_e", "more than 1")
-        self.require(self.patience is None or self.patience > 0, "patience", "more than 0")
-        self.require(self.clusters is None or self.clusters >= 1, "clusters", "at least 1")
-        self.require(self.delay_limit is None or self.delay_limit > 0, "delay_limit", "more than 0")
         self.pace()
 
     def pace(self) -> Pace:
@@ -240,7 +233,7 @@ class HFL(Syn, kind="hfl_easf"):
     category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "the HFL baseline of EASF, after Liu et al., ICC 2020"
 
-    leaf_updates: int = 2
+    leaf_updates: PositiveInt = 2
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from espalier.core.address import Address
+from espalier.core.bounds import PositiveInt
 from espalier.core.memory import Memory
 from espalier.core.policies import Assignment
 from espalier.core.view import Arrival, View
@@ -58,13 +59,8 @@ class RAF(TimedPace, kind="raf"):
 
         frequencies: dict[Address, int] = field(default_factory=dict)
 
-    f_max: int = 20
+    f_max: PositiveInt = 20
     base: Literal["measured", "single"] = "measured"
-
-    def check(self) -> None:
-        """Refuse impossible bounds."""
-        super().check()
-        self.require(self.f_max >= 1, "f_max", "at least 1")
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return each child's updates; new pairs begin with one."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Annotated
 
 from espalier.core.address import Address
+from espalier.core.bounds import Bound, PositiveFloat, PositiveInt
 from espalier.core.memory import Memory, Policy, Product
 from espalier.core.policies import Assignment, Pace
 from espalier.core.view import Arrival, View
@@ -43,11 +45,7 @@ class Adaptive(Abandon, kind="adaptive"):
 
     needs = (PREDICTED_ROUND,)
 
-    rho_t: float = 1.5
-
-    def check(self) -> None:
-        """Refuse to abandon whoever is on time."""
-        self.require(self.rho_t >= 1, "rho_t", "at least 1")
+    rho_t: Annotated[float, Bound(ge=1)] = 1.5
 
     def seconds(self, memory: Memory) -> float | None:
         """Return how long to wait."""
@@ -65,11 +63,7 @@ class Fixed(Abandon, kind="fixed"):
 
         threshold: float | None = None
 
-    factor: float = 2.0
-
-    def check(self) -> None:
-        """Refuse to wait for no time."""
-        self.require(self.factor > 0, "factor", "more than 0")
+    factor: PositiveFloat = 2.0
 
     def seconds(self, memory: Memory) -> float | None:
         """Return how long to wait."""
@@ -86,12 +80,11 @@ class Fixed(Abandon, kind="fixed"):
 class TimedPace(Pace, kind="timed"):
     """A barrier with a timeout: devices do ``leaf`` updates, aggregators ``updates``."""
 
-    leaf: int = 1
+    leaf: PositiveInt = 1
     abandon: Abandon = field(default_factory=Abandon)
 
     def check(self) -> None:
         """Refuse work that is none."""
-        self.require(self.leaf >= 1, "leaf", "at least 1")
         self.require(self.updates >= 1, "updates", "at least 1")
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.methods.hiflash.staleness_control import Climbing, Learnt
@@ -55,22 +56,14 @@ class HiFlash(SampledMethod, kind="hiflash"):
         "The mechanism is the abstract's; the mixing rule, the staleness control and the association's cost are ours."
     )
 
-    kappa2: int = 1
-    alpha0: float = 0.6
-    power: float = 0.5
+    kappa2: PositiveInt = 1
+    alpha0: Share = 0.6
+    power: NonNegativeFloat = 0.5
     control: Literal["climbing", "dqn", "none"] = "climbing"
     target: float = 0.9
-    episodes: int = 50
+    episodes: PositiveInt = 50
     reach: AutoReach = "auto"
-    time_weight: float = 0.5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-        self.require(0 < self.alpha0 <= 1, "alpha0", "in (0, 1]")
-        self.require(self.power >= 0, "power", "0 or more")
-        self.require(self.time_weight >= 0, "time_weight", "0 or more")
-        self.require(self.episodes >= 1, "episodes", "at least 1")
+    time_weight: NonNegativeFloat = 0.5
 
     def plan(self, setting: Setting) -> Plan:
         """A cohort per edge at the root, a barrier at every edge."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from espalier.core.address import Address
+from espalier.core.bounds import PositiveInt, Share, UnitFloat
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -65,11 +66,7 @@ class Climbing(StalenessControl, kind="climbing"):
         time: float = 0.0
         gain: float | None = None
 
-    smoothing: float = 0.5
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(0 < self.smoothing <= 1, "smoothing", "in (0, 1]")
+    smoothing: Share = 0.5
 
     def limit(self, view: View) -> float:
         """Return the limit of now."""
@@ -146,13 +143,8 @@ class Learnt(StalenessControl, kind="dqn"):
     edge_rounds: int = 1
     fraction: float = 1.0
     target: float = 0.9
-    episodes: int = 50
-    epsilon: float = 0.05
-
-    def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.episodes >= 1, "episodes", "at least 1")
-        self.require(0 <= self.epsilon <= 1, "epsilon", "in [0, 1]")
+    episodes: PositiveInt = 50
+    epsilon: UnitFloat = 0.05
 
     def limit(self, view: View) -> float:
         """Return the limit of now."""

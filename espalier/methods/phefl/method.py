@@ -33,6 +33,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import PositiveInt, Share
 from espalier.core.method import Category, Method, Plan, Setting
 from espalier.core.policies import Pace, Rules, Selection
 from espalier.methods.phefl.personal import Personal, Remember
@@ -63,16 +64,13 @@ class PheFl(Method, kind="phefl"):
     alpha: float | None = None
     layers: Literal["whole", "head_body"] = "whole"
     tiers: Literal["edge", "all"] = "edge"
-    edge_every: int = 1
-    cloud_every: int = 1
-    fraction: float = 1.0
+    edge_every: PositiveInt = 1
+    cloud_every: PositiveInt = 1
+    fraction: Share = 1.0
 
     def check(self) -> None:
-        """Refuse impossible values."""
+        """Refuse what the hand-down would refuse."""
         self._hand_down()
-        self.require(self.edge_every >= 1, "edge_every", "at least 1")
-        self.require(self.cloud_every >= 1, "cloud_every", "at least 1")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def _hand_down(self) -> Personal:
         return Personal(by=self.by, alpha=self.alpha, layers=self.layers, tiers=self.tiers)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from espalier.core.bounds import Bound
 from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.partitions.base import EdgeTest, EdgeTests, PartitionSpec, Request, RowAssignment
@@ -46,12 +47,7 @@ class PheFlLayouts(PartitionSpec, kind="phefl"):
 
     layout: Literal["D1", "D2", "D3", "D4"] = "D3"
     test: Literal["balanced", "imbalanced"] = "imbalanced"
-    personal: float = 0.15
-
-    def check(self) -> None:
-        """Refuse values that no data can meet."""
-        super().check()
-        self.require(0 <= self.personal <= 0.9, "personal", "0 to 0.9")
+    personal: Annotated[float, Bound(ge=0, le=0.9)] = 0.15
 
     def assign(self, request: Request) -> RowAssignment:
         """Deal the units to the devices and the test rows to the edges."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.address import Address
+from espalier.core.bounds import UnitFloat
 from espalier.core.codec import register
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
@@ -160,13 +161,12 @@ class Personal(HandDown, kind="personal"):
         outside: dict[str, tuple[float, int, Ref]] = field(default_factory=dict)
 
     by: Literal["accuracy", "loss", "share"] = "accuracy"
-    alpha: float | None = None
+    alpha: UnitFloat | None = None
     layers: Literal["whole", "head_body"] = "whole"
     tiers: Literal["edge", "all"] = "edge"
 
     def check(self) -> None:
-        """Refuse impossible values."""
-        self.require(self.alpha is None or 0 <= self.alpha <= 1, "alpha", "in [0, 1]")
+        """Refuse a head and a body that no test tells apart."""
         parts = self.layers == "head_body"
         self.require(not (parts and (self.by == "share" or self.alpha is not None)), "layers", '"whole" unless tested')
 

@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from espalier.core.bounds import Decay, NonNegativeFloat, PositiveInt
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import HandDown, Merge, Pace, Rules, Selection
 from espalier.core.serving import Serving
@@ -68,22 +69,14 @@ class Trellis(SampledMethod, kind="trellis"):
     category: ClassVar[Category] = "hierarchical"
     citation: ClassVar[str] = "this project: momentum, running means, late work, and serving by label prior"
 
-    kappa2: int = 1
-    beta: float = 0.7
-    edge_beta: float = 0.5
-    average: float = 0.5
+    kappa2: PositiveInt = 1
+    beta: Decay = 0.7
+    edge_beta: Decay = 0.5
+    average: Decay = 0.5
     semi_async: bool = True
-    alpha: float = 1.5
+    alpha: NonNegativeFloat = 1.5
     prior: Literal["none", "known", "validated", "estimated"] = "validated"
     clock: Literal["root", "edge"] = "root"
-
-    def check(self) -> None:
-        """Refuse impossible values; the parts know theirs."""
-        self.require(self.kappa2 >= 1, "kappa2", "at least 1")
-        self.require(self.alpha >= 0, "alpha", "0 or more")
-        self.require(0 <= self.beta < 1, "beta", "in [0, 1)")
-        self.require(0 <= self.edge_beta < 1, "edge_beta", "in [0, 1)")
-        self.require(0 <= self.average < 1, "average", "in [0, 1)")
 
     def plan(self, setting: Setting) -> Plan:
         """HierFAVG's plan with the parts."""

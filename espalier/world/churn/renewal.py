@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Bound, PositiveSeconds, Probability, Share
 from espalier.world.churn.base import Churn, Followed, Still, gather
 from espalier.world.draws import Field, exponential
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
@@ -109,15 +110,9 @@ class TwoState(Churn, kind="two_state"):
         silent: Probability that a device leaves without a word.
     """
 
-    working: float = 0.7
-    mean_stay: float = 60.0
-    silent: float = 0.0
-
-    def check(self) -> None:
-        """Refuse what is no probability and stays that take no time."""
-        self.require(0 < self.working <= 1, "working", "a share in (0, 1]")
-        self.require(0 < self.mean_stay < math.inf, "mean_stay", "a finite number of seconds > 0")
-        self.require(0 <= self.silent <= 1, "silent", "a probability in [0, 1]")
+    working: Share = 0.7
+    mean_stay: PositiveSeconds = 60.0
+    silent: Probability = 0.0
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Return the churn of one fleet."""
@@ -155,7 +150,7 @@ class Failures(Churn, kind="failures"):
         silent: Whether nobody is told of a failure.
     """
 
-    rate: float
+    rate: Annotated[float, Bound(gt=0, lt=math.inf, words="a finite number of failures per second > 0")]
     hosts: tuple[Literal["devices", "edges", "cloud"], ...] = ("devices",)
     restart: float | None = None
     keep_state: bool = True
@@ -163,7 +158,6 @@ class Failures(Churn, kind="failures"):
 
     def check(self) -> None:
         """Refuse rates and times that mean nothing."""
-        self.require(0 < self.rate < math.inf, "rate", "a finite number of failures per second > 0")
         self.require(len(self.hosts) > 0, "hosts", "a list of devices, edges, cloud")
         if self.restart is not None:
             self.require(0 < self.restart < math.inf, "restart", "a finite number of seconds > 0")

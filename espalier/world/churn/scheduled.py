@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import Seconds
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.churn.base import Churn, between, gather
@@ -28,13 +28,9 @@ class Happening(Spec, family="churn.events"):
     ``host`` is a device's number, ``"edge:3"`` or ``"cloud"``.
     """
 
-    time: float
+    time: Seconds
     host: int | str
     event: What
-
-    def check(self) -> None:
-        """Refuse times before the start."""
-        self.require(0 <= self.time < math.inf, "time", "a finite number of seconds ≥ 0")
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from espalier.core.bounds import Bound, PositiveFinite, PositiveInt
 from espalier.core.errors import WorldError
 from espalier.world.compute.base import Compute, TimedCompute
 from espalier.world.draws import Field, between, whole
@@ -59,11 +60,7 @@ class Drawn(Compute):
 class Constant(Drawn, kind="constant"):
     """The same speed for all: ``seconds`` per batch (0: training takes no time)."""
 
-    seconds: float = 0.0
-
-    def check(self) -> None:
-        """Refuse negative and infinite times."""
-        self.require(0 <= self.seconds < math.inf, "seconds", "a finite number ≥ 0 (seconds per batch)")
+    seconds: Annotated[float, Bound(ge=0, lt=math.inf, words="a finite number ≥ 0 (seconds per batch)")] = 0.0
 
     def draw(self, shape: Shape) -> NDArray[np.float64]:
         """Return the one value N times."""
@@ -119,17 +116,15 @@ class TruncatedNormal(Drawn, kind="truncated_normal"):
     """
 
     mean: float
-    std: float
+    std: PositiveFinite
     low: float
     high: float
     per: Literal["batch", "epoch", "training"] = "batch"
-    epochs: int = 1
+    epochs: PositiveInt = 1
 
     def check(self) -> None:
         """Refuse a range that is empty or that the distribution practically never meets."""
-        self.require(0 < self.std < math.inf, "std", "a finite number > 0")
         self.require(0 <= self.low < self.high < math.inf, "high", f"finite and > low = {self.low!r} ≥ 0")
-        self.require(self.epochs >= 1, "epochs", "at least 1")
         lower, upper = self._tails()
         self.require(upper - lower > 1e-12, "mean", "near enough to [low, high] for a draw to fall there")
 

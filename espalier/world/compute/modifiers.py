@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import NonNegativeFinite, PositiveFinite, PositiveSeconds
 from espalier.core.seeds import key
 from espalier.world.compute.base import Compute, Wrapped
 from espalier.world.draws import Field, normal
@@ -25,11 +26,7 @@ class Noise(Compute, kind="noise"):
     """A job takes its estimate times a log-normal number with median 1 (C7)."""
 
     of: Compute
-    sigma: float = 0.3
-
-    def check(self) -> None:
-        """Refuse a negative spread."""
-        self.require(0 <= self.sigma < math.inf, "sigma", "a finite number ≥ 0")
+    sigma: NonNegativeFinite = 0.3
 
     def bind(self, shape: Shape) -> BoundCompute:
         """Return the noisy compute of one fleet."""
@@ -52,11 +49,7 @@ class Throttled(Compute, kind="throttled"):
 
     of: Compute
     devices: tuple[int, ...]
-    factor: float = 2.0
-
-    def check(self) -> None:
-        """Refuse what is no factor."""
-        self.require(0 < self.factor < math.inf, "factor", "a finite number > 0")
+    factor: PositiveFinite = 2.0
 
     def bind(self, shape: Shape) -> BoundCompute:
         """Return the compute of one fleet with its throttled devices."""
@@ -79,12 +72,11 @@ class Fluctuating(Compute, kind="fluctuating"):
     of: Compute
     low: float = 0.5
     high: float = 1.5
-    period: float = 20.0
+    period: PositiveSeconds = 20.0
 
     def check(self) -> None:
         """Refuse a power of zero and empty periods."""
         self.require(0 < self.low <= self.high < math.inf, "high", f"finite and ≥ low = {self.low!r} > 0")
-        self.require(0 < self.period < math.inf, "period", "a finite number of seconds > 0")
 
     def bind(self, shape: Shape) -> BoundCompute:
         """Return the fluctuating compute of one fleet."""
@@ -124,11 +116,10 @@ class Busy(Compute, kind="busy"):
 
     of: Compute
     mean: float = 10.0
-    every: float = 100.0
+    every: PositiveSeconds = 100.0
 
     def check(self) -> None:
         """Refuse spells that leave no time."""
-        self.require(0 < self.every < math.inf, "every", "a finite number of seconds > 0")
         self.require(0 < self.mean < self.every, "mean", f"> 0 and shorter than every = {self.every!r}")
 
     def bind(self, shape: Shape) -> BoundCompute:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import PositiveInt, Share
 from espalier.world.draws import Field, whole
 from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, Staged, drifting
 from espalier.world.protocols import Shape
@@ -20,7 +21,7 @@ class Abrupt(Drift):
 
     at_round: int | None = None
     at_time: float | None = None
-    fraction: float = 1.0
+    fraction: Share = 1.0
 
     def check(self) -> None:
         """Refuse no moment, two moments, and what is no fraction."""
@@ -28,7 +29,6 @@ class Abrupt(Drift):
         self.require(one, "at_round", "given, or else at_time, but not both")
         self.require((self.at_round or 0) >= 0, "at_round", "a round ≥ 0")
         self.require(0 <= (self.at_time or 0.0) < math.inf, "at_time", "a finite number of seconds ≥ 0")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     @abstractmethod
     def old(self) -> Concept:
@@ -86,12 +86,7 @@ class ExchangeLabels(Abrupt, kind="exchange_labels"):
     before and after.
     """
 
-    turn: int = 5
-
-    def check(self) -> None:
-        """Refuse no turn."""
-        super().check()
-        self.require(self.turn >= 1, "turn", "at least 1 class")
+    turn: PositiveInt = 5
 
     def old(self) -> Concept:
         """Return the mix that the partition gave."""
@@ -106,12 +101,7 @@ class ExchangeLabels(Abrupt, kind="exchange_labels"):
 class PermuteLabels(Abrupt, kind="permute_labels"):
     """From the moment on the labels of the drifting devices are permuted, in one of ``ways`` ways."""
 
-    ways: int = 1
-
-    def check(self) -> None:
-        """Refuse no way."""
-        super().check()
-        self.require(self.ways >= 1, "ways", "at least 1")
+    ways: PositiveInt = 1
 
     def old(self) -> Concept:
         """Return the ordinary data."""

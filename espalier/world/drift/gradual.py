@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from espalier.core.bounds import PositiveInt, Share
 from espalier.world.drift.concept import ORDINARY, BoundDrift, Clock, Concept, Drift, Staged, drifting
 from espalier.world.piecewise import step
 from espalier.world.protocols import Shape
@@ -27,8 +28,8 @@ class Gradual(Drift, kind="gradual"):
     start: float = 0.0
     end: float = 100.0
     amount: float = 0.3
-    fraction: float = 1.0
-    levels: int = 10
+    fraction: Share = 1.0
+    levels: PositiveInt = 10
     clock: Clock = "round"
 
     def check(self) -> None:
@@ -36,8 +37,6 @@ class Gradual(Drift, kind="gradual"):
         self.require(0 <= self.start < self.end < math.inf, "end", f"finite and later than start = {self.start!r}")
         self.require(math.isfinite(self.amount), "amount", "a finite number")
         self.require(self.feature != "noise" or self.amount >= 0, "amount", "≥ 0 for noise")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
-        self.require(self.levels >= 1, "levels", "at least 1")
 
     def bind(self, shape: Shape) -> BoundDrift:
         """Return the drift of one fleet."""
@@ -60,14 +59,13 @@ class RotatePrior(Drift, kind="rotate_prior"):
     """Every ``period`` rounds (or seconds) the drifting devices' class prior turns by one class."""
 
     period: float = 10.0
-    fraction: float = 1.0
+    fraction: Share = 1.0
     clock: Clock = "round"
 
     def check(self) -> None:
         """Refuse an empty period."""
         least = 1 if self.clock == "round" else 1e-3
         self.require(least <= self.period < math.inf, "period", f"a finite number ≥ {least:g}")
-        self.require(0 < self.fraction <= 1, "fraction", "in (0, 1]")
 
     def bind(self, shape: Shape) -> BoundDrift:
         """Return the drift of one fleet."""

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial import Delaunay, KDTree
 
+from espalier.core.bounds import PositiveFinite
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, normal
 from espalier.world.links.base import Links, Range, Routed, ends, ordered
@@ -98,7 +99,7 @@ class Graph(Links, kind="graph"):
         access: The links to the edges and the cloud; ideal unless given.
     """
 
-    degree: float = 10.0
+    degree: PositiveFinite = 10.0
     bandwidth: Range = (1e6, 10e6)
     latency: Range = (0.001, 0.01)
     signal: Signal | None = None
@@ -107,7 +108,6 @@ class Graph(Links, kind="graph"):
 
     def check(self) -> None:
         """Refuse what is no link."""
-        self.require(0 < self.degree < math.inf, "degree", "a finite number > 0")
         self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
         self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
 

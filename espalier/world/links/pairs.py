@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import PositiveFinite, PositiveInt, Probability
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, whole
 from espalier.world.links.base import Links, Range, Routed, ends, ordered
@@ -46,19 +47,18 @@ class Pairs(Links, kind="pairs"):
 
     throughput: Range = (1.0, 5.0)
     whole: bool = False
-    absent: float = 0.0
-    model_units: float = 30.0
-    model_bytes: int | None = None
+    absent: Probability = 0.0
+    model_units: PositiveFinite = 30.0
+    model_bytes: PositiveInt | None = None
     redraw: bool = True
     file: Path | None = None
     access: PerTier = field(default_factory=PerTier)
     broadcast: Broadcast = "free"
     liars: tuple[int, ...] = ()
-    lie: float = 1.0
+    lie: PositiveFinite = 1.0
 
     def check(self) -> None:
         """Refuse what is no throughput."""
-        self.require(0 < self.lie < math.inf, "lie", "a finite factor > 0")
         self.require(
             ordered(self.throughput, above=0, finite=True),
             "throughput",
@@ -66,9 +66,6 @@ class Pairs(Links, kind="pairs"):
         )
         if self.whole:
             self.require(all(e.is_integer() for e in ends(self.throughput)), "throughput", "whole when whole = true")
-        self.require(0 <= self.absent <= 1, "absent", "a probability in [0, 1]")
-        self.require(0 < self.model_units < math.inf, "model_units", "a finite number > 0")
-        self.require(self.model_bytes is None or self.model_bytes > 0, "model_bytes", "a whole number > 0")
 
     def bind(self, shape: Shape) -> BoundLinks:
         """Return the links of one fleet in round 0; ``at(epoch)`` gives the other rounds."""

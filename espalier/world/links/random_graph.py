@@ -5,7 +5,6 @@ Ways stay short as the fleet grows (hops like log N); in the geometric graph the
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import minimum_spanning_tree
 
+from espalier.core.bounds import PositiveFinite
 from espalier.world.draws import Field, between
 from espalier.world.links.base import Links, Range, ends, ordered
 from espalier.world.links.graph import ROUTE_BYTES, BoundGraph
@@ -51,14 +51,13 @@ class RandomGraph(Links, kind="random"):
         access: The links to the edges and the cloud; ideal unless given.
     """
 
-    degree: float = 10.0
+    degree: PositiveFinite = 10.0
     bandwidth: Range = (1e6, 10e6)
     latency: Range = (0.001, 0.01)
     access: PerTier = field(default_factory=PerTier)
 
     def check(self) -> None:
         """Refuse what is no link."""
-        self.require(0 < self.degree < math.inf, "degree", "a finite number > 0")
         self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
         self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
 

@@ -7,12 +7,12 @@ link would have under the best signal.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import NonNegativeFinite, PositiveFinite
 from espalier.core.spec import Spec
 
 
@@ -29,14 +29,12 @@ class Signal(Spec, family="signal"):
 
     reach_db: float = 5.0
     best_db: float = 30.0
-    exponent: float = 3.0
-    shadowing_db: float = 4.0
+    exponent: PositiveFinite = 3.0
+    shadowing_db: NonNegativeFinite = 4.0
 
     def check(self) -> None:
         """Refuse values outside the model."""
         self.require(self.best_db > self.reach_db, "best_db", f"above reach_db = {self.reach_db!r}")
-        self.require(0 < self.exponent < math.inf, "exponent", "a finite number > 0")
-        self.require(0 <= self.shadowing_db < math.inf, "shadowing_db", "a finite number ≥ 0")
 
     def share(self, distance: NDArray[np.float64], reach: float, shadow: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the share of the bandwidth, in (0, 1].

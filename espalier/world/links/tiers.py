@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.core.bounds import PositiveFinite
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, between, normal
 from espalier.world.links.base import Links, Range, Routed, ends, ordered
@@ -30,14 +31,13 @@ class TierLink(Spec, family="links.tier"):
 
     bandwidth: Range = math.inf
     latency: Range = 0.0
-    up: float = 1.0
+    up: PositiveFinite = 1.0
     signal: Signal | None = None
 
     def check(self) -> None:
         """Refuse bandwidths and latencies that are no link."""
         self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
         self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
-        self.require(0 < self.up < math.inf, "up", "a finite number > 0")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 import espalier
 from espalier.core.view import View
-from espalier.policies.likeness import MOST, note_similarity
+from espalier.policies.dendrogram import MOST, note_similarity
 
 FLEET = {"fleet": {"devices": 12, "edges": 3}, "stop": {"rounds": 3}}
 
