@@ -32,6 +32,7 @@ from espalier.study.base import (
     has_ended,
     papers,
     part,
+    sharing,
     studies,
     study,
     with_time,
@@ -59,7 +60,10 @@ LIST_COLUMNS = 100
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--finished", is_flag=True, help="Run nothing: read the runs that have ended.")
-@click.option("--keep", type=click.Path(path_type=Path), help="Write the figures as data into this folder, for pages.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path),
+    help="Write the figures as data into this folder, for pages (of all studies that share the runs).",
+)  # fmt: skip
 @click.option("--claims", is_flag=True, help="Say of every claim of the papers what the kept figures tell.")
 @click.option("--pages", type=click.Path(path_type=Path), help="Render the results pages in this folder from its data.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
@@ -108,6 +112,10 @@ def reproduce(
     results = read_results(wanted, scale, where, command, unfinished=finished)
     if keep is not None:
         keep_results(results, keep)
+        for other in sharing(wanted):
+            shared = read_results(other, scale, where, command, unfinished=True)
+            if shared.cells:
+                keep_results(shared, keep)
     if markdown is not None:
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text(tables.markdown(results, command), encoding="utf-8")

@@ -294,7 +294,7 @@ class Runner:
 
     def _account_for_cpu(self) -> None:
         """Write how long this process has computed for the run, in all its sittings up to what is saved."""
-        self.recorder.meta("cpu_seconds", round(time.process_time() - self._begun_cpu, 1))
+        self.recorder.meta("cpu_seconds", round(time.process_time() - self._begun_cpu, 3))
 
     def _account_for_privacy(self) -> None:
         """Write what the run has spent of its devices' privacy, if anything in it is private."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +75,9 @@ class Archive:
             if "cpu_seconds" in run.facts:
                 spent.setdefault(column, []).append(run.facts["cpu_seconds"] / SECONDS_PER_MINUTE)
         means = {column: float(np.mean(minutes)) for column, minutes in spent.items()}
-        guess = guessed_minutes(study, scale)
-        left = sum(means.get(column, guess) for _, column, _ in planned - found.keys())
-        done = sum(means.get(column, guess) for _, column, _ in planned & found.keys())
+        guess = {c: means.get(c, guessed_minutes(study, scale, c)) for c in {column for _, column, _ in planned}}
+        left = sum(guess[column] for _, column, _ in planned - found.keys())
+        done = sum(guess[column] for _, column, _ in planned & found.keys())
         seeds = tuple(sorted({seed for *_, seed in found}))
         guessed = any(column not in means for _, column, _ in planned)
         return State(study, scale, len(planned), len(planned & found.keys()), seeds, done + left, left, guessed)
@@ -94,24 +96,37 @@ class Archive:
             raise ConfigError(
                 f"The claim {claim.name!r} is about {claim.measure!r}, which {study.name} does not measure."
             )
-        found = []
+        found, planned = [], _planned(study)
         for scale in TELLING:
             results = self.results(study, scale)
             if results is not None:
-                found.append(judge(claim, results, scale))
+                found.append(judge(claim, results, scale, planned.cells.keys()))
         told = [j for j in found if j.verdict not in ("not tested", "cannot be told")]
-        return (told or found or [judge(claim, _planned(study))])[0]
+        return (told or found or [judge(claim, planned)])[0]
 
     def claimed(self, claim: Claim) -> list[float]:
         """Return the leads that the paper prints figures of, in all its settings."""
         return list(claimed_leads(claim, _planned(studies()[claim.study])).values())
 
 
-def guessed_minutes(study: Study, scale: Scale) -> float:
-    """Return about how many core minutes a run takes, as the paper's ``claims.toml`` has it (NaN: it does not)."""
-    path = resources.files(papers()[study.paper]) / "claims.toml"
-    table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return float(table.get("minutes", {}).get(scale, float("nan")))
+def guessed_minutes(study: Study, scale: Scale, column: str) -> float:
+    """Return about how many core minutes a run takes, as the paper's ``claims.toml`` has it (NaN: it does not).
+
+    Its table ``minutes`` has a number for a scale, or several by a part of the study's name or of the column's: the
+    longest that fits counts.
+    """
+    found = _minutes(papers()[study.paper]).get(scale, float("nan"))
+    if isinstance(found, dict):
+        fitting = [key for key in found if key in f"{study.name} {column}"]
+        found = found[max(fitting, key=len)] if fitting else float("nan")
+    return float(found)
+
+
+@cache
+def _minutes(package: str) -> dict[str, Any]:
+    path = resources.files(package) / "claims.toml"
+    found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return dict(found.get("minutes", {}))
 
 
 def _planned(study: Study) -> Results:

@@ -79,6 +79,7 @@ class Study:
         comment: Says in words what the figures show, from the results.
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
         facts: What else is kept of each run, as plain data, for the comment.
+        told: Those of the facts that stand beside what the methods did, with their heading: numbers, or tables of them.
         runs_of: The study whose runs these are (another table of the same runs); empty: its own.
         sources: Whether it is also told how devices do with each source's model (a training per device).
     """
@@ -92,6 +93,7 @@ class Study:
     comment: Callable[[Any], Sequence[str]] = lambda results: ()
     curves: Sequence[str] = ()
     facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
+    told: Mapping[str, str] = field(default_factory=dict)
     runs_of: str = ""
     sources: bool = True
 
@@ -210,6 +212,20 @@ def study(name: str) -> Study:
     if name not in found:
         raise ConfigError(f"There is no study {name!r}; known: {', '.join(found)}.{nearest(name, found)}")
     return found[name]
+
+
+def sharing(of: Study) -> list[Study]:
+    """Return the other studies that read figures off a study's runs, each with its cells among these runs."""
+
+    def among(other: Study) -> Study:
+        def cells(scale: Scale) -> list[Cell]:
+            there = {(c.row, c.column): c.experiment.seeds for c in of.cells(scale)}
+            found = [c for c in other.cells(scale) if (c.row, c.column) in there]
+            return [replace(c, experiment=replace(c.experiment, seeds=there[c.row, c.column])) for c in found]
+
+        return replace(other, cells=cells)
+
+    return [among(other) for other in studies().values() if other.runs_of == of.name]
 
 
 def part(of: Study, only: Callable[[Cell], bool] = lambda cell: True, seeds: Sequence[int] = ()) -> Study:

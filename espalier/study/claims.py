@@ -4,23 +4,23 @@ A claim names the study, the measure, the row that is said to be better, the row
 which. For every pair and column the paired differences over the seeds give a mean and an interval (Student's t).
 
 =================  ======================================================================================
-holds              every interval lies on the claimed side of zero
-holds in part      some do, none on the other side, or both sides occur
+holds              every interval lies on the claimed side of zero, in all of the paper's settings
+holds in part      some do, none on the other side, or both sides occur; or some settings or rows were not run
 opposed            at least one interval lies on the other side, none on the claimed one
 cannot be told     every interval has zero in it, or there are fewer than two seeds in common
-not tested         the regime is not the paper's (our baselines are too far from its), a part that the claim is about
-                   never acted, or nothing was run
+not tested         no setting is left
 =================  ======================================================================================
 
-A claim that rows are *alike* (``within``) holds where the whole interval lies within that distance of zero, and is
-opposed where it lies outside.
+A setting (a column) is left out where the regime is not the paper's (our baselines are too far from its) or where a
+part that the claim is about never acted. A claim that rows are *alike* (``within``) holds where the whole interval lies
+within that distance of zero, and is opposed where it lies outside.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -68,8 +68,8 @@ class Figures(Protocol):
         """Tell whether small is good."""
         ...
 
-    def deeds(self, row: str) -> Mapping[str, int]:
-        """Return how often each kind of event was recorded in all runs of a row."""
+    def deeds(self, row: str, column: str) -> Mapping[str, int]:
+        """Return how often each kind of event was recorded in all runs of a row in a column."""
         ...
 
 
@@ -199,39 +199,90 @@ def _above_worst(figures: Figures, measure: str, pairs: Sequence[tuple[str, str]
     return interval([sign * mine[s] - min(sign * f[s] for f in theirs) for s in seeds])
 
 
-def judge(claim: Claim, figures: Figures, scale: str = "") -> Judgement:
-    """Judge a claim by the figures of its study (which may have none yet)."""
+def judge(claim: Claim, figures: Figures, scale: str = "", planned: Collection[tuple[str, str]] = ()) -> Judgement:
+    """Judge a claim by the figures of its study (which may have none yet).
+
+    ``planned`` are the rows and columns of the paper's own setting: a claim that was tested in some holds in part.
+    """
     columns = [c for c in figures.columns if not claim.columns or c in claim.columns]
     pairs = claim.compared(figures.rows)
     lack = _lack(claim, figures, pairs, columns)
     if lack:
         return Judgement(claim, "not tested", lack, scale=scale)
-    apart = _distance(figures, claim, list(claim.anchors) or [b for _, b in pairs], columns)
+    found = _differences(claim, figures, pairs, columns)
+    unfit = _unfit(claim, figures, pairs, columns)
+    anchors = list(claim.anchors) or [b for _, b in pairs]
+    if found and not {at[2] for at in found} - unfit.keys():
+        apart = _distance(figures, claim, anchors, columns)
+        return Judgement(claim, "not tested", _told(unfit, apart), apart, found, scale)
+    left = {at: d for at, d in found.items() if at[2] not in unfit}
+    apart = _distance(figures, claim, anchors, [c for c in columns if c not in unfit])
+    verdict, why = _weigh(list(left.values()), claim.within)
+    rest = _missing(claim, figures.rows, found, planned)
+    if unfit:
+        rest.append(f"Left out: {_told(unfit)}")
+    if verdict == "holds" and rest:
+        verdict = "holds in part"
+    return Judgement(claim, verdict, " ".join([why, *rest]), apart, left, scale)
+
+
+def _differences(
+    claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]
+) -> dict[tuple[str, str, str], Interval]:
     if claim.against == "worst":
         found = {(pairs[0][0], WORST, c): _above_worst(figures, claim.measure, pairs, c) for c in columns}
     else:
         found = {(a, b, c): difference(figures, claim.measure, a, b, c) for a, b in pairs for c in columns}
-    found = {at: d for at, d in found.items() if d.seeds}
-    if 0 <= claim.near < apart:
-        why = f"Our baselines are {apart:.3g} from the published on average; the regime is not the paper's."
-        return Judgement(claim, "not tested", why, apart, found, scale)
-    verdict, why = _weigh(list(found.values()), claim.within)
-    run, all_columns = len({column for *_, column in found}), len(claim.columns or columns)
-    if 0 < run < all_columns:
-        why += f" Run in {run} of {all_columns} settings."
-    return Judgement(claim, verdict, why, apart, found, scale)
+    return {at: d for at, d in found.items() if d.seeds}
 
 
 def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
-    """Say what a claim lacks to be tested: rows or columns, runs, or a part that acted ("": nothing)."""
+    """Say what a claim lacks to be tested: rows or columns, or runs ("": nothing)."""
     if not pairs or not columns:
         missing = claim.named - set(figures.rows) | set(claim.columns) - set(figures.columns)
         return f"Not run: {', '.join(sorted(missing)) or 'anything to compare with'}."
     better = dict.fromkeys(a for a, _ in pairs)
     if not any(figures.by_seed(row, column, claim.measure) for row in better for column in columns):
         return f"Not run: {', '.join(better)}."
-    idle = [part for part in claim.acts if not any(figures.deeds(row).get(part) for row in better)]
-    return f"In the runs of {', '.join(better)} there was none of: {', '.join(idle)}." if idle else ""
+    return ""
+
+
+def _unfit(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> dict[str, str]:
+    """Say of each column that tests nothing why: our level is not the paper's, or a part of the method never acted."""
+    anchors = list(claim.anchors) or [b for _, b in pairs]
+    better = dict.fromkeys(a for a, _ in pairs)
+    found = {}
+    for column in columns:
+        done = [figures.deeds(row, column) for row in better if figures.by_seed(row, column, claim.measure)]
+        idle = [part for part in claim.acts if done and not any(d.get(part) for d in done)]
+        if 0 <= claim.near < _distance(figures, claim, anchors, [column]):
+            found[column] = "the baselines are too far from the published"
+        elif idle:
+            found[column] = f"the runs of {', '.join(better)} have none of: {', '.join(idle)}"
+    return found
+
+
+def _told(unfit: Mapping[str, str], apart: float = math.nan) -> str:
+    """Say why columns test nothing; where none is left (``apart`` is known), how far the level is from the paper's."""
+    whys = dict.fromkeys(unfit.values())
+    if math.isnan(apart):
+        return "; ".join(f"{', '.join(c for c, w in unfit.items() if w == why)} ({why})" for why in whys) + "."
+    return f"Our baselines are {apart:,.4g} from the published on average. No setting is a test: {'; '.join(whys)}."
+
+
+def _missing(
+    claim: Claim, rows: Sequence[str], found: Collection[tuple[str, str, str]], planned: Collection[tuple[str, str]]
+) -> list[str]:
+    """Say in how many of the paper's settings a claim was run, and which rows that it is about were not."""
+    if not found:
+        return []
+    every = set(claim.columns) or {column for _, column in planned}
+    run = {column for *_, column in found}
+    said = [f"Run in {len(run & every)} of {len(every)} settings."] if every - run else []
+    pairs = claim.compared(list(dict.fromkeys([*rows, *(row for row, _ in planned)])))
+    there = {row for a, b, _ in found for row in (a, b)}
+    lost = [] if claim.against == "worst" else [b for _, b in pairs if b not in there]
+    return [*said, *([f"Not run: {', '.join(dict.fromkeys(lost))}."] if lost else [])]
 
 
 def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> float:

@@ -140,18 +140,16 @@ class Results:
         """Tell whether small is good."""
         return self.study.measures[measure].lower
 
-    def deeds(self, row: str) -> dict[str, int]:
-        """Return how often each kind of event was recorded in all runs of a row.
+    def deeds(self, row: str, column: str) -> dict[str, int]:
+        """Return how often each kind of event was recorded in all runs of a row in a column.
 
         ``clusters`` counts the runs whose devices ended in more than one.
         """
         total: dict[str, int] = {}
-        for (name, _), runs in self.cells.items():
-            for one in runs.values() if name == row else ():
-                found = one.facts.get("clusters", {}).get("clusters", one.facts.get("groups", 0))
-                several = found > 1
-                for kind, count in {**one.facts.get("deeds", {}), "clusters": int(several)}.items():
-                    total[kind] = total.get(kind, 0) + count
+        for one in self.cells.get((row, column), {}).values():
+            found = one.facts.get("clusters", {}).get("clusters", one.facts.get("groups", 0))
+            for kind, count in {**one.facts.get("deeds", {}), "clusters": int(found > 1)}.items():
+                total[kind] = total.get(kind, 0) + count
         return total
 
     def known(self, row: str, column: str, measure: str) -> np.ndarray:

@@ -116,18 +116,19 @@ def body(results: Results, commands: Sequence[str]) -> list[str]:
 
 def deeds(results: Results) -> list[list[str]]:
     """Return heads, and a line for each row: what its runs did, over all columns and seeds, from least to most."""
-    grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", "events of a run"]]
+    told = results.study.told
+    grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", *told.values(), "events of a run"]]
     for row in results.rows:
         cells = [by_seed.values() for (name, _), by_seed in results.cells.items() if name == row]
         facts = [run.facts for runs in cells for run in runs if run.facts]
-        grid += [[row, *_did(facts)]] if facts else []
+        grid += [[row, *_did(facts, list(told))]] if facts else []
     # a column that says nothing of any row goes
     said = [i for i in range(len(grid[0])) if i == 0 or any(line[i] not in ("–", "0.0") for line in grid[1:])]
     return [[line[i] for i in said] for line in grid]
 
 
-def _did(facts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line of that table: rounds, time, trainings, late ones, clusters, and the other events of runs."""
+def _did(facts: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[str]:
+    """Return a line of that table: rounds, time, trainings, late ones, clusters, the study's own facts, events."""
     deeds = [f.get("deeds", {}) for f in facts]
     late = [100 * d.get("late", 0) / f["trainings"] for f, d in zip(facts, deeds, strict=True) if f.get("trainings")]
     kinds = sorted({kind for d in deeds for kind in d})
@@ -135,6 +136,7 @@ def _did(facts: Sequence[Mapping[str, Any]]) -> list[str]:
         *(_range([f[name] for f in facts if name in f]) for name in ("rounds", "seconds", "trainings")),
         _range(late, digits=1),
         "; ".join(dict.fromkeys(filter(None, map(_clusters, facts)))) or "–",
+        *(_fact([f[name] for f in facts if f.get(name) is not None]) for name in told),
         ", ".join(f"{kind} {_range([d.get(kind, 0) for d in deeds])}" for kind in kinds) or "–",
     ]
 
@@ -148,6 +150,15 @@ def by_source(results: Results) -> list[list[str]]:
         cells = [f"{sum(values) / len(values):.1f}" if values else "–" for values in known]
         grid += [[f"{row}, {column}", *cells]] if runs else []
     return grid
+
+
+def _fact(values: Sequence[float | Mapping[str, float]]) -> str:
+    """Return a study's own fact over runs, from least to most: a number, or several by name."""
+    tables = [v for v in values if isinstance(v, Mapping)]
+    names = dict.fromkeys(name for table in tables for name in table)
+    if not names:
+        return _range([v for v in values if not isinstance(v, Mapping)], digits=2)
+    return ", ".join(f"{name} {_range([t[name] for t in tables if name in t], digits=1)}" for name in names)
 
 
 def _range(values: Sequence[float], digits: int = 0) -> str:

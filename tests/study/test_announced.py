@@ -20,6 +20,15 @@ def test_every_announced_module_has_studies() -> None:
     assert {name.split("/")[0] for name in studies()} == set(papers())
 
 
+def test_studies_that_share_runs_have_the_same_experiments() -> None:
+    shared = [s for s in studies().values() if s.runs_of]
+    assert len(shared) >= 14
+    for study in shared:
+        for scale in ("small", "full"):
+            theirs = {(c.row, c.column): c.experiment for c in studies()[study.runs_of].cells(scale)}
+            assert all(theirs[c.row, c.column] == c.experiment for c in study.cells(scale)), study.name
+
+
 def test_methods_load_without_studies() -> None:
     code = (
         "import sys; from espalier.core.method import available; available(); "

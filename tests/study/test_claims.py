@@ -21,7 +21,8 @@ class Made:
         self, ours: Mapping[tuple[str, str], list[float]], published: float = NAN, *, lower: bool = False
     ) -> None:
         self.table, self.paper, self.small = ours, published, lower
-        self.done: dict[str, int] = {}
+        self.done: dict[str, dict[str, int]] = {}
+        self.levels: dict[str, float] = {}
         self.least: dict[tuple[str, str], dict[int, float]] = {}
         self.columns = ["a", "b"]
         self.rows = list(dict.fromkeys(row for row, _ in ours))
@@ -37,13 +38,13 @@ class Made:
         return sum(values) / len(values) if values else NAN
 
     def published(self, row: str, column: str, measure: str) -> float:
-        return self.paper
+        return self.levels.get(column, self.paper)
 
     def lower(self, measure: str) -> bool:
         return self.small
 
-    def deeds(self, row: str) -> Mapping[str, int]:
-        return self.done
+    def deeds(self, row: str, column: str) -> Mapping[str, int]:
+        return self.done.get(column, {})
 
 
 CLAIM = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", near=-1)
@@ -104,13 +105,30 @@ def test_a_regime_far_from_the_papers_is_not_a_test() -> None:
     assert found.differences, "the differences are shown all the same"
 
 
+def test_a_setting_far_from_the_papers_level_is_left_out() -> None:
+    # Base has 50 everywhere; the paper has 55 in a and 80 in b: b alone is out of bounds (and the mean, 17.5, too).
+    claim = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", near=10.0)
+    figures = made([2.0, 2.1, 1.9], [-2.0, -2.1, -1.9])
+    figures.levels = {"a": 55.0, "b": 80.0}
+    found = judge(claim, figures)
+    assert (found.verdict, found.distance) == ("holds in part", 5.0)
+    assert [column for *_, column in found.differences] == ["a"]
+    assert found.why.endswith("Left out: b (the baselines are too far from the published).")
+    assert "Run in" not in found.why, "it was run"
+
+
 def test_a_part_that_never_acted_was_not_tested() -> None:
     claim = Claim("part", "The part helps.", "Table 2", "x/table1", "accuracy", "Ours", near=-1, acts=("late",))
     figures = made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9])
-    figures.done = {"late": 3}
+    figures.done = {"a": {"late": 3}, "b": {"late": 1}}
     assert judge(claim, figures).verdict == "holds"
-    figures.done = {"late": 0}
-    assert "none of: late" in judge(claim, figures).why
+    figures.done = {"a": {"late": 3}, "b": {"late": 0}}
+    found = judge(claim, figures)
+    assert found.verdict == "holds in part" and [column for *_, column in found.differences] == ["a"]
+    assert found.why.endswith("Left out: b (the runs of Ours have none of: late).")
+    figures.done = {"a": {"late": 0}}
+    found = judge(claim, figures)
+    assert found.verdict == "not tested" and "none of: late" in found.why
 
 
 def test_a_claim_about_rows_that_were_not_run_says_so() -> None:
@@ -119,11 +137,17 @@ def test_a_claim_about_rows_that_were_not_run_says_so() -> None:
     assert found.verdict == "not tested" and "Other" in found.why
 
 
-def test_a_verdict_says_in_how_many_of_the_settings_it_was_run() -> None:
+def test_a_claim_that_was_run_in_some_of_its_settings_holds_in_part() -> None:
     columns = ("a", "b", "never run")
     claim = Claim("leads", "It leads.", "Table 1", "x/t", "accuracy", "Ours", columns=columns, near=-1)
-    found = judge(claim, made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9]))
-    assert found.verdict == "holds" and found.why.endswith("Run in 2 of 3 settings.")
+    figures = made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9])
+    found = judge(claim, figures)
+    assert found.verdict == "holds in part" and found.why.endswith("Run in 2 of 3 settings.")
+    # settings and rows that the paper has and the claim does not name
+    plan = [(row, column) for row in ("Ours", "Base", "Other") for column in columns]
+    found = judge(CLAIM, figures, planned=plan)
+    assert found.verdict == "holds in part" and found.why.endswith("Run in 2 of 3 settings. Not run: Other.")
+    assert judge(CLAIM, figures, planned=[p for p in plan if p[0] != "Other" and p[1] in "ab"]).verdict == "holds"
 
 
 def test_never_the_worst() -> None:

@@ -59,7 +59,11 @@ def test_without_a_name_studies_and_claims_are_listed() -> None:
 def test_figures_of_finished_runs_are_kept(tmp_path: Path) -> None:
     """Table II is read off Table I's runs; what has not been run is left out."""
     runs, data = tmp_path / "runs", tmp_path / "data"
-    assert call("easf/table1", "--seed", "0", COLUMN, "12 devices", "-o", str(runs), "-q")[0] == 0
+    table1 = ("easf/table1", "--seed", "0", COLUMN, "12 devices", "-o", str(runs), "-q")
+    assert call(*table1, "--keep", str(data))[0] == 0
+    names = ("table1", "table2", "table5", "fig5", "fig6")
+    assert {path.name for path in data.glob("*")} == {f"easf-{name}-smoke.json" for name in names}
+    (data / "easf-table2-smoke.json").unlink()
     assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 0
     found = json.loads((data / "easf-table2-smoke.json").read_text("utf-8"))["runs"]
     assert {run["seed"] for run in found} == {0} and {run["column"] for run in found} == {"12 devices"}

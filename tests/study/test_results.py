@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,19 @@ def test_figures_are_kept_as_data_and_read_back(tmp_path: Path) -> None:
     assert joined is not None and joined.rows == ["A", "B", "C"]
     assert joined.by_seed("B", "here", "time") == {0: 5.0, 1: 4.0}
     assert kept(first.study, "full", tmp_path) is None
+
+
+def test_facts_of_a_study_stand_beside_what_methods_did() -> None:
+    first = results({"A": [1.0, 2.0], "B": [3.0, 4.0]}, {})
+    study = replace(first.study, told={"nearness": "how near", "why": "what decided"})
+    facts: dict[str, list[dict[str, Any]]] = {
+        "A": [{"rounds": 5, "nearness": 0.031}, {"rounds": 5, "nearness": 0.088}],
+        "B": [{"rounds": 5, "why": {"cut": 1, "moved": 2.5}}, {"rounds": 5, "why": {"cut": 1, "moved": 3.0}}],
+    }
+    cells = {(row, "here"): {s: Finished({"time": 1.0}, f) for s, f in enumerate(each)} for row, each in facts.items()}
+    text = markdown(Results(study, "smoke", cells), "a command")
+    assert "|  | rounds | how near | what decided |" in text
+    assert "| A | 5 | 0.03–0.09 | – |" in text and "| B | 5 | – | cut 1.0, moved 2.5–3.0 |" in text
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,7 @@ TIME = Metric("time to convergence (min)", minutes, lower=True, digits=1)
 CLUSTERS = Metric("clusters", lambda run: last(run, "groups"), digits=1, ranked=False)
 #: how often the limit decided, clusters were split, and the first ones were cut from a dendrogram
 CLUSTERING = {"clustering": decided}
+DECIDED = {"clustering": "what decided the clusters (means per clustering)"}
 OVERALL: Mapping[str, Metric] = {"accuracy": ACCURACY, "global": GLOBAL, "comm": COMM, "time": TIME}
 UNDER_DRIFT: Mapping[str, Metric] = {
     "drop": Metric("fall (points)", fall, lower=True),
@@ -363,7 +364,7 @@ def few(scale: Scale, *rows: str) -> list[Cell]:
 register(
     Study(
         "cflhkd/table1", "nine methods, data that stand still", lambda scale: grid(scale, methods(scale)), OVERALL,
-        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING,
+        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING, told=DECIDED,
     )
 )  # fmt: skip
 for _name in ("cflhkd/table2", "cflhkd/table7"):
@@ -378,7 +379,7 @@ for _name in ("cflhkd/table3", "cflhkd/table8"):
         Study(
             _name, "what CFLHKD's parts contribute", lambda scale: grid(scale, ablations()), OVERALL,
             published(__package__, "table8"), NOTES, parts,
-            runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
+            facts=CLUSTERING, told=DECIDED, runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
         )
     )  # fmt: skip
 register(
@@ -404,7 +405,7 @@ register(
             "first": Metric("clusters at first", first_clusters, digits=1, ranked=False),
             "final": replace(CLUSTERS, title="clusters at last"),
         },
-        published(__package__, "table6"), NOTES, facts=CLUSTERING,
+        published(__package__, "table6"), NOTES, facts=CLUSTERING, told=DECIDED,
     )
 )  # fmt: skip
 register(
@@ -415,7 +416,7 @@ register(
             for name, data in (stand_in(scale, "MNIST"),)
             for row, method in readings(scale).items()
         ],
-        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING,
+        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, told=DECIDED,
     )
 )  # fmt: skip
 register(

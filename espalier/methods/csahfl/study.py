@@ -3,7 +3,7 @@
 Li, Du, Liu, Shao, Zhao, Ye. CSAHFL: Clustered Semi-Asynchronous Hierarchical Federated Learning for Dual-layer
 Non-IID in Heterogeneous Edge Computing Networks. IJCAI 2025.
 
-The cells of table1, table2 and fig3 are the same runs: give them one directory (``--out``) and they run once.
+The cells of table1, table2 and fig3 are the same runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Size:
 
 SIZES: Mapping[Scale, Size] = {
     "smoke": Size(25, 0.4, None, 2, (0,)),
-    "small": Size(100, 0.25, 300, 25, (0, 1, 2)),
+    "small": Size(100, 0.25, 300, 50, (0, 1, 2)),
     "full": Size(200, 0.25, None, 50, (0, 1, 2)),
 }
 EDGES, EDGE_ROUNDS = 5, 3
@@ -68,8 +68,10 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 NOTES = (
     "full: 200 devices at 5 edges, 10 of 40 per edge and round, 50 cloud rounds of 3 edge rounds, 10 epochs of batches "
     "of 10, SGD 0.01, 3 seeds. The paper names no model; the LeNet is our choice.",
-    "small: Fashion-MNIST only, 100 devices of 300 samples (as in the full fleet), 5 of 20 per edge and round, 25 "
-    "cloud rounds, 3 seeds.",
+    "small: Fashion-MNIST only, 100 devices of 300 samples (as in the full fleet), 5 of 20 per edge and round, 50 "
+    "cloud rounds, 3 seeds. The rounds were chosen on HierFedAVG alone (nobody moves, seed 0, mean of the last five "
+    "rounds): after 25 it has 73 % at EIID and 67 % at ENIID30%, after 50 it has 80 % and 76 % (published: 87 % and "
+    "81 %); the full fleet has 77 % and 68 % after 25, 83 % and 75 % after 50. So rounds, not devices, make the level.",
     "smoke: digits, a small MLP, 25 devices, 2 cloud rounds: shows that it runs, nothing more.",
     "Synchronous methods run r_e · r_c edge rounds (FedAVG as many cloud rounds); FedAT, HiFlash and FedUC stop at the "
     "virtual time that HierFedAVG of the same seed needs.",
@@ -139,7 +141,7 @@ def comparison(scale: Scale, datasets: tuple[str, ...]) -> list[Cell]:
 #: Table 2: the two targets in percent for each ENIID setting
 TARGETS: Mapping[str, tuple[float, float]] = {"EIID": (60, 85), "ENIID50%": (60, 82), "ENIID30%": (60, 80)}
 #: what a smaller fleet can reach in its few rounds stands in for the paper's two targets, in percent
-EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (50, 65)}
+EASIER: Mapping[str, tuple[float, float]] = {"smoke": (25, 35), "small": (60, 72)}
 
 
 def accuracy(run: Run) -> float:

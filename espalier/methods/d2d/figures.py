@@ -41,10 +41,16 @@ def figure(
     notes: Sequence[str] = NOTES,
     curves: Sequence[str] = ("acc_global",),
     comment: Callable[[Results], Sequence[str]] = lambda results: (),
+    runs_of: str = "",
 ) -> None:
     """Register a figure."""
     register(Study(name=f"d2d/{name}", title=title, cells=cells, measures=measures, notes=notes, curves=curves,
-                   comment=comment))  # fmt: skip
+                   comment=comment, runs_of=runs_of))  # fmt: skip
+
+
+def steps_to(what: str, target: float, name: str) -> Metric:
+    """Return the steps until a metric was as good as a target."""
+    return Metric(f"steps to {what}", lambda r: reached(r, target, name), lower=True, digits=0, never="seconds")
 
 
 def images(
@@ -70,9 +76,10 @@ figure(
     images(("σ=750 I_c=4", "σ=750 I_c=7"), "1a", {k: v for k, v in FOUR.items() if k != "Benchmark A+"}, T_G),
     {
         "accuracy": ACCURACY,
-        "steps": Metric("steps to 40 %", lambda r: reached(r, 0.4, "acc_global"), lower=True, digits=0),
+        "steps": steps_to("40 %", 0.4, "acc_global"),
     },
     (*NOTES, "The text: solutions take 500 steps fewer to 40 % where data are unbalanced (I_c = 4)."),
+    runs_of="d2d/table6",
 )
 
 
@@ -97,14 +104,15 @@ figure(
         "device90": Metric("90 % of devices", spread("devices", 0.9), lower=True),
     },
     curves=(),
+    runs_of="d2d/table8",
 )
 
 ERRORS = {
     "position": Metric("position error (mm)", lambda run: last(run, "position_mm_global"), lower=True),
     "angle": Metric("angular error (°)", lambda run: last(run, "angle_deg_global"), lower=True),
-    "to_5mm": Metric("steps to 5 mm", lambda r: reached(r, 5.0, "position_mm_global"), lower=True, digits=0),
-    "to_6deg": Metric("steps to 6°", lambda r: reached(r, 6.0, "angle_deg_global"), lower=True, digits=0),
-    "to_10mm": Metric("steps to 10 mm", lambda r: reached(r, 10.0, "position_mm_global"), lower=True, digits=0),
+    "to_5mm": steps_to("5 mm", 5.0, "position_mm_global"),
+    "to_6deg": steps_to("6°", 6.0, "angle_deg_global"),
+    "to_10mm": steps_to("10 mm", 10.0, "position_mm_global"),
 }
 ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
 
@@ -168,6 +176,7 @@ figure(
         for number in SOLUTIONS
     ],
     {"accuracy": ACCURACY},
+    runs_of="d2d/table10",
 )
 
 figure(
@@ -365,7 +374,7 @@ figure(
 figure(
     "fig15", "accuracy averaged over all global rounds by z and n_swap, solutions 1.1 and 3", swap_grid,
     {"accuracy": Metric("mean accuracy (%)", mean_accuracy, digits=1)},
-    (*GRID_NOTES, "The runs are those of d2d/fig14: give both one directory (--out)."),
+    GRID_NOTES, runs_of="d2d/fig14",
 )  # fmt: skip
 figure(
     "fig16", "accuracy after 2,400 steps by σ, benchmark A", width_grid("A"), {"accuracy": ACCURACY},

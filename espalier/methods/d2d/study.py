@@ -146,6 +146,7 @@ register(
         published=published(__package__, "table9"),
         notes=(*NOTES, "The paper does not say what its norms are scaled by; compare the ratios."),
         comment=ratios,
+        runs_of="d2d/table8",
     )
 )
 

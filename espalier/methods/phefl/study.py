@@ -221,6 +221,7 @@ register(
         measures={"last": Metric("accuracy after the last round (%)", lambda run: 100 * last(run, "acc_edge"))},
         notes=(*NOTES, "The paper's figure has no numbers; the curves are in curves.csv and in the report."),
         curves=("acc_edge",),
+        runs_of="phefl/table5",
     )
 )
 
