@@ -177,13 +177,14 @@ class Evaluator:
         *,
         each: bool = False,
         outputs: bool = False,
+        factor: float = 1.0,
         offset: Tensor | None = None,
     ) -> list[Evaluation]:
         """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
 
         A vector given several times (the same object) is computed once. With ``each``, what became of each row is
         kept, so that any part of the rows can be judged without evaluating again; ``outputs`` keeps the outputs.
-        ``offset [C]`` (a log prior) is added to every row's outputs.
+        Every row's outputs are multiplied by ``factor`` and ``offset [C]`` (a log prior) is added to them.
         """
         if len(cells) != len(rows):
             raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
@@ -197,7 +198,7 @@ class Evaluator:
             if models != counted:
                 done |= zip([keys[m] for m in counted], tally.done(), strict=True)
                 tally, counted = _Tally(len(models), self._kind, self._cells, self._metric, each, outputs), models
-            found = found if offset is None else found + offset.to(found)
+            found = found if offset is None else factor * found + offset.to(found)
             tally.add(found, y, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)), self._losses(found, y))
         done |= zip([keys[m] for m in counted], tally.done(), strict=True)
         return [done[id(v)] for v in vectors]

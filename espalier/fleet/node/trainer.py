@@ -211,31 +211,31 @@ class ArrayTrainer:
             test = Test(self._held.pool, self._held.held, np.zeros(len(self._held.held), dtype=np.int64))
         if test is None or len(test.rows) == 0:
             return []
-        offset = self._offset(vectors, test) if where == "test" else None
-        found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells, offset=offset)
+        if where == "test" and self._serve.prior != "none" and self._manifest.card.kind == "classification":
+            found = [self._served(vector, test) for vector in vectors]
+        else:
+            found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
         rows = [self._figures(one, test.mix) for one in found]
         if where == "test" and self._metrics:
             for row, vector in zip(rows, vectors, strict=True):
                 row |= whole.measured(self._metrics, self._evaluator, vector, test.pool, test.rows)
         return rows
 
-    def _offset(self, vectors: Sequence[Tensor], test: Test) -> Tensor | None:
-        """Return the log of this node's label prior ``[C]``, if models are served with one that it can know."""
-        serve, card = self._serve, self._manifest.card
-        if serve.prior == "none" or card.kind != "classification":
-            return None
-        if serve.prior in ("known", "validated"):
-            if self._held.pool is None:
-                return None
+    def _served(self, vector: Tensor, test: Test) -> Evaluation:
+        """Judge a model that is used with this node's label prior."""
+        factor, offset = 1.0, None
+        if self._serve.prior == "estimated":
+            drawn = system_rng().choice(test.rows, size=self._serve.inputs, p=_row_shares(test))
+            likely = self._evaluator.logits([vector], test.pool, drawn)[0].double().softmax(1)
+            offset = torch.from_numpy(smoothed(proportions(likely.numpy()), self._serve.smoothing)).log()
+        elif self._held.pool is not None:
             labels = self._held.pool.gather(torch.from_numpy(np.ascontiguousarray(self._held.rows)))[1]
-            prior = label_offset(labels, card.n_classes, 1.0, serve.smoothing)
-            return prior if serve.prior == "known" else prior / self._factor(vectors[0], prior)
-        drawn = system_rng().choice(test.rows, size=serve.inputs, p=_row_shares(test))
-        likely = self._evaluator.logits(list(vectors[:1]), test.pool, drawn)[0].double().softmax(1)
-        return torch.from_numpy(smoothed(proportions(likely.numpy()), serve.smoothing)).log()
+            offset = label_offset(labels, self._manifest.card.n_classes, 1.0, self._serve.smoothing)
+            factor = self._factor(vector, offset) if self._serve.prior == "validated" else 1.0
+        return self._evaluator.run([vector], test.pool, test.rows, test.cells, factor=factor, offset=offset)[0]
 
     def _factor(self, vector: Tensor, prior: Tensor) -> float:
-        """Return by what a model's answers count beside the prior; ``prior / factor`` gives the same answers."""
+        """Return by what a model's answers count beside the prior, by the samples held out, else those trained on."""
         pool, held = self._held.pool, self._held.held if len(self._held.held) else self._held.rows
         assert pool is not None
         rows = np.ascontiguousarray(held[: self._serve.inputs])
