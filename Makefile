@@ -66,7 +66,7 @@ wheel: $(STAMP)
 	$(BIN)/python -m tests.wheel
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/renew.py
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -1,6 +1,6 @@
 """What lazy batching gains an asynchronous method, against computing every job when it is ordered.
 
-    python benchmarks/lazy.py [--repeats 3]
+    python benchmarks/lazy.py [--repeats 3] [--json FILE]
 
 HiFlash with asynchronous edges, 60 devices of 100 samples each at 6 edges, 12 cloud rounds; both ways in turn, in this
 process, with two training workers. Results are the same to the bit (checked); abandoned work is computed only by
@@ -10,8 +10,10 @@ the eager way.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,7 +61,9 @@ def run(model: str, batch: int, eager: bool) -> tuple[float, torch.Tensor, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    rows = []
     print("| model | batch | at once | lazily | gain | jobs at once / lazily |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for model, batch in (("mlp", 10), ("mlp", 32), ("lenet", 10), ("lenet", 32)):
@@ -67,8 +71,13 @@ def main() -> None:
         pairs = [(run(model, batch, True), run(model, batch, False)) for _ in range(args.repeats)]
         assert all(torch.equal(a[1], b[1]) for a, b in pairs)
         eager, lazy = (statistics.median(p[i][0] for p in pairs) for i in (0, 1))
-        jobs = f"{pairs[0][0][2]} / {pairs[0][1][2]}"
+        (_, _, most), (_, _, fewer) = pairs[0]
+        rows.append({"model": model, "batch": batch, "eager_s": eager, "lazy_s": lazy, "eager_jobs": most,
+                     "lazy_jobs": fewer})  # fmt: skip
+        jobs = f"{most} / {fewer}"
         print(f"| {model} | {batch} | {eager:.2f} s | {lazy:.2f} s | {eager / lazy:.1f}× | {jobs} |", flush=True)
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

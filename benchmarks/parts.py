@@ -2,9 +2,10 @@
 
     python benchmarks/parts.py                      # HierFAVG, CSAHFL, EASF x LeNet, FedAvg CNN, MLP x batch 10, 32
     python benchmarks/parts.py --demo               # the methods of `make demo`, as the demo runs them
+    python benchmarks/parts.py --personal           # LeNet: methods with devices' own models, and evaluate.share
 
-Every second is counted once: a part's clock stands still while a part inside it runs. One training thread, so that
-shares add up.
+Every second is counted once: a part's clock stands still while a part inside it runs. One training thread, and seconds
+of the processor (`scale.py`, whose runs train in threads, takes those of the wall), so that shares add up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -21,17 +22,23 @@ PARTS = (
     "training", "evaluation", "ledger and merging", "recording", "nodes and policies", "world and links", "events",
 )  # fmt: skip
 METHODS = ("hierfavg", "csahfl", "easf")
+#: methods and the share that judging devices' own models may take
+PERSONAL = (
+    ("hierfavg", None), ("cfl", None), ("standalone", None), ("standalone", 0.15), ("ditto", None), ("ditto", 0.15),
+    ("fedrep", None), ("fedrep", 0.15),
+)  # fmt: skip
 MODELS = {"LeNet": "lenet", "FedAvg CNN": "fedavg_cnn", "MLP": "mlp"}
 
 
 class Clock:
     """Seconds by part; the last part is everything that is not inside another."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float] = time.perf_counter) -> None:
         self.spent = dict.fromkeys(PARTS, 0.0)
+        self._seconds = seconds
         self._inside = [PARTS[-1]]
         self._watched: list[tuple[Any, str, Any]] = []
-        self._since = time.perf_counter()
+        self._since = seconds()
 
     def enter(self, part: str) -> None:
         """Go into a part."""
@@ -47,7 +54,7 @@ class Clock:
                 setattr(owner, name, inner)
 
     def _count(self) -> None:
-        now = time.perf_counter()
+        now = self._seconds()
         self.spent[self._inside[-1]] += now - self._since
         self._since = now
 
@@ -79,9 +86,9 @@ class Clock:
             yield item
 
 
-def watched(runner: Any) -> Clock:
+def watched(runner: Any, seconds: Callable[[], float] = time.perf_counter) -> Clock:
     """Return a clock that runs along with a run that is about to start."""
-    clock = Clock()
+    clock = Clock(seconds)
     clock.watch(runner.task.trainer, "run", "training")
     clock.watch(runner.task.evaluator, "run mean_loss logits", "evaluation")
     clock.watch(runner.simulation.meter, "measure", "evaluation")
@@ -107,19 +114,33 @@ def one(experiment: Any, dataset: Any) -> dict[str, float]:
     from espalier.simulator.runner import Runner
 
     runner = Runner(experiment, None, dataset=dataset, workers=1)
-    clock = watched(runner)
+    clock = watched(runner, time.process_time)
     runner.run()
     clock.leave()
     return clock.spent
 
 
+def setting(model: str, batch: int, share: float | None = None) -> dict[str, Any]:
+    """Return the default fleet with 200 samples per device."""
+    return {
+        "task": {"model": model, "model_options": {"hidden": [200, 200]} if model == "mlp" else {}},
+        "partition": {"kind": "iid", "samples_per_device": 200},
+        "training": {"batch_size": batch, "lr": 0.01},
+        "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
+        "stop": {"rounds": 2 if model == "fedavg_cnn" else 20},
+        "evaluate": {} if share is None else {"share": share},
+    }
+
+
 def main() -> None:
-    """Print shares of the wall time."""
+    """Print shares of the processor's time."""
     from espalier.data.dataset import Dataset
     from espalier.experiment import Experiment, read
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", action="store_true")
+    parser.add_argument("--personal", action="store_true")
+    parser.add_argument("--batches", nargs="+", type=int, default=[10, 32])
     parser.add_argument("--json")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -141,18 +162,16 @@ def main() -> None:
         draw = torch.Generator().manual_seed(0)
         x, y = torch.rand(14_000, 1, 28, 28, generator=draw), torch.randint(0, 10, (14_000,), generator=draw)
         data = Dataset.from_arrays(x[:12_000], y[:12_000], x[12_000:], y[12_000:], n_classes=10)
-        for method in METHODS:
-            for title, model in MODELS.items():
-                for batch in (10, 32):
-                    table = {
-                        "task": {"model": model, "model_options": {"hidden": [200, 200]} if model == "mlp" else {}},
-                        "partition": {"kind": "iid", "samples_per_device": 200},
-                        "training": {"batch_size": batch, "lr": 0.01},
-                        "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
-                        "stop": {"rounds": 2 if model == "fedavg_cnn" else 20},
-                    }
-                    experiment = Experiment.build(table).only(method, 0)
-                    show(f"{method}, {title}, batch {batch}", experiment, data)
+        if args.personal:
+            for method, share in PERSONAL:
+                title = method if share is None else f"{method}, `evaluate.share = {share}`"
+                show(title, Experiment.build(setting("lenet", 10, share)).only(method, 0), data)
+        else:
+            for method in METHODS:
+                for title, model in MODELS.items():
+                    for batch in args.batches:
+                        experiment = Experiment.build(setting(model, batch)).only(method, 0)
+                        show(f"{method}, {title}, batch {batch}", experiment, data)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -2,6 +2,7 @@
 
     python benchmarks/scale.py                      # 100,000 devices, LeNet, asynchronous edges, 5 cloud rounds
     python benchmarks/scale.py --thousand           # 1,000 devices, MLP: what an event costs (10 s)
+    python benchmarks/scale.py --hundred-thousand   # 100,000, MLP, churn and mobility, 10 cloud rounds (15 s)
     python benchmarks/scale.py --million            # 1,000,000, MLP, churn and mobility, 10 cloud rounds (1 min)
     python benchmarks/scale.py --ten-million        # the same with 10,000 edges
     python benchmarks/scale.py --growth             # 1,000 … 1,000,000 devices (3 min)
@@ -58,7 +59,7 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
     draw = torch.Generator().manual_seed(0)
     x, y = torch.rand(20_000, 1, 28, 28, generator=draw), torch.randint(0, 10, (20_000,), generator=draw)
     data = Dataset.from_arrays(x[:18_000], y[:18_000], x[18_000:], y[18_000:], n_classes=10)
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     table = setting(devices, edges, sampled, rounds, samples, model, busy)
     runner = Runner(Experiment.build(table).only(json.loads(method), 0), None, dataset=data, workers=2)
     ready = time.perf_counter()
@@ -93,7 +94,8 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
     print(
         json.dumps(
             {
-                "devices": devices, "setup_s": ready - begun, "wall_s": wall, "parts": spent, "engine_s": engine,
+                "devices": devices, "setup_s": ready - begun, "wall_s": wall, "cpu_s": time.process_time() - used,
+                "parts": spent, "engine_s": engine,
                 "engine_share": engine / wall, "events": events, "moves": moves,
                 "engine_us_per_event": 1e6 * engine / max(1, events + moves),
                 "messages": runner.simulation.transport._messages, "jobs": runner.simulation.ledger.computed,
@@ -164,6 +166,7 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--thousand", action="store_true")
+    parser.add_argument("--hundred-thousand", action="store_true")
     parser.add_argument("--million", action="store_true")
     parser.add_argument("--ten-million", action="store_true")
     parser.add_argument("--growth", action="store_true")
@@ -177,6 +180,8 @@ def main() -> None:
     method = json.dumps(ASYNC)
     if args.thousand:
         rows = [run(1000, 1, 500, 10, 10, "mlp", True, method)]
+    elif args.hundred_thousand:
+        rows = [run(100_000, 100, 2000, 10, 10, "mlp", True, method)]
     elif args.ten_million:
         rows = [run(10_000_000, 10_000, 2000, 10, 10, "mlp", True, method)]
     elif args.million:

@@ -71,3 +71,13 @@ def test_links_between_documents_lead_somewhere(path: str) -> None:
     text = (ROOT / path).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
         assert ((ROOT / path).parent / target).exists(), f"{path} links to {target}"
+
+
+def test_the_measured_tables_are_those_of_the_kept_figures() -> None:
+    code = "import json, renew, tables\ndata = json.loads(renew.DATA.read_text())\n"
+    code += "for page in renew.PAGES:\n    text = page.read_text()\n"
+    code += "    assert renew.rendered(text, data) == text, f'python benchmarks/renew.py --tables: {page.name}'\n"
+    code += "assert {part for _, *parts in tables.BLOCKS.values() for part in parts} == set(renew.PARTS)\n"
+    code += "assert set(data) <= set(renew.PARTS)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "benchmarks", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,126 @@
+"""How the figures kept in benchmarks/measured.json are shown in the documents: one function per kind of table."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+Rows = list[dict[str, Any]]
+NAMES = {
+    "mlp": "MLP", "mlp_easf": "MLP of EASF", "mlp_d2d": "MLP of D2D", "lenet": "LeNet", "d2d_cnn": "CNN of D2D",
+    "fedavg_cnn": "FedAvg CNN", "resnet_small": "small ResNet", "espalier": "Espalier",
+}  # fmt: skip
+
+
+def table(heads: list[str], rows: list[list[str]], text: int = 1) -> list[str]:
+    """Return the lines of a table whose first columns are text."""
+    marks = ["---"] * text + ["---:"] * (len(heads) - text)
+    return ["| " + " | ".join(cells) + " |" for cells in (heads, marks, *rows)]
+
+
+def peers(rows: Rows) -> list[str]:
+    """Seconds per round of ourselves and of each peer."""
+    names = list(rows[0]["timings"])
+    lines = []
+    for row in rows:
+        medians = {n: statistics.median(t["seconds"]) for n, t in row["timings"].items() if t["seconds"]}
+        ours = medians["espalier"]
+        cells = [
+            "–" if n not in medians
+            else f"{medians[n]:.3f} s" + ("" if n == "espalier" else f" ({medians[n] / ours:.1f}×)")
+            for n in names
+        ]  # fmt: skip
+        floor = "–" if row["floor"] is None else f"{row['floor']:.1f}×"
+        share = f"{row['gflops'] / row['peak_gflops']:.0%}"
+        model = NAMES.get(row["model"], row["model"])
+        lines.append([model, str(row["batch"]), str(row["clients"]), *cells, share, floor])
+    heads = ["model", "batch", "clients", *(NAMES.get(n, n) for n in names), "of the peak", "floor (naive)"]
+    return table(heads, lines)
+
+
+def chunks(rows: Rows) -> list[str]:
+    """What the kernels gain whole chunks of training."""
+    lines = [
+        [NAMES.get(r["model"], r["model"]), str(r["batch"]), f"{r['plain_ms']:.2f}", f"{r['native_ms']:.2f}",
+         f"{r['ratio']:.2f}"]
+        for r in rows
+    ]  # fmt: skip
+    return table(
+        ["model", "batch", "ms per step and client, PyTorch alone", "with the kernels", "times as fast"], lines
+    )
+
+
+def halves(rows: Rows) -> list[str]:
+    """What bfloat16 gains."""
+    lines = [
+        [NAMES.get(r["model"], r["model"]), str(r["batch"]), f"{r['single_ms']:.2f}", f"{r['half_ms']:.2f}",
+         f"{r['ratio']:.2f}"]
+        for r in rows
+    ]  # fmt: skip
+    return table(["model", "batch", "ms per step and client, float32", "bfloat16", "times as fast"], lines)
+
+
+def shares(rows: Rows) -> list[str]:
+    """Which part of a run's processor time went where."""
+    parts = [name for name in rows[0] if name not in ("run", "seconds")]
+    lines = [[r["run"], f"{r['seconds']:.1f}", *(f"{r[p] / r['seconds']:.1%}" for p in parts)] for r in rows]
+    return table(["run", "CPU seconds", *parts], lines)
+
+
+def lazily(rows: Rows) -> list[str]:
+    """What computing late gains."""
+    lines = [
+        [NAMES[r["model"]], str(r["batch"]), f"{r['eager_s']:.2f} s", f"{r['lazy_s']:.2f} s",
+         f"{r['eager_s'] / r['lazy_s']:.1f}×", f"{r['eager_jobs']} / {r['lazy_jobs']}"]
+        for r in rows
+    ]  # fmt: skip
+    return table(["model", "batch", "at once", "lazily", "gain", "jobs at once / lazily"], lines)
+
+
+def one_fleet(rows: Rows) -> list[str]:
+    """The parts of one large fleet's time."""
+    (row,) = rows
+    lines = [[part, f"{s:.2f}", f"{s / row['wall_s']:.1%}"] for part, s in row["parts"].items()]
+    whole = f"{row['wall_s']:.1f} s and {row['peak_gb']:.2f} GB, {row['engine_us_per_event']:.0f} µs per event:"
+    return [whole, "", *table(["part", "seconds", "share"], lines)]
+
+
+def fleets(rows: Rows) -> list[str]:
+    """What large fleets cost."""
+    lines = [
+        [f"{r['devices']:,}", f"{r['setup_s']:.1f} s", f"{r['wall_s']:.1f} s", f"{r['cpu_s']:.1f} s",
+         f"{r['parts']['training']:.1f} s", f"{r['engine_s']:.1f} s ({r['engine_share']:.0%})",
+         f"{r['engine_us_per_event']:.0f}", f"{r['events']:,}", f"{r['moves']:,}", f"{r['jobs']:,}",
+         f"{r['peak_gb']:.2f} GB"]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["devices", "set-up", "wall", "CPU", "training", "engine", "engine µs/event", "events", "moves", "jobs"]
+    return table([*heads, "peak memory"], lines, text=0)
+
+
+def on_ray(rows: Rows) -> list[str]:
+    """What Ray costs on one machine."""
+    lines = [
+        [f"{NAMES.get(r['model'], r['model'])}, {r['batch']}", f"{r['local_seconds']:.3f}", f"{r['ray_seconds']:.3f}",
+         f"{r['ratio']:.2f}", f"{r['cpu_ratio']:.2f}", f"{r['kilobytes_back']:.0f} KB", f"{r['load']:.1f}",
+         "equal" if r["equal"] else "DIFFER"]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["model, batch", "seconds per round, local", "Ray", "ratio of seconds", "ratio of CPU seconds"]
+    return table([*heads, "into the driver per round", "load", "rows"], lines)
+
+
+#: block of a page -> how it is rendered, and the parts whose rows it shows
+BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
+    "peers": (peers, "peers", "peers_cnn"),
+    "all_peers": (peers, "all_peers"),
+    "chunks": (chunks, "chunks"),
+    "half": (halves, "half"),
+    "shares": (shares, "shares"),
+    "personal": (shares, "personal"),
+    "lazy": (lazily, "lazy"),
+    "fleet": (one_fleet, "fleet"),
+    "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),
+    "ray": (on_ray, "ray"),
+}
