@@ -5,7 +5,7 @@ The simulator answers from the world, the fleet from what its members have measu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,6 +16,8 @@ from espalier.core.learning import TrainingFacts
 from espalier.core.store import ModelStore, Ref
 
 Floats = NDArray[np.float64]
+#: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
+Judge = Callable[[Sequence[Ref], str, Address, str], list[float]]
 
 
 class Places(Protocol):

@@ -13,23 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.environment import Trials
+from espalier.core.environment import Judge, Trials
 from espalier.core.errors import ConfigError
 from espalier.core.learning import TrainingFacts
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
-from espalier.core.tree import NOBODY, Tree
+from espalier.core.tree import NOBODY, Tree, TreeView
 from espalier.data.partition import Partition
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.ledger import Ledger
 from espalier.world.protocols import BoundCompute, Broadcast, Shape, Uplink
 from espalier.world.world import BoundWorld
 
-#: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
-Judge = Callable[[Sequence[Ref], str, Address, str], list[float]]
 
-
-class Fleet:
+class Fleet(TreeView):
     """Tree, presence and directory of one simulated fleet."""
 
     store: Ledger
@@ -89,23 +86,6 @@ class Fleet:
         return self.edge_host(int(self.location[device])) if self.shape.n_edges else None
 
     # -- the environment of nodes ----------------------------------------------------------------------
-
-    def parent(self, node: Address) -> Address | None:
-        """Return the node's parent now."""
-        return self.tree.parent(node)
-
-    def children(self, node: Address) -> Sequence[Address]:
-        """Return the node's children now."""
-        return self.tree.children(node)
-
-    def devices(self) -> Sequence[Address]:
-        """Return the devices that are registered now."""
-        found: list[int] = np.flatnonzero(self.tree.device_parent != NOBODY).tolist()
-        return found
-
-    def samples(self, node: Address) -> int:
-        """Return the training samples registered below a node."""
-        return self.tree.registered(node)
 
     def group(self, device: Address) -> str:
         """Return the group whose model a device shares."""

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
+from espalier.core.environment import Judge
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.learning import TrainingFacts
 from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
 from espalier.core.seeds import stream
 from espalier.core.store import ModelStore, Ref
-from espalier.core.tree import NOBODY, Tree
+from espalier.core.tree import Tree, TreeView
 from espalier.fleet.coordinator.manifest import Script
 from espalier.fleet.membership import Member
 from espalier.fleet.node.trainer import system_rng
@@ -29,11 +30,9 @@ from espalier.fleet.node.trainer import system_rng
 SECRET = ("private", "privacy")
 #: events for nodes of this host
 Told = list[tuple[Address, Event]]
-#: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
-Judge = Callable[[Sequence[Ref], str, Address, str], list[float]]
 
 
-class Directory:
+class Directory(TreeView):
     """One host's view of the fleet."""
 
     def __init__(
@@ -169,23 +168,6 @@ class Directory:
     def store(self) -> ModelStore:
         """The model algebra."""
         return self._store
-
-    def parent(self, node: Address) -> Address | None:
-        """Return the node's parent now."""
-        return self.tree.parent(node)
-
-    def children(self, node: Address) -> Sequence[Address]:
-        """Return the node's children now."""
-        return self.tree.children(node)
-
-    def devices(self) -> Sequence[Address]:
-        """Return the devices that are known to be in the fleet."""
-        found: list[int] = np.flatnonzero(self.tree.device_parent != NOBODY).tolist()
-        return found
-
-    def samples(self, node: Address) -> int:
-        """Return the training samples registered below a node."""
-        return self.tree.registered(node)
 
     def group(self, device: Address) -> str:
         """Return the group whose model a device shares."""
@@ -408,15 +390,6 @@ class OwnTrials:
         """Refuse: no host of a real fleet has the gradients of all devices."""
         raise ConfigError("Gradients of all devices at one model can be had in a simulation only; switch theory off.")
 
-    def distilled(
-        self,
-        student: Ref,
-        teachers: Sequence[tuple[float, Ref]],
-        *,
-        temperature: float,
-        updates: int,
-        clock: int,
-        number: int,
-    ) -> Ref:
+    def distilled(self, *args: Any, **named: Any) -> Ref:
         """Refuse: a real cloud holds no proxy set."""
         raise ConfigError("Distillation needs a proxy set at the cloud, which a real fleet has not; set distil = 0.")
