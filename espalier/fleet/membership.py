@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 
+#: ``host:port``, and nothing else that gRPC would take for a place (a file's path, another resolver)
+_PLACE = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Za-z:.%_-]+\]):[0-9]{1,5}")
 #: seconds that a mini-batch, or a model's way, may be measured as
 SLOWEST_SECONDS = 1e9
 
@@ -64,6 +67,8 @@ class Member:
         found = Member(**{name: getattr(member, name) for name in Member.__slots__})
         times = (found.seconds_per_batch, found.model_seconds)
         long = max(map(len, (found.name, found.role, found.version))) > 64 or len(found.endpoint) > 300
-        if long or not all(0 <= t <= SLOWEST_SECONDS for t in times):
-            raise ProtocolError(f"A greeting with impossible values: {found}.")
+        shown = all(text.isprintable() for text in (found.name, found.role, found.version))
+        place = not found.endpoint or _PLACE.fullmatch(found.endpoint) is not None
+        if long or not shown or not place or not all(0 <= t <= SLOWEST_SECONDS for t in times):
+            raise ProtocolError(f"A greeting with impossible values: {str(found)[:500]!r}.")
         return found

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class Collector:
             gauges["devices"] = ("Devices in the fleet", float(now["devices"]))
             last = host.conduct.last if isinstance(host.conduct, Coordinator) else {}
             for name, value in last.items():
-                gauges[f"score_{name}"] = ("A figure of the last evaluation", value)
+                gauges[re.sub(r"\W", "_", f"score_{name}", flags=re.ASCII)] = ("A figure of the last evaluation", value)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
         if "round" in now:

@@ -331,7 +331,7 @@ def test_too_many_letters_and_too_many_children(ca: Path, quick: Path) -> None:
                         await rogue.say(frame)
                     except (grpc.RpcError, asyncio.InvalidStateError):
                         break
-            assert "More than 20 letters" in (await s.refusals())[0]
+            assert "More than 20 frames" in (await s.refusals())[0]
             for name in ("d1", "d2", "d3", "d4"):
                 frame = await s.visitor(name).greet()
             assert frame.HasField("welcome") or "enrolled" in frame.refusal.why

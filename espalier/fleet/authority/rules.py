@@ -123,9 +123,10 @@ _ORDER = {
     "auxiliary": _AUXILIARY,
 }  # fmt: skip
 _REPORT = {
-    "order": whole(LONG_COUNT), "dispatcher": NODE, "models": _MODELS, "samples": table(256, text(64), whole(COUNT)),
-    "updates": whole(COUNT), "round": whole(COUNT), "sent": TIME, "download": real(least=-SECONDS), "compute": real(),
-    "stats": NAMED, "auxiliary": _AUXILIARY, "loss": maybe(real(least=-SECONDS)),
+    "order": whole(LONG_COUNT), "dispatcher": NODE, "models": _MODELS,
+    "samples": table(256, text(64), whole(LONG_COUNT)), "updates": whole(COUNT), "round": whole(COUNT),
+    "sent": TIME, "download": real(least=-SECONDS), "compute": real(), "stats": NAMED,
+    "auxiliary": _AUXILIARY, "loss": maybe(real(least=-SECONDS)),
 }  # fmt: skip
 
 #: messages between nodes

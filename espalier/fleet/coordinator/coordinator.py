@@ -20,6 +20,7 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.runtime import RunRounds
 from espalier.core.store import Ref
+from espalier.fleet.authority.fields import LONG_COUNT
 from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
@@ -363,7 +364,8 @@ class Coordinator:
         totals: dict[tuple[str, str, str], int] = dict(self.traffic)
         for (_, *key), count in self._traffic.items():
             tier, direction, kind = key
-            totals[tier, direction, kind] = totals.get((tier, direction, kind), 0) + count
+            # what members say may be anything; the record's integers end
+            totals[tier, direction, kind] = min(LONG_COUNT, totals.get((tier, direction, kind), 0) + count)
         for (tier, direction, kind), count in sorted(totals.items()):
             recorder.traffic(time, round, tier, direction, kind, count)
         self.last = row

@@ -10,11 +10,13 @@ from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
+from espalier.fleet.authority.fields import NOTE_BYTES
 from espalier.fleet.authority.rules import IN_USE, SERVED
 from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import PendingJob, ScoreModels
+from espalier.record.database import plain_json
 
 #: seconds between two batches of notes to the cloud
 NOTES_SECONDS = 1.0
@@ -128,7 +130,13 @@ class Participant:
 
     def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Note something for the cloud's record."""
-        self._events.append((self.engine.now(), kind, None if node is None else host_of(node), data))
+        try:
+            long = len(plain_json(data)) > NOTE_BYTES
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            long = True
+        # the cloud refuses what is longer, and whoever sends such
+        kept = {"cut": f"more than {NOTE_BYTES} bytes"} if long else data
+        self._events.append((self.engine.now(), kind, None if node is None else host_of(node), kept))
 
     def worked(self, work: PendingJob, seconds: float, stop: float) -> None:
         """Note a span of work."""

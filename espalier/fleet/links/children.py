@@ -11,7 +11,7 @@ from espalier.core.errors import ConfigError, EspalierError, ProtocolError
 from espalier.fleet.authority.rules import SCOPES, Scope
 from espalier.fleet.coordinator.enrolment import RunFull
 from espalier.fleet.links import wire
-from espalier.fleet.links.door import NAME_LETTERS, REASON_LETTERS
+from espalier.fleet.links.door import NAME_LETTERS, in_few_words
 from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -99,7 +99,15 @@ class ChildLinks:
             await self._greet(link, frame.hello)
         elif hub.relay is not None and hub.relay.take(link, frame):
             pass
-        elif kind == "ping":
+        else:
+            if hub.relay is not None:
+                hub.relay.rate(link, 1, frame.ByteSize())
+            await self._take_hop(link, child, frame)
+
+    async def _take_hop(self, link: Link, child: Child | None, frame: pb.Frame) -> None:
+        """Take a frame that concerns this hop only."""
+        hub, kind = self._hub, frame.WhichOneof("kind")
+        if kind == "ping":
             self._pong(link, frame.ping)
         elif child is None:
             raise ProtocolError(f"A peer sends {kind!r}; letters are accepted.")
@@ -185,7 +193,7 @@ class ChildLinks:
             return None
         run = hub.manifest.run
         if hello.declined == run:
-            return hello.why[:REASON_LETTERS] or "it cannot take part"
+            return in_few_words(hello.why) or "it cannot take part"
         if hello.run not in ("", run):
             return f"it comes from another run, {hello.run[:NAME_LETTERS]}"
         if not hello.run and hub.conduct is not None and hub.conduct.finished and hub.manifest.standing:
@@ -202,7 +210,7 @@ class ChildLinks:
         if len(hub.door.room) >= hub.admission.limits.children:
             self.refuse(link, f"{len(hub.door.room)} wait already")
             return
-        name, software = hub.identity.name, hello.member.version[:NAME_LETTERS]
+        name, software = hub.identity.name, in_few_words(hello.member.version[:NAME_LETTERS])
         waiter = pb.Waiter(name=peer.name, role=peer.role, parent=name, version=software, why=why)
         hub.door.room.enter(link, waiter)
         parent = hub.myself().to_wire()
@@ -363,7 +371,7 @@ class ChildLinks:
             handle.cancel()
 
     def _leaves(self, child: Child, why: str) -> None:
-        self._hub.log("left", child=child.name, why=why)
+        self._hub.log("left", child=child.name, why=in_few_words(why))
         child.link.close()
         self._expired([child.address], why)
 

@@ -23,6 +23,10 @@ from espalier.fleet.node.journal import Journal
 RESEND_SECONDS = 30.0
 #: letters that may wait for an earlier one
 LETTERS_AHEAD = 64
+#: their bytes together, if it is more than one
+BYTES_AHEAD = 4 << 20
+#: series end here: a destination that asks for one above it asks for what cannot be
+LAST_SERIES = 1 << 63
 
 Fate = Literal["new", "old", "early", "unknown"]
 
@@ -74,7 +78,7 @@ class DeliveryState:
             above: One that it does know.
             forget: Begin with nothing instead of all that waits.
         """
-        if self._sent.get(dest, (0, 0))[0] != series:
+        if self._sent.get(dest, (0, 0))[0] != series or above >= LAST_SERIES:
             return False
         held = [] if forget else [letter for _, letter in sorted(self.waiting.get(dest, {}).items())]
         self._journal.acknowledged(dest, 1 << 62)
@@ -101,7 +105,8 @@ class DeliveryState:
         if arrival.number == last + 1:
             return "new"
         early = self._early.setdefault(arrival.origin, {})
-        if len(early) < LETTERS_AHEAD:
+        held = sum(_bytes_of(letter) for letter in early.values())
+        if not early or (len(early) < LETTERS_AHEAD and held + _bytes_of(arrival) <= BYTES_AHEAD):
             early[arrival.number] = arrival
         return "early"
 
@@ -120,6 +125,10 @@ class DeliveryState:
         self._journal.put("sent", self._sent)
         self._journal.put("taken", self._taken)
         self._journal.put("void", self._void)
+
+
+def _bytes_of(letter: ReceivedLetter) -> int:
+    return len(letter.content) + sum(len(part.data) for part in letter.parts)
 
 
 def _fresh(series: int) -> int:

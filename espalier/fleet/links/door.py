@@ -22,6 +22,11 @@ NAME_LETTERS, REASON_LETTERS = 64, 500
 MOST_WAITERS = 100_000
 
 
+def in_few_words(text: str) -> str:
+    """Return what somebody said as a log, a record and a terminal may show it."""
+    return "".join(c if c.isprintable() else "?" for c in text[:REASON_LETTERS])
+
+
 class LinkReceiver(Protocol):
     """Who takes links from below: the present host's."""
 
@@ -66,7 +71,8 @@ class WaitingRoom:
         found = list(waiting.waiters)
         for one in found:
             long = max(map(len, (one.name, one.parent, one.version))) > NAME_LETTERS or len(one.why) > REASON_LETTERS
-            if long or one.role not in ("edge", "device"):
+            shown = all(text.isprintable() for text in (one.name, one.parent, one.version, one.why))
+            if long or not shown or one.role not in ("edge", "device"):
                 raise ProtocolError(f"Somebody waits who cannot be: {str(one)[:200]}.")
         if len(found) > MOST_WAITERS:
             raise ProtocolError(f"{len(found)} nodes wait below one; {MOST_WAITERS} are accepted.")

@@ -16,7 +16,7 @@ from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
 from espalier.fleet.links.delivery import Transmitter
-from espalier.fleet.links.door import Door
+from espalier.fleet.links.door import Door, in_few_words
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import RoutingTable
@@ -229,6 +229,7 @@ class Hub:
         before = self.refusals.told(who)
         if before is None:
             return
+        why = in_few_words(why)
         data: dict[str, Any] = {"by": self.identity.name, "who": who, "why": why}
         if before:
             data["untold"] = before

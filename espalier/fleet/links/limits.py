@@ -17,7 +17,8 @@ class Limits(Spec, family="limits"):
         content_bytes: A letter's message without its models.
         parts: Models in one letter.
         device_parts: Models in one letter of a device.
-        letters_per_second: Of one child, on average; bursts of ten seconds' worth are let through.
+        letters_per_second: Letters and other frames but models' chunks, of one child, on average; bursts of ten
+            seconds' worth are let through.
         bytes_per_second: Of one child, on average.
         greetings_per_minute: Links that one name may open.
         children: Links at one time.

@@ -29,7 +29,8 @@ class Relay:
         self._routes, self._transmitter, self._limits, self._deliver = routes, transmitter, limits, deliver
         self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
-        self._meters: dict[Link, tuple[TokenBucket, TokenBucket]] = {}
+        #: letters and bytes of each child, over all its links
+        self._meters: dict[int, tuple[TokenBucket, TokenBucket]] = {}
         self.relayed = 0
         self.lost = 0
 
@@ -41,14 +42,16 @@ class Relay:
         """
         match frame.WhichOneof("kind"):
             case "head":
-                self._rate(link, 1, 0)
+                self.rate(link, 1, len(frame.head.content))
                 self._letter(link, frame, frame.head.envelope)
             case "chunk":
-                self._rate(link, 0, len(frame.chunk.data))
+                self.rate(link, 0, len(frame.chunk.data))
                 self._letter(link, frame, frame.chunk.envelope)
             case "ack":
+                self.rate(link, 1, 0)
                 self._answer(link, frame, frame.ack.envelope)
             case "restart":
+                self.rate(link, 1, 0)
                 self._answer(link, frame, frame.restart.envelope)
             case _:
                 return False
@@ -89,24 +92,29 @@ class Relay:
         else:
             self.relayed += 1
 
-    def _rate(self, link: Link, letters: int, data: int) -> None:
+    def rate(self, link: Link, letters: int, data: int) -> None:
+        """Count what a child sends.
+
+        Raises:
+            ProtocolError: It sends more than it may.
+        """
         child = self._routes.child(link)
         if child is None:
             return
         limits = self._limits
-        if link not in self._meters:
+        if child.address not in self._meters:
             # a relay speaks for everybody below it
-            self._meters[link] = (
+            self._meters[child.address] = (
                 TokenBucket(limits.letters_per_second, 10 * limits.letters_per_second),
                 TokenBucket(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
             )
         share = max(1, len(child.below))
-        if not self._meters[link][0].take(letters / share) or not self._meters[link][1].take(data / share):
+        meters = self._meters[child.address]
+        if not meters[0].take(letters / share) or not meters[1].take(data / share):
             raise ProtocolError(
-                f"More than {limits.letters_per_second:g} letters or {limits.bytes_per_second:g} bytes per second."
+                f"More than {limits.letters_per_second:g} frames or {limits.bytes_per_second:g} bytes per second."
             )
 
     def drop(self, link: Link) -> None:
         """A link is over: what was unfinished comes again."""
         self._assemblers.pop(link, None)
-        self._meters.pop(link, None)

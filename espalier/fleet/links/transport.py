@@ -29,6 +29,10 @@ FRAME_BYTES = 8 << 20
 WINDOW_BYTES = 4 << 20
 #: milliseconds in which a connection must have shown its certificate
 HANDSHAKE_MS = 5000
+#: seconds in which the first frame must have come
+GREETING_SECONDS = 10.0
+#: frames that may wait for somebody who does not read them
+UNREAD_FRAMES = 10_000
 #: files that are kept free of connections: the journal, the record, the control socket, the log
 FILES_KEPT_FREE = 128
 
@@ -84,6 +88,11 @@ class Link:
     def open(self) -> bool:
         """Whether frames can still go out."""
         return not self._ending
+
+    @property
+    def unread(self) -> bool:
+        """Whether the other end does not read what it is answered."""
+        return len(self._urgent) > UNREAD_FRAMES
 
     def post(self, frame: pb.Frame) -> None:
         """Queue a frame at once, ahead of models; nothing happens on a link that has ended."""
@@ -260,14 +269,24 @@ class LinkServer:
                 self._lost(link)
 
     async def _read(self, link: Link, context: grpc.aio.ServicerContext, take: Take) -> None:
+        patience: float | None = GREETING_SECONDS
         while True:
-            frame = await context.read()
+            try:
+                async with asyncio.timeout(patience):
+                    frame = await context.read()
+            except TimeoutError:
+                self._malformed(link, f"no greeting in {GREETING_SECONDS:g} s")
+                return
+            patience = None
             if frame is grpc.aio.EOF:
                 return
             if frame is None:
                 self._malformed(link, "what it sent is no frame of this protocol")
                 return
             link.count(frame)
+            if link.unread:
+                self._malformed(link, "it does not read what it is answered")
+                return
             try:
                 await take(link, frame)
             except ProtocolError as error:

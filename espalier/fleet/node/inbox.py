@@ -17,10 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from espalier.core.address import host_of
 from espalier.core.errors import EspalierError, ProtocolError, TrainingError
 from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority, Outdated
+from espalier.fleet.authority.fields import is_address
 from espalier.fleet.authority.rules import IN_USE, SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
@@ -89,7 +91,12 @@ class Inbox:
         origin = arrival.origin
         said = wire.unpack(arrival.content)
         if not isinstance(said, wire.ControlLetter):
-            self._authority.check(origin, said)
+            try:
+                self._authority.check(origin, said)
+            except ProtocolError:
+                if isinstance(said, Report) and is_address(said.sender) and host_of(said.sender) == origin:
+                    self._state.gave_up(said.sender)  # nobody waits for another one
+                raise
             self._deliver(said, arrival)
             return
         self._authority.check_control(origin, said.kind, said.data)

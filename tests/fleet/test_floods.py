@@ -1,0 +1,232 @@
+"""A member that takes what is not its share: of its parent's memory, its attention, its log, or its good name."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from espalier.core.errors import ProtocolError
+from espalier.core.messages import Report
+from espalier.core.store import Ref
+from espalier.fleet.certs import Bundle
+from espalier.fleet.coordinator.coordinator import Coordinator
+from espalier.fleet.links import transport, wire
+from espalier.fleet.links.delivery import BYTES_AHEAD, DeliveryState
+from espalier.fleet.links.door import REASON_LETTERS
+from espalier.fleet.links.framing import LetterPart, ReceivedLetter
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.membership import Member
+from espalier.fleet.node.events import Joined, Restarted
+from espalier.fleet.node.journal import Journal
+from espalier.fleet.status import Collector
+from espalier.record.run import Run
+from tests.fleet.test_authority import CLOUD, EDGE, ROGUE, VICTIM, Places, finished, model
+from tests.fleet.test_authority import Rogue as RogueNet
+from tests.fleet.test_rogue_member import ROGUE as LINKED_ROGUE
+from tests.fleet.test_rogue_member import Rogue, Scene, ca, fleet, until
+
+__all__ = ["ca"]
+
+EMPTY: dict[str, Any] = {"events": [], "spans": [], "scores": {}, "traffic": [], "final": False}
+
+
+def test_a_device_with_countless_samples_does_not_make_its_edge_a_liar(quick: Path) -> None:
+    # the edge's report has the samples of all below it: the cloud refused it, and waited for another for ever
+    net = RogueNet(quick)
+    many = replace(net.member(ROGUE), samples=(1 << 32) - 1, stamp=2)
+    for host in (EDGE, CLOUD):
+        net.give(host, Joined([many]))
+    net.hostile = False  # nobody is refused anything from here on
+    net.run()
+    assert net.coordinator.round == 3
+
+
+def test_a_report_that_is_refused_is_not_waited_for(quick: Path) -> None:
+    net = RogueNet(quick)
+    for _ in range(200):
+        if EDGE in (nodes := net.engines[EDGE].nodes) and ROGUE in nodes[EDGE].state.tickets:
+            break
+        net.step()
+    assert ROGUE in net.engines[EDGE].nodes[EDGE].state.tickets
+    odd = Report(1, EDGE, ROGUE, EDGE, {"": Ref(0)}, {"": -1}, 1, 0, 0.0)
+    why = net.attack(EDGE, wire.pack(odd, Places()), model())
+    assert why is not None and "samples" in why
+    tickets = net.engines[EDGE].nodes[EDGE].state.cohorts[""].waiting
+    assert ROGUE not in tickets, "its round goes on without it"
+    finished(net)
+
+
+def test_letters_that_wait_for_an_earlier_one_are_few(tmp_path: Path) -> None:
+    # 64 letters of four megabytes, and as many models, were held for whoever left a gap in its numbers
+    delivery = DeliveryState(Journal(None))
+    first = ReceivedLetter(ROGUE, 1, 1, b"", ())
+    assert delivery.fate(first) == "new"
+    delivery.take(first)
+    part = LetterPart.of(bytes(1 << 20), 0)
+    for number in range(3, 67):
+        assert delivery.fate(ReceivedLetter(ROGUE, 1, number, bytes(1 << 20), (part,))) == "early"
+    held = delivery._early[ROGUE].values()
+    assert 0 < sum(len(x.content) + sum(len(p.data) for p in x.parts) for x in held) <= BYTES_AHEAD
+    # one that is larger than that is kept if it is the only one
+    other = DeliveryState(Journal(None))
+    other.take(first)
+    other.fate(ReceivedLetter(ROGUE, 1, 3, bytes(BYTES_AHEAD + 1), ()))
+    assert len(other._early[ROGUE]) == 1
+
+
+def test_a_series_that_cannot_be_is_not_begun(quick: Path) -> None:
+    # the next one did not fit into a frame any more: nothing was ever sent to it again, and the task died unseen
+    net = RogueNet(quick)
+    while ROGUE not in (sent := net.engines[EDGE].outbox.delivery._sent):
+        net.step()
+    series, _ = sent[ROGUE]
+    net.give(EDGE, Restarted(ROGUE, series, (1 << 64) - 1))
+    assert net.engines[EDGE].outbox.delivery._sent[ROGUE][0] == series
+
+
+def test_two_devices_that_count_bytes_do_not_end_the_cloud(quick: Path) -> None:
+    # 2^62 each is within the rules; their sum is more than a row of the record can hold
+    net = RogueNet(quick)
+    for liar in (ROGUE, VICTIM):
+        told = {**EMPTY, "traffic": [["dev-edge", "up", "model", 1 << 62]]}
+        assert net.control(CLOUD, "notes", told, origin=liar) is None
+        net._sent.clear()
+    net.coordinator.measure()
+    net.engines[CLOUD].conduct.save()
+    net.leave(VICTIM)
+    net.leave(ROGUE)
+    net.run()
+    assert net.coordinator.finished
+
+
+@pytest.mark.parametrize("endpoint", ["unix:///etc/passwd", "dns://192.0.2.1/x", "a b:1", "host", "host:port", ":1"])
+def test_an_endpoint_is_a_host_and_a_port(endpoint: str) -> None:
+    with pytest.raises(ProtocolError, match="impossible values"):
+        Member.of_wire(pb.Member(endpoint=endpoint))
+
+
+@pytest.mark.parametrize("endpoint", ["", "127.0.0.1:7700", "[::1]:80", "[fe80::1%eth0]:80", "edge-a.example.com:1"])
+def test_endpoints_that_are(endpoint: str) -> None:
+    assert Member.of_wire(pb.Member(endpoint=endpoint)).endpoint == endpoint
+
+
+def test_a_version_does_not_command_the_operators_terminal() -> None:
+    with pytest.raises(ProtocolError, match="impossible values"):
+        Member.of_wire(pb.Member(version="\x1b[2J"))
+
+
+def test_an_edge_is_not_refused_for_what_it_notes_about_others(quick: Path) -> None:
+    # a note longer than the cloud takes was refused, and ten of them closed the edge's link
+    net = RogueNet(quick)
+    net.engines[EDGE].conduct.record(EDGE, "overdue", {"children": list(range(20_000))})
+    net.now += 2.0
+    net.hostile = False
+    net.run()
+    assert [e for e in net.events("overdue") if "cut" in e]
+
+
+def test_frames_that_keep_an_edge_busy_are_counted(ca: Path, quick: Path) -> None:
+    # seven thousand greetings a second over one link: no round of the others was closed while they lasted
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            member = pb.Member(incarnation=1, samples=10, address=LINKED_ROGUE)
+            await _flood(rogue, lambda n: pb.Frame(reach=pb.Reach(members=[_stamped(member, n)], full=True)))
+            # a new link is no new allowance
+            again = await _returned(ca, scene)
+            await _flood(again, lambda n: pb.Frame(ping=pb.Ping(sent=float(n))))
+            await again.close()
+        refused = [e["why"] for e in Run(quick / "cloud").events("refused") if e["who"] == "d2"]
+        assert len([why for why in refused if why.startswith("More than 200 frames")]) == 2
+
+    asyncio.run(play())
+
+
+def test_who_reads_no_answers_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "UNREAD_FRAMES", 3)
+    link = transport.Link("nowhere")
+    for number in range(4):
+        assert not link.unread
+        link.post(pb.Frame(pong=pb.Pong(sent=float(number))))
+    assert link.unread
+
+
+def test_who_opens_a_link_and_says_nothing_is_sent_away(ca: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "GREETING_SECONDS", 0.2)
+
+    async def play() -> None:
+        async with fleet(ca, quick) as (_, rogue):
+            silent = rogue.channel.stream_stream(f"/{transport.SERVICE}/{transport.METHOD}")()
+            frame = pb.Frame.FromString(await asyncio.wait_for(silent.read(), 10))
+            assert frame.refusal.why == "no greeting in 0.2 s"
+
+    asyncio.run(play())
+
+
+def test_a_long_goodbye_is_cut_in_the_log(ca: Path, quick: Path) -> None:
+    # eight megabytes in the log for each, a hundred and twenty times a minute
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            await rogue.say(pb.Frame(bye=pb.Bye(why="\x1b[2J" + "x" * 1_000_000)))
+            edge = scene.hosts["edge-0"]
+            await until(lambda: LINKED_ROGUE not in edge.routes.children)
+        lines = [json.loads(line) for line in (quick / "edge-0" / "log").read_text().splitlines()]
+        (why,) = [line["why"] for line in lines if line["event"] == "left" and line["child"] == "d2"]
+        assert len(why) == REASON_LETTERS
+        assert why.isprintable()
+
+    asyncio.run(play())
+
+
+def test_a_scores_name_does_not_break_the_metrics(ca: Path, quick: Path) -> None:
+    class Service:
+        def __init__(self, host: Any) -> None:
+            self.host = host
+
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, _):
+            cloud = scene.hosts["cloud"]
+            assert isinstance(cloud.conduct, Coordinator)
+            cloud.conduct.last = {"a b-@.c_device": 1.0}
+            collector = Collector(Service(cloud))  # type: ignore[arg-type]
+            found = next(m for m in collector.collect() if m.name.startswith("espalier_score"))
+            assert found.name == "espalier_score_a_b___c_device"
+
+    asyncio.run(play())
+
+
+def _stamped(member: pb.Member, number: int) -> pb.Member:
+    member.stamp = number + 2
+    return member
+
+
+async def _flood(rogue: Rogue, frame: Callable[[int], pb.Frame]) -> None:
+    """Send frames until the link is closed."""
+    with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+        for number in range(10_000):
+            await rogue.say(frame(number))
+        raise AssertionError("the link stayed open")
+
+
+async def _returned(ca: Path, scene: Scene) -> Rogue:
+    again = Rogue(Bundle.read(ca / "d2"), scene.hosts["edge-0"].endpoint)
+    assert (await again.enter()).HasField("welcome")
+    return again
+
+
+def test_the_record_says_what_was_refused_in_few_words(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, _):
+            edge = scene.hosts["edge-0"]
+            edge.refused("d2", "\x1b[2J" + "y" * 1_000_000)
+            await until(lambda: edge.refusals.count)
+        assert [len(e["why"]) for e in Run(quick / "cloud").events("refused") if e["who"] == "d2"] == [REASON_LETTERS]
+
+    asyncio.run(play())
