@@ -74,10 +74,6 @@ class ChildLinks:
         self.refuse(link, hub.admission.refuses(link.peer) or "")
         return True
 
-    def malformed(self, link: Link, why: str) -> None:
-        """A link said what nobody may say."""
-        self.refuse(link, why)
-
     async def _take(self, link: Link, frame: pb.Frame) -> None:
         hub = self._hub
         if not link.open:

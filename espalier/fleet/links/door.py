@@ -38,8 +38,8 @@ class LinkReceiver(Protocol):
         """A link that was accepted is over."""
         ...
 
-    def malformed(self, link: Link, why: str) -> None:
-        """A link said what nobody may say."""
+    def refuse(self, link: Link, why: str) -> None:
+        """A link said what nobody may say: tell it why, and end it."""
         ...
 
 
@@ -149,4 +149,4 @@ class Door:
 
     def _malformed(self, link: Link, why: str) -> None:
         if self.receiver is not None:
-            self.receiver.malformed(link, why)
+            self.receiver.refuse(link, why)
