@@ -20,10 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from espalier.core.seeds import stream
-from espalier.methods.d2d.angle import Angle, cosines
-from espalier.methods.d2d.start import reverse_spectral_start
-from espalier.methods.d2d.swap import SearchOptions, search
-from espalier.methods.d2d.timing import arrivals, exchange_times, link_seconds
+from espalier.methods.d2d.alignment import Angle, cosines
+from espalier.methods.d2d.swap import SearchOptions, reverse_spectral_start, search
+from espalier.methods.d2d.timing import arrivals, exchange_times
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def fleet(n: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     centres = rng.standard_normal((10, d), dtype=np.float32)
     features = centres[rng.integers(10, size=n)] + 0.3 * rng.standard_normal((n, d), dtype=np.float32) + 0.3
     throughput = np.triu(rng.uniform(1, 5, (n, n)), 1)
-    times = arrivals(rng.uniform(5, 20, n), link_seconds(30, throughput + throughput.T))
+    times = arrivals(rng.uniform(5, 20, n), 30 / (throughput + throughput.T + np.eye(n)))
     return features, rng.integers(200, 2000, n), times
 
 

@@ -1,7 +1,8 @@
 """Ways to split a fleet into clusters: the paper's swap search and its three benchmarks, by name.
 
 Each sees the same ground (who answered, how long they take, where they learn towards) and answers with
-clusters; heads, round times and rounds follow from them in the same way for all.
+clusters; heads, round times and rounds follow from them in the same way for all (`espalier.methods.d2d.swap.evaluate`,
+D16).
 """
 
 from __future__ import annotations
@@ -15,15 +16,60 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
+from espalier.core.errors import ConfigError
 from espalier.core.spec import Spec
-from espalier.methods.d2d.angle import Alignment, Angle, cosines, gram
+from espalier.methods.d2d.alignment import Alignment, Angle, Skew, cosines, gram
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
-from espalier.methods.d2d.dcliques import greedy_cliques
 from espalier.methods.d2d.rule import Solution
-from espalier.methods.d2d.skew import Skew
 from espalier.methods.d2d.spectral import adapted_similarity, similarity, spectral_clusters
-from espalier.methods.d2d.start import reverse_spectral_start
-from espalier.methods.d2d.swap import SearchOptions, search
+from espalier.methods.d2d.swap import SearchOptions, random_start, reverse_spectral_start, search
+
+_STRICT = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class DCliques:
+    """Result of the greedy search.
+
+    Attributes:
+        clusters: The cliques.
+        skews: ``[trials + 1]`` skew summed over all cliques, before and after each trial.
+    """
+
+    clusters: Clusters
+    skews: Floats
+
+
+def greedy_cliques(skew: Skew, n_clusters: int | None, rng: np.random.Generator, n_swap: int = 80) -> DCliques:
+    """Swap devices between random pairs of cliques while that lowers their skew (D-Cliques).
+
+    The summed skew must fall strictly: with "≤", as the D2D paper prints it, the search would walk about on plateaus.
+
+    Args:
+        skew: The fleet's label histograms.
+        n_clusters: Number of cliques, of equal size up to one; None for a fifth of the devices.
+        rng: Draws the cliques, the pairs and one of the improving swaps.
+        n_swap: Trials (the original paper uses 1,000, the D2D paper 80).
+    """
+    if n_swap < 0:
+        raise ConfigError(f"n_swap is {n_swap}; give the number of trials, 0 or more.")
+    n = len(skew.counts)
+    members = list(random_start(n, Sizes.for_fleet(n, n_clusters).n_clusters, rng).members)
+    each = np.array([skew.of(m) for m in members])
+    totals = [float(each.sum())]
+    for _ in range(n_swap if len(members) > 1 else 0):
+        one, two = (int(c) for c in rng.choice(len(members), size=2, replace=False))
+        first, second = members[one], members[two]
+        skew1, skew2 = skew.exchanges(first, second)
+        both = skew1 + skew2
+        better = np.flatnonzero(both[:-1, :-1] < both[-1, -1] - _STRICT)
+        if better.size:
+            i, j = divmod(int(better[rng.integers(better.size)]), second.size)
+            members[one] = np.sort(np.append(np.delete(first, i), second[j]))
+            members[two] = np.sort(np.append(np.delete(second, j), first[i]))
+            each[one], each[two] = skew1[i, j], skew2[i, j]
+        totals.append(float(each.sum()))
+    return DCliques(Clusters(tuple(members)), np.array(totals))
 
 
 @dataclass(frozen=True, eq=False)

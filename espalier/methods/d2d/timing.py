@@ -14,14 +14,6 @@ from espalier.core.errors import WorldError
 from espalier.methods.d2d.clusters import Floats, Ints
 
 
-def link_seconds(size: float, throughput: ArrayLike) -> Floats:
-    """Time ``m/λ`` to send ``size`` over links of a throughput ``[N, N]``; infinite where it is 0."""
-    rate = np.asarray(throughput, dtype=np.float64)
-    if np.isnan(rate).any() or (rate < 0).any():
-        raise WorldError("throughput must hold numbers ≥ 0 (0 for an absent link).")
-    return np.divide(size, rate, out=np.full_like(rate, np.inf), where=rate > 0)
-
-
 def arrivals(compute: ArrayLike, links: ArrayLike) -> Floats:
     """Time until device i's report is at device j: ``t'_i + t''_ij``, and ``t'_i`` at home.
 
@@ -63,7 +55,7 @@ def exchange_times(times: Floats, first: Ints, second: Ints) -> tuple[Floats, Fl
         second: ``[n2]`` members.
 
     Returns:
-        Two arrays ``[n1 + 1, n2 + 1]`` laid out as in `espalier.methods.d2d.angle.Alignment.exchanges`.
+        Two arrays ``[n1 + 1, n2 + 1]`` laid out as in `espalier.methods.d2d.alignment.Alignment.exchanges`.
         The work is proportional to their size: no exchange re-reads its cluster's times.
     """
     return _after(times, first, second), _after(times, second, first).T

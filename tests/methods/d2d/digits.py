@@ -11,7 +11,9 @@ from sklearn.datasets import load_digits
 
 from espalier.core.seeds import stream
 from espalier.methods.d2d.clusters import Floats, Ints
-from espalier.methods.d2d.timing import arrivals, link_seconds
+from espalier.methods.d2d.timing import arrivals
+
+from . import reference
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,5 +53,5 @@ def digits_fleet(n: int = 40, labels: int = 2) -> DigitsFleet:
         counts.append(np.bincount(y[rows], minlength=10))
     throughput = np.triu(rng.uniform(1, 5, (n, n)), 1)
     compute: NDArray[np.float64] = rng.uniform(5, 20, n)
-    times = arrivals(compute, link_seconds(30, throughput + throughput.T))
+    times = arrivals(compute, reference.link_seconds(30, throughput + throughput.T))
     return DigitsFleet(np.array(gradients), np.array(counts, dtype=np.int64), times, compute)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from espalier.core.seeds import stream
 from espalier.methods.d2d.clusters import Floats, Ints
-from espalier.methods.d2d.timing import arrivals, link_seconds
+from espalier.methods.d2d.timing import arrivals
 
 
 def angle(features: NDArray[Any], weights: NDArray[Any], members: Ints) -> float:
@@ -51,6 +51,11 @@ def exchanges(first: Ints, second: Ints) -> Iterator[tuple[int, int, Ints, Ints]
             new2 = np.concatenate([np.setdiff1d(second, back), out])
             if new1.size and new2.size:
                 yield i, j, new1, new2
+
+
+def link_seconds(size: float, throughput: Floats) -> Floats:
+    """Time ``m/λ`` to send ``size`` over links of a throughput ``[N, N]``; infinite where it is 0."""
+    return np.divide(size, throughput, out=np.full_like(throughput, np.inf), where=throughput > 0)
 
 
 def fleet(

@@ -6,7 +6,7 @@ from torch import nn
 
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.params import ParamSpec
-from espalier.methods.d2d.angle import Angle
+from espalier.methods.d2d.alignment import Angle
 from espalier.methods.d2d.features import (
     crop,
     crop_slices,

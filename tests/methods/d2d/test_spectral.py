@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
-from espalier.methods.d2d.angle import cosines, gram
+from espalier.methods.d2d.alignment import cosines, gram
 from espalier.methods.d2d.spectral import (
     adapted_similarity,
     merge_singletons,

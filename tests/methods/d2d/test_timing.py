@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from espalier.core.errors import WorldError
-from espalier.methods.d2d.timing import arrivals, exchange_times, head_and_time, intra_rounds, link_seconds
+from espalier.methods.d2d.timing import arrivals, exchange_times, head_and_time, intra_rounds
 
 from . import reference
 
@@ -40,13 +40,6 @@ def test_absent_links_leave_only_the_head_that_hears_everybody():
 def test_ties_go_to_the_lowest_number():
     times = arrivals([1, 1, 1], np.full((3, 3), 2.0))
     assert head_and_time(times, np.array([0, 1, 2])) == (0, 3.0)
-
-
-def test_link_seconds():
-    # D11: 30 units over 1 to 5 units per step take 30 to 6 steps.
-    assert link_seconds(30, [[1, 5], [0, 3]]).tolist() == [[30.0, 6.0], [INF, 10.0]]
-    with pytest.raises(WorldError, match="throughput"):
-        link_seconds(30, [-1.0])
 
 
 def test_intra_rounds():

@@ -10,7 +10,7 @@ from espalier.core.messages import ALL, Report
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.d2d.member import GLOBAL_ROUND, Cluster, GlobalRound
-from espalier.methods.d2d.server import Heads, ServerDown, ServerMerge, ServerPace
+from espalier.methods.d2d.method import Heads, ServerDown, ServerMerge, ServerPace
 from tests.core.fakes import SmallFleet
 
 CLOUD = 20

@@ -1,10 +1,13 @@
-"""Eq. (3): the angle between a cluster's learning direction and the fleet's.
+"""How far a cluster is from the fleet: Eq. (3), the angle between learning directions, and label skew.
 
 Cluster and fleet directions are averages weighted by |D_i| (D12), so an angle depends on the features
 only through the inner products of the weighted features: with ``K = (nφ)(nφ)ᵀ``, a cluster has
 ``|φ_c|² ∝ ΣΣ K_ij`` and ``φ_c·φ̄ ∝ Σ_i Σ_j K_ij``. The Gram matrix is computed once per search; after
 that an exchange of two devices costs a few lookups, whatever the length of the feature. It is as large
 as the link matrix that the server holds anyway.
+
+Label skew, Σ_l |p_c(l) − p_g(l)|, takes the angle's place where devices report label histograms instead of features
+(D15), and is what benchmark B lowers. No factor ½: two disjoint mixes are 2 apart.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.core.errors import TrainingError
+from espalier.core.errors import DataError, TrainingError
 from espalier.methods.d2d.clusters import Floats, Ints
 
 RESOLUTION = 1e-6
@@ -24,7 +27,8 @@ RESOLUTION = 1e-6
 CANCELLED = 1e-12
 """A sum whose squared length is below this share of its terms' has no direction; its angle is π/2."""
 
-_BLOCK = 1 << 24
+#: how many numbers a temporary array may hold
+_GRAM_BLOCK, _SKEW_BLOCK = 1 << 24, 1 << 23
 
 
 class Alignment(Protocol):
@@ -62,7 +66,7 @@ def gram(features: NDArray[Any], weights: ArrayLike) -> Floats:
     scale = (n / n.sum())[:, None]
     total = np.zeros((n.size, n.size))
     # The block bounds the double-precision copy, not the result: a full model feature may be large.
-    step = max(1, _BLOCK // max(1, n.size))
+    step = max(1, _GRAM_BLOCK // max(1, n.size))
     for at in range(0, features.shape[1], step):
         part = features[:, at : at + step].astype(np.float64) * scale
         total += part @ part.T
@@ -145,3 +149,52 @@ class Angle:
     def _padded(values: Floats) -> Floats:
         """Append the zero that stands for "nobody"."""
         return np.append(values, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Skew:
+    """Label skew of any cluster of a fleet whose histograms are known.
+
+    Attributes:
+        counts: ``[N, C]`` samples per device and label.
+        mix: ``[C]`` label mix of the whole fleet.
+    """
+
+    counts: Floats
+    mix: Floats
+
+    @staticmethod
+    def from_counts(counts: NDArray[Any]) -> Skew:
+        """Prepare the skews of a fleet from its label histograms ``[N, C]``."""
+        table = np.asarray(counts, dtype=np.float64)
+        if table.ndim != 2 or not np.isfinite(table).all() or (table < 0).any() or (table.sum(axis=1) <= 0).any():
+            raise DataError(
+                f"Label histograms of shape {table.shape} must be [N, C] finite counts ≥ 0 with at least "
+                "one sample per device; leave empty devices out."
+            )
+        return Skew(table, table.sum(axis=0) / table.sum())
+
+    def of(self, members: Ints) -> float:
+        """Label skew of one cluster, 0 to 2."""
+        return float(self._skew(self.counts[members].sum(axis=0)))
+
+    def exchanges(self, first: Ints, second: Ints) -> tuple[Floats, Floats]:
+        """Skews of both clusters after every exchange; see `Alignment.exchanges`."""
+        return self._after(first, second), self._after(second, first).T
+
+    def _after(self, own: Ints, others: Ints) -> Floats:
+        """Skews of ``own`` once its i-th member is replaced by the j-th of ``others``."""
+        nobody = np.zeros((1, self.mix.size))
+        coming = np.concatenate([self.counts[others], nobody])
+        left = self.counts[own].sum(axis=0) - np.concatenate([self.counts[own], nobody])
+        # One entry per exchange and label: bounded rows keep large clusters with many labels in memory.
+        rows = max(1, _SKEW_BLOCK // coming.size)
+        parts = [self._skew(left[at : at + rows, None] + coming) for at in range(0, len(left), rows)]
+        return np.concatenate(parts)
+
+    def _skew(self, counts: Floats) -> Floats:
+        """Skew of label counts ``[…, C]``; a cluster without samples has the largest, 2."""
+        total = counts.sum(axis=-1, keepdims=True)
+        mix = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+        skew: Floats = np.abs(mix - self.mix).sum(axis=-1)
+        return np.where(total[..., 0] > 0, skew, 2.0)
