@@ -103,7 +103,7 @@ class Device:
             return [Measure(state.token, order.ask, tuple(order.models.values()), args)]
         question = self.local.question(self._view(now), order)
         if question is not None:
-            return [Measure(state.token, question, tuple(order.models.values()), order.args)]
+            return [Measure(state.token, question, self.local.questioned(self._view(now), order), order.args)]
         return self._train(order, now)
 
     def _train(self, order: Order, now: float) -> list[Action]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, TypeVar, get_args
 
 from espalier.core.address import Address
 from espalier.core.codec import register
+from espalier.core.objectives import Calibration as Calibration
+from espalier.core.objectives import Objective
 from espalier.core.store import Ref
 
 Model = TypeVar("Model")
@@ -242,22 +244,6 @@ class Send:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A loss that knows which labels a device has: cross-entropy of other logits than the model's.
-
-    Attributes:
-        tau: Strength, or (restricted) the factor.
-        smoothing: The part of the label shares that is spread evenly over all labels.
-        form: With n training samples of each label and their shares p of all: ``shares`` takes ``z + tau * log(p)``,
-            ``margins`` ``z - tau * n^(-1/4)``, ``restricted`` ``tau * z`` for labels that the device lacks.
-    """
-
-    tau: float
-    smoothing: float = 0.0
-    form: Literal["shares", "margins", "restricted"] = "shares"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalWork(Generic[Model]):
     """What a device is to train: the one description of it, from a node's action to the trainer.
@@ -273,6 +259,8 @@ class LocalWork(Generic[Model]):
         correction: A vector that is added to the gradient of every step (its numbers of parameters count).
         trains: Patterns of the names of the parameters that move (``"fc.*"``); empty: all do.
         calibration: What the loss knows of the device's labels, if anything.
+        objective: What else is learnt, with a look at another model (``beside``); None: the loss alone.
+        beside: That model: a device's last one, the shared one, prototypes.
         optimizer_state: The optimiser state to carry on from; by reference, that of the training which made this model.
         keep_optimizer_state: Keep the optimiser's state for a training that carries on from this one.
         args: What the method's order said beside this.
@@ -286,6 +274,8 @@ class LocalWork(Generic[Model]):
     correction: Model | None = None
     trains: tuple[str, ...] = ()
     calibration: Calibration | None = None
+    objective: Objective | None = None
+    beside: Model | None = None
     optimizer_state: Model | None = None
     keep_optimizer_state: bool = False
     args: dict[str, Any] = field(default_factory=dict)
@@ -302,7 +292,7 @@ class LocalWork(Generic[Model]):
     @property
     def models(self) -> dict[str, Model]:
         """The models that it needs, by field."""
-        found = {"start": self.start, "anchor": self.anchor, "correction": self.correction}
+        found = {"start": self.start, "anchor": self.anchor, "correction": self.correction, "beside": self.beside}
         return {name: model for name, model in found.items() if model is not None}
 
     def fields(self) -> dict[str, Any]:
@@ -318,17 +308,18 @@ class Train(LocalWork[Ref]):
     """Train on the device's own data. ``token`` comes back in :class:`Trained`.
 
     ``name`` tells the trainings of one order apart; those that follow the first have random streams of their own, so
-    that the first sees the same batches whether others follow or not.
+    that the first sees the same batches whether others follow or not. ``again``: it sees the first one's batches.
     """
 
     token: int = 0
     name: str = ""
     follows: bool = False
+    again: bool = False
 
     @property
     def inputs(self) -> list[int]:
         """Names of the models that must be there first."""
-        refs = (self.start, self.anchor, self.correction, self.optimizer_state)
+        refs = (self.start, self.anchor, self.correction, self.beside, self.optimizer_state)
         return [int(ref) for ref in refs if ref is not None]
 
 
@@ -393,6 +384,6 @@ Action = Send | Train | Measure | SetDeadline | Serve | Closed | Arrange | Recor
 
 for _kind in (
     Order, Report, Part, Word, Started, Arrived, Deadline, ChildJoined, ChildLeft, Trained, Measured, Lost, Summed,
-    Calibration, Train, *get_args(Wake),
+    Train, *get_args(Wake),
 ):  # fmt: skip
     register(_kind)

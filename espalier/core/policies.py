@@ -316,6 +316,10 @@ class Local(Policy, family="local", kind="plain"):
         """Return the statistic that the device must know before it trains, if any."""
         return None
 
+    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+        """Return the models that :meth:`question` is about: by default those that have come."""
+        return tuple(order.models.values())
+
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Return the order as it stands after :meth:`question` was answered."""
         return order

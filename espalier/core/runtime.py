@@ -150,14 +150,14 @@ class JobNumbers:
         self.trainings, self.statistics, self.revealed = counts(), counts(), counts()
         self.following = counts()
 
-    def training(self, device: Address, follows: bool = False) -> int:
-        """Return the number of a device's next training."""
+    def training(self, device: Address, follows: bool = False, again: bool = False) -> int:
+        """Return the number of a device's next training; ``again``: that of the order's first, which it follows."""
         ordered, following = int(self.trainings[device]), int(self.following[device])
         self.trainings[device] = ordered + 1
         if not follows:
             return ordered - following
         self.following[device] = following + 1
-        return FIRST_FOLLOWING + following
+        return ordered - following - 1 if again else FIRST_FOLLOWING + following
 
     def statistic(self, device: Address, what: str) -> int:
         """Return the number of a device's next statistic."""
@@ -270,7 +270,7 @@ class Runtime:
             case Train():
                 if not (self._alone and ports.waits(address)):
                     self._require_device(address)
-                    ports.train(address, action, self.numbers.training(address, action.follows))
+                    ports.train(address, action, self.numbers.training(address, action.follows, action.again))
             case Measure(what=what):
                 self._require_device(address)
                 ports.measure(address, action, self.numbers.statistic(address, what))

@@ -2,6 +2,7 @@
 
 from espalier.methods import (
     alone,
+    apfl,
     cfl,
     ditto,
     fedasync,
@@ -11,6 +12,7 @@ from espalier.methods import (
     fedlc,
     fednova,
     fedopt,
+    fedproto,
     fedrep,
     feduc,
     flhc,
@@ -18,6 +20,7 @@ from espalier.methods import (
     icfl,
     ifca,
     macfl,
+    moon,
     personal_layers,
     pfedme,
     qfedavg,
@@ -68,6 +71,7 @@ STUDIES = tuple(
 
 __all__ = [
     "alone",
+    "apfl",
     "cfl",
     "cflhkd",
     "cflhkd_world",
@@ -85,6 +89,7 @@ __all__ = [
     "fedlc",
     "fednova",
     "fedopt",
+    "fedproto",
     "fedrep",
     "feduc",
     "flhc",
@@ -96,6 +101,7 @@ __all__ = [
     "layouts",
     "local_objectives",
     "macfl",
+    "moon",
     "parts",
     "personal_layers",
     "pfedme",

@@ -54,6 +54,10 @@ class LocalWrapper(Local):
         """Return the statistic that the device must know before it trains, if any."""
         return self.inner.question(view, order)
 
+    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+        """Return the models that the question is about."""
+        return self.inner.questioned(view, order)
+
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Return the order as it stands after :meth:`question` was answered."""
         return self.inner.answer(view, order, values)

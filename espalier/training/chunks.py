@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from espalier.core.errors import TrainingError
+from espalier.core.objectives import ClassSums, Contrast, Mixture
 from espalier.core.params import ParamSpec
 from espalier.training.schedule import width
 from espalier.training.updates import state_size
@@ -47,7 +48,8 @@ def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
 
 
 def _kind(job: TrainerJob) -> Hashable:
-    parts = job.proximal, job.correction is None, job.calibration and job.calibration.form, job.trains
+    aim = Mixture if isinstance(job.objective, Mixture) else job.objective  # mixtures may differ in their alpha
+    parts = job.proximal, job.correction is None, job.calibration and job.calibration.form, job.trains, aim
     return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), parts
 
 
@@ -71,8 +73,9 @@ def _wrong(job: TrainerJob, spec: ParamSpec) -> str | None:
     for name, vector in job.models.items():
         if vector.shape != (spec.size,):
             return f"{name} has shape {tuple(vector.shape)}; ({spec.size},) is accepted for this model."
-    if job.mu and job.anchor is None:
-        return f"mu is {job.mu} but there is no anchor; give the vector to stay near to."
+    wrong = _lacks(job)
+    if wrong:
+        return wrong
     if not any(job.moves(e.name) for e in spec.parameters):
         known = ", ".join(e.name for e in spec.parameters)
         return f"trains is {job.trains}, which is no parameter's name; the model has {known}."
@@ -83,4 +86,17 @@ def _wrong(job: TrainerJob, spec: ParamSpec) -> str | None:
             f"optimizer_state has shape {tuple(state.shape)}; ({expected},) is accepted for {job.optimizer.name}: "
             "it must come from a result of the same model and optimizer."
         )
+    return None
+
+
+def _lacks(job: TrainerJob) -> str | None:
+    """Say which model or optimiser a job's objective lacks."""
+    if job.objective is not None and job.beside is None and not isinstance(job.objective, ClassSums):
+        return f"the objective {type(job.objective).__name__} needs a model beside; there is none."
+    if isinstance(job.objective, Mixture) and job.optimizer.own:
+        return f"a mixture is trained by 'sgd' or 'adam'; the optimizer is {job.optimizer.name!r}."
+    if isinstance(job.objective, Contrast) and job.anchor is None:
+        return "the objective Contrast needs an anchor; there is none."
+    if job.mu and job.anchor is None:
+        return f"mu is {job.mu} but there is no anchor; give the vector to stay near to."
     return None

@@ -84,7 +84,8 @@ def sent(jobs: list[TrainerJob], device: torch.device) -> list[TrainerJob]:
     return [
         replace(
             job, pool=pools[id(job.pool)], start=job.start.to(device), anchor=_to(job.anchor, device),
-            correction=_to(job.correction, device), optimizer_state=_to(job.optimizer_state, device),
+            correction=_to(job.correction, device), beside=_to(job.beside, device),
+            optimizer_state=_to(job.optimizer_state, device),
         )
         for job in jobs
     ]  # fmt: skip

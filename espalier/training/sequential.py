@@ -5,18 +5,21 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from espalier.core.objectives import Mixture
 from espalier.core.params import Entry, ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, adjusted, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
-from espalier.training.schedule import schedule, width
+from espalier.training.objectives import Features, FeatureTerms, alone, catching, mixed, mixed_start
+from espalier.training.schedule import BatchSchedule, schedule, width
 from espalier.training.torch_optimizer import TorchOptimizer
 from espalier.training.updates import Update, update_for
 from espalier.training.work import Result, TrainerJob
@@ -74,6 +77,34 @@ class Seeded(TorchFunctionMode):
         return (x * self._noise.keep_first(self.samples, x.shape[0], rest, p, x)).movedim(0, axis)
 
 
+@dataclass(slots=True)
+class _Walk:
+    """A training under way: the module runs ``run``, steps move ``own`` (the same vector, unless it is mixed)."""
+
+    job: TrainerJob
+    run: Tensor
+    own: Tensor
+    factor: float = 1.0
+    total: float = 0.0
+    update: Update | None = None
+    plan: BatchSchedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.plan = schedule(self.job)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether what is run is not what is stepped."""
+        return self.run is not self.own
+
+    def result(self, n_params: int) -> Result:
+        """Return what came of it."""
+        assert self.update is not None
+        memory = self.update.state(0, n_params) if self.job.keep_optimizer_state else None
+        samples = self.plan.samples
+        return Result(self.own, self.total / samples, samples, len(self.plan.sizes), memory)
+
+
 class Sequential:
     """Trains jobs one by one with a module of its own."""
 
@@ -82,6 +113,8 @@ class Sequential:
         self._spec = spec
         self._loss = loss
         self._draws: bool | None = None
+        self._twin: Sequential | None = None
+        self._features = Features(module, spec)
 
     def run(self, job: TrainerJob) -> Result:
         """Train one job."""
@@ -96,35 +129,59 @@ class Sequential:
             return result
 
     def _train(self, job: TrainerJob) -> Result:
+        if isinstance(job.objective, Mixture):
+            return self._mixed(job, job.objective.alpha)
         vector = job.start.clone()
-        self._attach(vector)
-        plan = schedule(job)
-        mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
-        update: Update | None = None
+        walk = _Walk(job, vector, vector)
+        for _ in self._steps(walk):
+            pass
+        return walk.result(self._spec.n_params)
+
+    def _mixed(self, job: TrainerJob, alpha: float) -> Result:
+        """Train v where it is mixed with w, and w beside it on the same mini-batches."""
+        assert job.beside is not None
+        self._twin = self._twin or Sequential(self._module, self._spec, self._loss)
+        n = self._spec.n_params
+        mine = _Walk(job, mixed_start(job, n), job.start.clone(), alpha)
+        other = job.beside.clone()
+        for _ in zip(self._steps(mine), self._twin._steps(_Walk(alone(job), other, other)), strict=True):
+            mine.run[:n] = mixed(mine.own[:n], other[:n], alpha)
+        mine.own[n:] = mine.run[n:]
+        return mine.result(n)
+
+    def _steps(self, walk: _Walk) -> Iterator[None]:
+        """Make a training's steps, one after each yield."""
+        job, vector = walk.job, walk.run
         terms: Tensor | None = None
-        total = 0.0
-        for rows, size in zip(plan.rows, plan.sizes.tolist(), strict=True):
-            x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
-            if update is not None:
-                update.before()
-                if update.stale:
-                    torch._foreach_zero_(update.sinks)
-            mode.samples = size
-            with mode:
-                outputs = self._module(cast(x, vector.dtype))
-            if job.calibration is not None:
-                terms = job.adjustment(outputs.shape[1]).unsqueeze(0) if terms is None else terms
-                outputs = adjusted(outputs, terms)
-            losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
-            torch.autograd.backward([losses.sum() / size])
-            total += float(losses.detach().sum())
-            if update is None:
-                update = self._update(job, vector)
-            update.after()
-        assert update is not None
+        mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
+        aside = FeatureTerms([job], self._features) if job.watches_features else None
+        self._attach(vector)
+        with catching(self._module, self._spec, wanted=aside is not None) as caught:
+            for rows, size in zip(walk.plan.rows, walk.plan.sizes.tolist(), strict=True):
+                x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
+                if walk.update is not None:
+                    walk.update.before()
+                    if walk.update.stale:
+                        torch._foreach_zero_(walk.update.sinks)
+                mode.samples = size
+                with mode:
+                    outputs = self._module(cast(x, vector.dtype))
+                if job.calibration is not None:
+                    terms = job.adjustment(outputs.shape[1]).unsqueeze(0) if terms is None else terms
+                    outputs = adjusted(outputs, terms)
+                losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
+                learnt = losses if aside is None else losses + aside.of(caught.take(size), rows[None, :size])
+                torch.autograd.backward([learnt.sum() * (walk.factor / size) if walk.mixes else learnt.sum() / size])
+                walk.total += float(losses.detach().sum())
+                if walk.update is None:
+                    walk.update = self._update(job, walk.own)
+                walk.update.after()
+                yield
         self._detach(vector)
-        memory = update.state(0, self._spec.n_params) if job.keep_optimizer_state else None
-        return Result(vector, total / plan.samples, plan.samples, len(plan.sizes), memory)
+
+    def class_sums(self, job: TrainerJob) -> Result:
+        """Train nothing: return what prototypes are made of."""
+        return self._features.class_sums(job)
 
     def _attach(self, vector: Tensor) -> None:
         """Let the module's parameters be views of the vector, and copy its buffers."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
+from espalier.core.objectives import ClassSums
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.training import chunks, device
@@ -47,6 +48,8 @@ class _Worker:
 
     def _run(self, jobs: list[TrainerJob], plan: MergePlan | None) -> tuple[list[Result], str | None]:
         why = None
+        if isinstance(jobs[0].objective, ClassSums):
+            return [self._sequential.class_sums(job) for job in jobs], None
         if plan is not None:
             dtype = jobs[0].start.dtype
             if dtype not in self._engines:

@@ -199,6 +199,41 @@ class Adam(Update):
         return torch.cat([mean, square, steps[client].to(mean.dtype)])
 
 
+class Mixed(Update):
+    """Steps pairs of clients ``v, w`` by an update of their own, and lets ``alpha v + (1 - alpha) w, w`` be run."""
+
+    def __init__(self, inner: Update, run: list[Tensor], alphas: Sequence[float]) -> None:
+        self._inner, self._run, self.kept = inner, run, inner.values
+        self._alpha = torch.tensor(alphas, dtype=run[0].dtype).unsqueeze(1)
+        self._follow()
+
+    def before(self) -> None:
+        """Prepare the sinks."""
+        self._inner.before()
+
+    def after(self) -> None:
+        """Step both, then mix them anew."""
+        self._inner.after()
+        for run, value in zip(self._run, self._inner.values, strict=True):
+            run[0::2] = self._alpha * value[0::2] + (1.0 - self._alpha) * value[1::2]
+            run[1::2] = value[1::2]
+
+    def shrink(self, clients: int) -> None:
+        """Go on with the first ``clients`` clients only: whole pairs, which are equally long."""
+        self._inner.shrink(clients)
+        self._run, self._alpha = _first(self._run, clients), self._alpha[: clients // 2]
+        self._follow()
+
+    def state(self, client: int, n_params: int) -> Tensor | None:
+        """That of the update inside."""
+        return self._inner.state(client, n_params)
+
+    def _follow(self) -> None:
+        inner = self._inner
+        self.values, self.sinks, self.stale = inner.values, inner.sinks, inner.stale
+        self.scale = inner.scale * torch.cat([self._alpha, torch.ones_like(self._alpha)], 1).view(-1)
+
+
 def update_for(
     jobs: Sequence[TrainerJob], values: list[Tensor], spans: Sequence[Span], n_params: int, *, inside: bool
 ) -> Update:

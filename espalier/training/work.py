@@ -18,6 +18,7 @@ from torch import Tensor
 from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
+from espalier.core.objectives import Contrast, NearPrototypes
 from espalier.core.statistics import Pool as Pool
 from espalier.training.losses import adjustment
 
@@ -72,8 +73,8 @@ class Optimizer:
 class TrainerJob(LocalWork[Tensor]):
     """One device's local work, with its data: everything that the result depends on.
 
-    ``start``, ``anchor`` and ``correction`` are flat vectors ``[spec.size]``, float32 (or float64: ``start`` decides
-    the arithmetic). The anchor's term is over parameters; its gradient and the correction join the loss's before
+    ``start``, ``anchor``, ``correction`` and ``beside`` are flat vectors ``[spec.size]``, float32 (or float64, as
+    ``start`` is). The anchor's term is over parameters; its gradient and the correction join the loss's before
     momentum, and weight decay does not touch them. ``optimizer_state`` is that of an earlier `Result`.
 
     Attributes:
@@ -114,6 +115,11 @@ class TrainerJob(LocalWork[Tensor]):
     def moves_unused(self) -> bool:
         """Whether also those parameters move that take no part in the loss."""
         return self.proximal or self.correction is not None
+
+    @property
+    def watches_features(self) -> bool:
+        """Whether a term of the objective looks at features."""
+        return isinstance(self.objective, Contrast | NearPrototypes)
 
     def moves(self, parameter: str) -> bool:
         """Tell whether a parameter is one of those that are trained."""

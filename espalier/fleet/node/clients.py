@@ -97,6 +97,12 @@ class ClientTrainer:
         """Let the client train."""
         training = self._manifest.experiment.training
         asked = request.work
+        for name in ("correction", "trains", "objective"):
+            if getattr(asked, name):
+                raise DataError(
+                    f"The method's trainings have a field {name!r}, which a client of the user's own is not told: use "
+                    "the project's own trainer on this device."
+                )
         work = Work(
             asked.updates, training.unit, asked.clock, training.at(asked.clock).lr, training.batch_size, asked.mu,
             None if asked.anchor is None else self._state(asked.anchor),

@@ -141,6 +141,7 @@ def methods(task: Problem) -> dict[str, Row]:
         "FedYogi": _at_the_cloud("fedyogi", "yogi", lr=task.rate),
         "FedLC": _everywhere("fedlc", tau=1.0),
         "FedRS": _everywhere("fedrs", alpha=0.5),
+        "MOON": _everywhere("moon"),
         "SCAFFOLD": _everywhere("scaffold"),
         "FedNova": _everywhere("fednova"),
         "FedDyn": Row({**dyn, "flat": True}, dyn, rounds=1),
@@ -164,6 +165,8 @@ def methods(task: Problem) -> dict[str, Row]:
         "IFCA": Row({"name": "ifca"}),
         "Standalone": Row({"name": "standalone"}),
         "Ditto": _everywhere("ditto"),
+        "APFL": _everywhere("apfl"),
+        "FedProto": _everywhere("fedproto"),
         "FedPer": _everywhere("fedper"),
         "FedRep": _everywhere("fedrep"),
         "LG-FedAvg": _everywhere("lg_fedavg"),
@@ -177,8 +180,8 @@ NOTES = (
     "seeds; 3 % of Fashion-MNIST's training data, 30 % of HAR's, 25 % of HAM10000's, 30 % of ten newsgroups'; one "
     "hidden layer of 32 units, of the words' mean embedding (16 numbers) in the newsgroups.",
     "full: the same fleet, all training data, LeNet on images, 100 rounds, 5 seeds, twenty newsgroups.",
-    "Equal work: every method's devices make as many local epochs; Ditto makes twice as many, for it trains two "
-    "models. "
+    "Equal work: every method's devices make as many local epochs; Ditto and APFL make twice as many, for they "
+    "train two models. "
     f"In the tree edges merge {EDGE_ROUNDS} times per cloud round and there are half as many of these; FedDyn, "
     "q-FedAvg, pFedMe, OnlyEdge and CFLHKD have as many as the star. Asynchronous methods end when FedAvg does, by "
     "virtual time.",
@@ -189,7 +192,8 @@ NOTES = (
     "of FedAdam and FedYogi (0.1, Fashion-MNIST 0.01, of these) and FedAdagrad's (0.1, newsgroups 1, of 0.03, 0.1, 1); "
     "and on Fashion-MNIST alone: q (0.1 of 0.1, 1), Ditto's lambda (0.1 of 0.1, 1), pFedMe's eta (0.03 of 0.005, "
     "0.03). Those of Fashion-MNIST but pFedMe's were chosen with 5 % of its data, 64 units, and 10 epochs in batches "
-    "of 20. All else is the publication's default, also FedLC's tau (1) and FedRS's alpha (0.5).",
+    "of 20. All else is the publication's default, also FedLC's tau (1) and FedRS's alpha (0.5); "
+    "MOON's mu (1), APFL's alpha (0.5) and FedProto's lambda (1) are this project's.",
     "A device's accuracy is by the test samples of its own label mix. HAR's test persons are none of the devices': it "
     "tells how well a model does with strangers, which personal models are not made for. HAM10000 is in 28 by 28 "
     "pixels.",

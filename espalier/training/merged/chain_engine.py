@@ -48,6 +48,7 @@ class ChainEngine:
             kernels is not None
             and loss is cross_entropy
             and job.optimizer.name == "sgd"
+            and job.objective is None
             and (job.calibration is None or job.calibration.form != "restricted")
             and width(job) <= kernels.linear_rows
             and native.usable(job.start)

@@ -19,6 +19,7 @@ class Replica:
     """The module, the interception and the slots behind its stand-ins.
 
     Attributes:
+        module: The module.
         slots: One per entry of the spec; entries that name one tensor twice share a slot.
         trained: Indices of the entries that are parameters and may change.
     """
@@ -38,19 +39,19 @@ class Replica:
         pooled = any(call.fused and call.name == "conv2d" for call in plan or ())
         shapes = [e.shape for e in spec.entries if len(e.shape) == 4]
         self.merge.channels_last = plan is not None and not pooled and conv.prefer_channels_last(shapes, dtype)
-        self._module = copy.deepcopy(module).to(dtype).train(training)
-        for part in self._module.modules():
+        self.module = copy.deepcopy(module).to(dtype).train(training)
+        for part in self.module.modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):
                 raise Unsupported(f"{type(part).__name__} takes statistics over the batch")
-        tensors = self._module.state_dict(keep_vars=True)
+        tensors = self.module.state_dict(keep_vars=True)
         self.slots = [Slot(e, tensors[e.name].detach().unsqueeze(0), None) for e in spec.entries]
         self.trained = [i for i, e in enumerate(spec.entries) if tensors[e.name].requires_grad]
         slots = {e.name: slot for e, slot in zip(spec.entries, self.slots, strict=True)}
         for path, first in first_names(module).items():
-            owner, name = _place(self._module, path)
+            owner, name = _place(self.module, path)
             holder = owner._parameters if name in owner._parameters else owner._buffers
             holder[name] = Stacked(self.merge, slot=slots[first])  # type: ignore[assignment]
-        for part in self._module.modules():
+        for part in self.module.modules():
             if isinstance(part, nn.RNNBase):
                 part._flat_weights = [part._parameters[n] for n in part._flat_weights_names]
 
@@ -65,7 +66,7 @@ class Replica:
         """Run merged inputs ``[K·B, ...]`` through the module."""
         self.merge.begin(clients, x)
         with self.merge:
-            out: Tensor = self._module(x)
+            out: Tensor = self.module(x)
         self.merge.end(out)
         return out
 
