@@ -15,7 +15,7 @@ from espalier.core.seeds import stream
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.training.work import Pool
-from espalier.world.drift.concept import ORDINARY, Concept
+from espalier.world.drift import ORDINARY, Concept
 
 register(Concept)
 

@@ -28,7 +28,7 @@ from espalier.training.evaluate import Evaluation
 from espalier.training.losses import distillation_loss, ensemble, resolve
 from espalier.training.trainer import Trainer
 from espalier.training.work import Pool
-from espalier.world.drift.concept import Concept
+from espalier.world.drift import Concept
 
 #: test samples on which trial trainings are judged
 JUDGED_SAMPLES = 500

@@ -101,12 +101,25 @@ def word(*known: str) -> Reader:
 class Steps:
     """Values per device that hold from a time to the device's next: rows sorted by device, then time.
 
-    Before its first time a device has its first value.
+    Before its first time a device has its first value. A trace of M devices stands for more: device i follows the
+    trace's device i mod M.
     """
 
     offsets: NDArray[np.int64]
     times: NDArray[np.float64]
     values: NDArray[np.float64]
+
+    @staticmethod
+    def read(path: Path, n_devices: int, cycle: bool, columns: Mapping[str, Reader]) -> Steps:
+        """Read a file ``device,time,…``, whose other columns are the values; it may lack devices where it cycles."""
+        device = index(1 << 62 if cycle else n_devices, "device")
+        rows = read(path, {"device": device, "time": clock, **columns})
+        devices = np.asarray(rows["device"], dtype=np.int64)
+        if cycle:
+            named, devices = np.unique(devices, return_inverse=True)
+            n_devices = len(named)
+        values = list(zip(*(rows[name] for name in columns), strict=True))
+        return Steps.of(path, n_devices, devices, rows["time"], values)
 
     @staticmethod
     def of(path: Path, n_devices: int, devices: ArrayLike, times: list[float], values: list[Any]) -> Steps:
@@ -128,8 +141,14 @@ class Steps:
         offsets = np.concatenate(([0], np.cumsum(counts)))
         return Steps(offsets, time, np.asarray(values, dtype=np.float64)[order])
 
+    @property
+    def n_devices(self) -> int:
+        """How many devices the trace has."""
+        return len(self.offsets) - 1
+
     def at(self, device: int, now: float) -> tuple[Any, float]:
         """Return a device's value (a number or a row of numbers) now, and until when it holds."""
+        device %= self.n_devices
         first, last = int(self.offsets[device]), int(self.offsets[device + 1])
         row = first + int(np.searchsorted(self.times[first:last], now, side="right")) - 1
         until = float(self.times[row + 1]) if row + 1 < last else math.inf

@@ -136,7 +136,7 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
     from espalier.core.seeds import stream
     from espalier.simulator.dataviews import Look, Views
     from espalier.simulator.trials import JUDGED_SAMPLES
-    from espalier.world.drift.concept import ORDINARY
+    from espalier.world.drift import ORDINARY
 
     metric, names = dataset.meta.get("metric"), tuple(dataset.meta.get("metric_names", ()))
     everything = np.arange(len(dataset.cell_test))

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from espalier.world.churn.base import Churn, Still
-from espalier.world.churn.combined import Combined
+from espalier.world.churn.base import Churn, Combined, Still
 from espalier.world.churn.renewal import Failures, TwoState
 from espalier.world.churn.scheduled import Happening, Scheduled
 from espalier.world.protocols import BoundChurn, Shape

@@ -1,9 +1,8 @@
 """How fast devices train."""
 
 from espalier.world.compute.base import Compute
-from espalier.world.compute.drawn import Constant, Rate, TruncatedNormal, Uniform
 from espalier.world.compute.modifiers import Busy, Fluctuating, Noise, Redrawn, Throttled
-from espalier.world.compute.trace import Trace
+from espalier.world.compute.speeds import Constant, Rate, Trace, TruncatedNormal, Uniform
 
 __all__ = [
     "Busy",

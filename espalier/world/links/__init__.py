@@ -1,13 +1,11 @@
 """How long messages take, and which way they go."""
 
 from espalier.world.links.base import Links
-from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph
+from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph, RandomGraph
 from espalier.world.links.pairs import Pairs
-from espalier.world.links.random_graph import RandomGraph
 from espalier.world.links.shared import Shared, equal_share_finish, time_shared_finish
 from espalier.world.links.signal import Signal
-from espalier.world.links.tiers import PerTier, TierLink, Uniform
-from espalier.world.links.trace import Trace
+from espalier.world.links.tiers import PerTier, TierLink, Trace, Uniform
 
 __all__ = [
     "BoundGraph",

@@ -31,6 +31,12 @@ def ordered(value: Range, *, above: float = -math.inf, strict: bool = False, fin
     return low > above if strict else low >= above
 
 
+def check_link(spec: Spec, bandwidth: Range, latency: Range) -> None:
+    """Refuse the ``bandwidth`` and ``latency`` of a specification that are no link."""
+    spec.require(ordered(bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
+    spec.require(ordered(latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
+
+
 class Links(Spec, ABC, family="links"):
     """How long messages take."""
 

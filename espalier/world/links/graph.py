@@ -22,7 +22,7 @@ from scipy.spatial import Delaunay, KDTree
 from espalier.core.bounds import PositiveFinite
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, ends, ordered
+from espalier.world.links.base import Links, Range, Routed, check_link, ends
 from espalier.world.links.network import Network
 from espalier.world.links.signal import Signal
 from espalier.world.links.tiers import BoundTiers, PerTier
@@ -84,32 +84,40 @@ _KEPT_VIEWS = 8
 
 
 @dataclass(frozen=True)
-class Graph(Links, kind="graph"):
-    """A random connected geometric graph of devices; messages between them go hop by hop (E16).
-
-    Devices lie uniformly in a square. Those in reach of each other are linked, and the minimum spanning
-    tree of those present links the rest: the graph stays connected, as the paper has it, whoever leaves.
+class DrawnGraph(Links):
+    """What drawn graphs of devices share; messages between devices go hop by hop (E16).
 
     Attributes:
-        degree: Mean number of neighbours that the reach aims at.
+        degree: Mean number of neighbours when everybody is there.
         bandwidth: Bytes per second of a link, one value or a range, drawn per link.
         latency: Seconds of latency of a link, one value or a range, drawn per link.
-        signal: If given, bandwidth falls with distance and shadowing (the paper's case study).
-        connected: False drops the spanning tree: the graph may then fall apart.
         access: The links to the edges and the cloud; ideal unless given.
     """
 
     degree: PositiveFinite = 10.0
     bandwidth: Range = (1e6, 10e6)
     latency: Range = (0.001, 0.01)
-    signal: Signal | None = None
-    connected: bool = True
     access: PerTier = field(default_factory=PerTier)
 
     def check(self) -> None:
         """Refuse what is no link."""
-        self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
-        self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
+        check_link(self, self.bandwidth, self.latency)
+
+
+@dataclass(frozen=True)
+class Graph(DrawnGraph, kind="graph"):
+    """A random connected geometric graph of devices; messages between them go hop by hop (E16).
+
+    Devices lie uniformly in a square. Those in reach of each other are linked, and the minimum spanning
+    tree of those present links the rest: the graph stays connected, as the paper has it, whoever leaves.
+
+    Attributes:
+        signal: If given, bandwidth falls with distance and shadowing (the paper's case study).
+        connected: False drops the spanning tree: the graph may then fall apart.
+    """
+
+    signal: Signal | None = None
+    connected: bool = True
 
     def bind(self, shape: Shape) -> BoundLinks:
         """Return the graph of one fleet."""
@@ -240,3 +248,45 @@ class BoundGraph(Routed):
             times[row] = routes.latency[devices] + nbytes * routes.per_byte[devices]
         np.fill_diagonal(times, 0.0)
         return times
+
+
+def linked_pairs(draws: NDArray[np.float64], probability: float) -> NDArray[np.bool_]:
+    """Return which pairs are linked: those drawn below the probability, and a spanning tree of the lowest draws.
+
+    Args:
+        draws: ``[n, n]``, symmetric, uniform in (0, 1).
+        probability: That two are linked.
+
+    Returns:
+        ``[n, n]``, the upper triangle.
+    """
+    linked = np.triu(draws < probability, k=1)
+    if len(draws) > 1:
+        linked |= minimum_spanning_tree(csr_array(np.triu(draws, k=1))).toarray() > 0
+    return linked
+
+
+@dataclass(frozen=True)
+class RandomGraph(DrawnGraph, kind="random"):
+    """A uniform random graph of devices without geometry: any two are linked with the same probability.
+
+    Ways stay short as the fleet grows (hops like log N); in the geometric graph they grow like √N. It stays connected
+    whoever leaves: those present keep a spanning tree of the likeliest links.
+    """
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the graph of one fleet."""
+        n = shape.n_devices
+        draws = Field.of(shape.seed, "links", "random", "link")
+        everybody = np.arange(n)
+        low, high = np.minimum.outer(everybody, everybody), np.maximum.outer(everybody, everybody)
+        drawn = draws.many(low, high, 2)
+
+        def build(present: NDArray[np.int64]) -> Network:
+            found = linked_pairs(drawn[np.ix_(present, present)], self.degree / max(1, n - 1))
+            a, b = (present[end] for end in np.nonzero(found))
+            bandwidth = between(draws.many(a, b, 0), ends(self.bandwidth))
+            latency = between(draws.many(a, b, 1), ends(self.latency))
+            return Network(n, a, b, 1.0 / bandwidth, latency, shape.model_bytes or ROUTE_BYTES)
+
+        return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())

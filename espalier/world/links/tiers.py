@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.bounds import PositiveFinite
 from espalier.core.spec import Spec
+from espalier.world import piecewise
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, ends, ordered
+from espalier.world.links.base import Links, Range, Routed, check_link, ends
 from espalier.world.links.signal import Signal
 from espalier.world.protocols import BoundLinks, Shape, Tier
+from espalier.world.traces import Steps, number
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,7 @@ class TierLink(Spec, family="links.tier"):
 
     def check(self) -> None:
         """Refuse bandwidths and latencies that are no link."""
-        self.require(ordered(self.bandwidth, above=0, strict=True), "bandwidth", "bytes per second > 0, or [low, high]")
-        self.require(ordered(self.latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
+        check_link(self, self.bandwidth, self.latency)
 
 
 @dataclass(frozen=True)
@@ -160,3 +162,47 @@ class BoundTiers(Routed):
             return np.empty(0, dtype=np.int64)
         others = np.arange(self.shape.n_devices)
         return np.delete(others, device)
+
+
+@dataclass(frozen=True)
+class Trace(Links, kind="trace"):
+    """Access links from a CSV file ``device,time,bandwidth,latency``; a row holds until the device's next.
+
+    Bandwidth in bytes per second (0: the link is gone meanwhile, and transfers wait), latency in
+    seconds, that of the moment at which a transfer begins. The other tiers follow ``access``. With
+    ``cycle`` a trace of M devices stands for more: device i follows the trace's device i mod M.
+    """
+
+    file: Path
+    cycle: bool = False
+    access: PerTier = field(default_factory=PerTier)
+
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Read the file and return the fleet's links."""
+        columns = {"bandwidth": number(0), "latency": number(0, 1e12)}
+        return _Traced(self, shape, Steps.read(self.file, shape.n_devices, self.cycle, columns))
+
+
+class _Traced(Routed):
+    def __init__(self, spec: Trace, shape: Shape, steps: Steps) -> None:
+        super().__init__(shape)
+        self._tiers = BoundTiers(spec.access, shape)
+        self._steps = steps
+
+    def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
+        if tier is not Tier.DEV_EDGE:
+            return self._tiers.hop(tier, src, dst, nbytes, now)
+        device = min(src, dst)
+
+        def pace(at: float) -> piecewise.Pace:
+            (bandwidth, _), until = self._steps.at(device, at)
+            return (1.0 / float(bandwidth) if bandwidth else math.inf), until
+
+        latency = float(self._steps.at(device, now)[0][1])
+        return latency + piecewise.seconds(pace, nbytes, now + latency)
+
+    def matrix(self, devices: NDArray[np.int64], nbytes: int) -> NDArray[np.float64]:
+        return self._tiers.matrix(devices, nbytes)
+
+    def neighbours(self, device: int) -> NDArray[np.int64]:
+        return self._tiers.neighbours(device)

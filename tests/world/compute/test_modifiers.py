@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.world import Shape
-from espalier.world.compute import Busy, Compute, Constant, Fluctuating, Noise, Redrawn, Uniform
+from espalier.world.compute import Busy, Compute, Constant, Fluctuating, Noise, Redrawn, Throttled, Uniform
 
 SHAPE = Shape(50, 5, seed=3)
 
@@ -105,3 +105,27 @@ def test_more_work_never_takes_less(start: float, work: float, more: float, devi
 def test_refusals(table: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"compute\.\w+ = "):
         Compute.build(table)
+
+
+FOUR = Shape(4, 1, seed=3)
+
+
+def test_throttled_devices_say_one_thing_and_do_another() -> None:
+    compute = Throttled(Constant(0.5), devices=(1,), factor=3.0).bind(FOUR)
+    assert [compute.nominal(d, 4, 0.0) for d in (0, 1)] == [2.0, 2.0]
+    assert [compute.duration(d, 4, 0.0, 0) for d in (0, 1)] == pytest.approx([2.0, 6.0])
+    assert compute.units().tolist() == [0.5] * 4
+
+
+def test_throttling_multiplies_with_noise_and_survives_a_redraw() -> None:
+    noisy = Noise(Constant(0.5), 0.3).bind(FOUR)
+    both = Throttled(Noise(Constant(0.5), 0.3), devices=(1,), factor=2.0).bind(FOUR)
+    assert both.duration(1, 4, 0.0, 7) == pytest.approx(2 * noisy.duration(1, 4, 0.0, 7))
+    redrawn = Throttled(Redrawn(Uniform(0.1, 0.9)), devices=(1,), factor=2.0).bind(FOUR)
+    assert redrawn.at(5).duration(1, 1, 0.0, 0) == pytest.approx(2 * redrawn.at(5).nominal(1, 1, 0.0))
+    assert redrawn.at(5).nominal(1, 1, 0.0) != redrawn.at(6).nominal(1, 1, 0.0)
+
+
+def test_a_factor_is_positive() -> None:
+    with pytest.raises(ConfigError, match="factor"):
+        Throttled(Constant(0.5), devices=(1,), factor=0.0)

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from espalier.world.compute.base import Compute, TimedCompute
 from espalier.world.draws import Field, between, whole
 from espalier.world.piecewise import Pace
 from espalier.world.protocols import BoundCompute, Shape
+from espalier.world.traces import Steps, number
 
 
 class Steady(TimedCompute):
@@ -147,3 +149,32 @@ class TruncatedNormal(Drawn, kind="truncated_normal"):
             )
         epochs = self.epochs if self.per == "training" else 1
         return np.asarray(delay / (epochs * np.maximum(shape.batches, 1)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Trace(Compute, kind="trace"):
+    """Speeds from a CSV file ``device,time,seconds_per_batch``; a value holds until the device's next.
+
+    With ``cycle`` a trace of M devices stands for more: device i follows the trace's device i mod M.
+    """
+
+    file: Path
+    cycle: bool = False
+
+    def bind(self, shape: Shape) -> BoundCompute:
+        """Read the file and return the fleet's speeds."""
+        steps = Steps.read(self.file, shape.n_devices, self.cycle, {"seconds_per_batch": number(0, 1e12)})
+        return _Traced(steps, shape.n_devices)
+
+
+class _Traced(TimedCompute):
+    def __init__(self, steps: Steps, n_devices: int) -> None:
+        self._steps, self._n = steps, n_devices
+
+    def pace(self, device: int, now: float) -> Pace:
+        (seconds,), until = self._steps.at(device, now)
+        return float(seconds), until
+
+    def units(self) -> NDArray[np.float64]:
+        first = np.array([self.pace(device, 0.0)[0] for device in range(self._steps.n_devices)])
+        return first[np.arange(self._n) % len(first)]
