@@ -1,5 +1,7 @@
 """All methods, policies, partitions and papers' worlds that come with the package: importing this registers them."""
 
+# ruff: noqa: F401
+
 from espalier.methods import (
     alone,
     apfl,
@@ -68,53 +70,3 @@ STUDIES = tuple(
         "trellis.study",
     )
 )
-
-__all__ = [
-    "alone",
-    "apfl",
-    "cfl",
-    "cflhkd",
-    "cflhkd_world",
-    "csahfl",
-    "csahfl_world",
-    "d2d",
-    "d2d_world",
-    "ditto",
-    "easf",
-    "easf_world",
-    "fedasync",
-    "fedat",
-    "fedavg",
-    "feddyn",
-    "fedlc",
-    "fednova",
-    "fedopt",
-    "fedproto",
-    "fedrep",
-    "feduc",
-    "flhc",
-    "guard",
-    "hierfavg",
-    "hiflash",
-    "icfl",
-    "ifca",
-    "layouts",
-    "local_objectives",
-    "macfl",
-    "moon",
-    "parts",
-    "personal_layers",
-    "pfedme",
-    "phefl",
-    "phefl_world",
-    "privacy",
-    "qfedavg",
-    "quantised",
-    "robust_merges",
-    "scaffold",
-    "secure_sum",
-    "selections",
-    "selective",
-    "server_optimizers",
-    "sized", "trellis",
-]  # fmt: skip

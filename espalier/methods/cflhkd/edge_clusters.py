@@ -19,9 +19,8 @@ from espalier.core.messages import ALL
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
 from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES, GUIDING, refined
-from espalier.methods.cflhkd.fdc import Distance
+from espalier.methods.cflhkd.fdc import AffinityRule, Distance, at_rest
 from espalier.policies.cloud_clusters import blend
 from espalier.policies.dendrogram import note_similarity
 
@@ -34,7 +33,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         given: Devices stay where they are: the edges are the clusters.
         every: Rounds between clusterings (0: never after the first, not even after drift).
         initial: Least number of clusters at the beginning.
-        gamma: See :class:`~espalier.methods.cflhkd.affinity_clusters.AffinityRule`, as the three that follow.
+        gamma: See :class:`~espalier.methods.cflhkd.fdc.AffinityRule`, as the three that follow.
         delta: Greatest distance to a centroid.
         distance: Whose entries of an affinity row count in a distance.
         most: Greatest number of clusters.

@@ -21,18 +21,23 @@ members                        22, 5, 3      37, 11, 7
 
 and only ``members`` needs the control of the variance: a centroid that was near when a device joined may be far when
 the cluster is complete.
+
+What is known of a device is its label histogram and, once it has trained, something whose cosines are those of its
+updates: :class:`AffinityRule` makes affinities of both (Eq. 17), and clusters over places (edges, or names at the
+cloud).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from espalier.methods.cflhkd.affinity import ranking
-from espalier.policies.dendrogram import Clusters, Floats, dendrogram_cut
+from espalier.core.address import Address
+from espalier.methods.cflhkd.affinity import affinity, cosines, jensen_shannon_matrix, ranking
+from espalier.policies.dendrogram import Clusters, Floats, Place, dendrogram_cut, match
 
 #: whose entries of an affinity row count in a distance
 Distance = Literal["members", "rows"]
@@ -164,3 +169,84 @@ def cluster(affinities: Floats, delta: float, most: int, *, least: int = 1, dist
     if len(found.clusters) < least:
         return Formed(dendrogram_cut(1.0 - affinities, least), cut=True)
     return Formed(found.clusters, given.crowded, found.splits)
+
+
+def at_rest(place: Mapping[Address, Place], norms: Mapping[Address, float], least: float) -> set[Place]:
+    """Return the clusters whose devices' updates are shorter than ``least`` on average.
+
+    The updates of a cluster that has learnt what it can are noise around zero; clustering by their directions would
+    tear it apart.
+    """
+    found: dict[Place, list[float]] = {}
+    for device, norm in norms.items():
+        if device in place:
+            found.setdefault(place[device], []).append(norm)
+    return {p for p, inside in found.items() if np.mean(inside) < least}
+
+
+@dataclass(frozen=True)
+class AffinityRule:
+    """How devices are clustered.
+
+    Attributes:
+        gamma: Share of the label distributions in an affinity; the rest is the updates'.
+        delta: Greatest distance of a device's affinity row to its cluster's centroid.
+        distance: Whose entries of a row count in it.
+        most: Greatest number of clusters.
+    """
+
+    gamma: float = 0.5
+    delta: float = 0.7
+    distance: Distance = "members"
+    most: int = 8
+
+    def affinities(
+        self, devices: Sequence[Address], histograms: Mapping[Address, Any], directions: Mapping[Address, Any]
+    ) -> Floats:
+        """Return affinities ``[n, n]``; a device that has not trained yet agrees with everybody's direction.
+
+        Args:
+            devices: The n devices.
+            histograms: The label histogram ``[C]`` of each.
+            directions: Vectors ``[d]`` of those that have trained.
+        """
+        cosine = np.ones((len(devices), len(devices)))
+        if not devices:
+            return cosine
+        seen = [i for i, d in enumerate(devices) if d in directions]
+        if seen:
+            cosine[np.ix_(seen, seen)] = cosines(np.stack([directions[devices[i]] for i in seen]))
+        apart = jensen_shannon_matrix(np.stack([histograms[d] for d in devices]))
+        return affinity(apart, cosine, self.gamma)
+
+    def form(
+        self,
+        devices: Sequence[Address],
+        affinities: Floats,
+        current: Mapping[Address, Place],
+        places: Sequence[Place],
+        *,
+        most: int | None = None,
+        least: int = 1,
+    ) -> tuple[dict[Address, Place], Formed]:
+        """Cluster everybody anew, into ``least`` to ``most`` clusters; return everybody's place, and what decided."""
+        if not devices or not places:
+            return {}, Formed([])
+        most = max(1, min(self.most if most is None else most, len(places)))
+        found = cluster(affinities, self.delta, most, least=least, distance=self.distance)
+        return match([[devices[i] for i in c] for c in found.clusters], current, places), found
+
+    def mend(
+        self,
+        devices: Sequence[Address],
+        affinities: Floats,
+        current: Mapping[Address, Place],
+        places: Sequence[Place],
+        loose: Collection[Address],
+    ) -> dict[Address, Place]:
+        """Find places for the loose devices, beside the others or at a free one; nobody else moves."""
+        clusters = [[i for i, d in enumerate(devices) if d not in loose and current.get(d) == p] for p in places]
+        order = [i for i in ranking(affinities) if devices[i] in loose]
+        found = assign(affinities, order, self.delta, min(self.most, len(places)), clusters, self.distance)
+        where = {devices[i]: place for place, members in zip(places, found.clusters, strict=True) for i in members}
+        return {d: where[d] for d in loose}

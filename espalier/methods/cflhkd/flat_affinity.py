@@ -12,8 +12,7 @@ from espalier.core.address import Address
 from espalier.core.policies import Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.cflhkd.affinity_clusters import AffinityRule, at_rest
-from espalier.methods.cflhkd.fdc import Distance
+from espalier.methods.cflhkd.fdc import AffinityRule, Distance, at_rest
 from espalier.policies.cloud_clusters import Regrouping, blend, group_of, samples_of
 from espalier.policies.dendrogram import note_similarity
 
@@ -25,7 +24,7 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
     Attributes:
         dynamic: Whether devices are ever put elsewhere.
         initial: Least number of clusters at the beginning.
-        gamma: See :class:`~espalier.methods.cflhkd.affinity_clusters.AffinityRule`, as the three that follow.
+        gamma: See :class:`~espalier.methods.cflhkd.fdc.AffinityRule`, as the three that follow.
         delta: Greatest distance to a centroid.
         distance: Whose entries of an affinity row count in a distance.
         most: Greatest number of clusters.

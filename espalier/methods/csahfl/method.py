@@ -43,8 +43,8 @@ from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Pace, Rules
 from espalier.methods.csahfl.distribution import ByDistribution
-from espalier.methods.csahfl.one_shot import OneShot
 from espalier.methods.csahfl.semi_async import Discounted, FreeShare, GroupModels, Probing, SemiAsync
+from espalier.methods.csahfl.subspace import OneShot
 
 
 @dataclass(frozen=True)

@@ -44,12 +44,6 @@ def curve(run: Run, name: str = "acc_edge") -> NDArray[np.float64]:
     return np.array([by_round[r] for r in sorted(by_round)])
 
 
-def edge_curves(run: Run, name: str = "acc_edge") -> pd.DataFrame:
-    """Return each edge's accuracy in percent: one row per round, one column per edge."""
-    found = {r: 100.0 * values.astype(np.float64) for _, r, values in run.arrays(name)}
-    return pd.DataFrame.from_dict(found, orient="index").rename_axis("round")
-
-
 def alphas(run: Run, what: str = "alpha") -> pd.DataFrame:
     """Return what each edge chose: one row per round, one column per edge.
 
@@ -64,26 +58,3 @@ def alphas(run: Run, what: str = "alpha") -> pd.DataFrame:
             rows.setdefault(int(event["round"]), {})[edge] = event["values"][what]
     frame = pd.DataFrame.from_dict(rows, orient="index").sort_index().rename_axis("round")
     return frame[sorted(frame.columns)]
-
-
-def influence(alpha: ArrayLike, samples: ArrayLike) -> NDArray[np.float64]:
-    """Who learns from whom: row k is what each edge contributes to edge k's model, ``[K, K]``.
-
-    ``alpha [K]`` on the diagonal, ``(1 - alpha_k) n_j / (n - n_k)`` beside it; rows sum to 1.
-    """
-    a, n = np.asarray(alpha, dtype=np.float64), np.asarray(samples, dtype=np.float64)
-    rest = np.broadcast_to(n, (len(n), len(n))) * (1.0 - np.eye(len(n)))
-    total = rest.sum(1, keepdims=True)
-    table: NDArray[np.float64] = (1.0 - a)[:, None] * np.divide(rest, total, out=np.zeros_like(rest), where=total > 0)
-    np.fill_diagonal(table, np.where(total[:, 0] > 0, a, 1.0))
-    return table
-
-
-def who_learns_from_whom(run: Run) -> NDArray[np.float64]:
-    """Return the influence of edges on each other, averaged over rounds, ``[K, K]`` (see `influence`)."""
-    samples = dict(run.query("SELECT edge, sum(samples) FROM devices GROUP BY edge"))
-    frame = alphas(run).dropna()
-    if frame.empty:
-        return np.empty((0, 0))
-    counts = [samples.get(int(str(edge)), 0) for edge in frame.columns]
-    return np.asarray(np.mean([influence(row, counts) for row in frame.to_numpy()], axis=0))

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from espalier.experiment import Experiment
-from espalier.methods.phefl.measures import acc_n, curve, drop_m
+from espalier.methods.phefl.measures import acc_n, alphas, curve, drop_m
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
@@ -119,15 +117,13 @@ def read_late(run: Run) -> float:
 
 def read_alphas(run: Run) -> list[tuple[int, float]]:
     """How much of their own model edges kept, mean over edges, at the beginning, the middle and the end."""
-    kept: dict[int, list[float]] = {}
-    for event in run.events("alpha"):
-        kept.setdefault(event["round"], []).append(event["values"]["alpha"])
-    rounds = sorted(kept)
+    kept = alphas(run).mean(axis=1)
+    rounds = list(kept.index)
     shown = (rounds[0], rounds[len(rounds) // 2], rounds[-1]) if rounds else ()
-    return [(r, round(float(np.mean(kept[r])), 4)) for r in shown]
+    return [(int(r), round(float(kept[r]), 4)) for r in shown]
 
 
-def alphas(results: Results) -> list[str]:
+def said_alphas(results: Results) -> list[str]:
     """Say how much of their own model edges kept under PHE-FL, at three times of the (first) run."""
     out = []
     for name in results.columns:
@@ -156,7 +152,7 @@ def never_last(results: Results) -> list[str]:
         f"PHE-FL {verdict} ({total} columns; the paper: never).",
         f"PHE-FL's drop is the smallest or second smallest in {sum(placed)} of the {len(placed)} columns where it "
         "reached M (the paper: all).",
-        *alphas(results),
+        *said_alphas(results),
     ]
 
 

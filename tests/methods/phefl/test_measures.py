@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.methods.phefl.measures import acc_n, drop_m, influence
+from espalier.methods.phefl.measures import acc_n, drop_m
 
 SERIES = [50, 92, 95, 60, 96, *[97] * 8, 50]
 
@@ -50,13 +49,3 @@ def test_drop_m_is_the_largest_spread_of_nearby_rounds(series: list[float], thre
     else:
         pairs = [(a, b) for a in range(first, len(series)) for b in range(a, min(a + 10, len(series)))]
         assert found == pytest.approx(max(abs(series[a] - series[b]) for a, b in pairs))
-
-
-def test_influence_of_three_edges() -> None:
-    # alpha .5: the other half is shared by samples, 2 : 6 for the first edge.
-    table = influence([0.5, 1.0, 0.1], [2, 2, 6])
-    assert table[0] == pytest.approx([0.5, 0.125, 0.375])
-    assert table[1] == pytest.approx([0, 1, 0])
-    assert table[2] == pytest.approx([0.45, 0.45, 0.1])
-    assert np.allclose(table.sum(1), 1)
-    assert influence([0.3], [5]) == pytest.approx(np.array([[1.0]]))
