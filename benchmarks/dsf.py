@@ -4,7 +4,8 @@
 
 Trees: fleets of 100 to 1,000 devices build their tree by DSF, accuracies included, until everybody reaches one root;
 wall time, virtual time and messages per device. Scripts: 200 random scripts kill devices of small fleets, the root
-among them (see `espalier.testing.deaths`). Exits with 1 if 1,000 devices take 30 s or more, or a script goes wrong.
+among them (`tests/methods/easf/dsf/deaths.py`). Exits with 1 if 1,000 devices take 30 s or more, or a script goes
+wrong.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from espalier.core.seeds import stream
 from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
-from espalier.testing.deaths import flaws, play
+from tests.methods.easf.dsf.deaths import flaws, play
 
 SIZES = (100, 200, 400, 700, 1000)
 #: wall time in which 1,000 devices must have built their tree

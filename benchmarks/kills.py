@@ -4,8 +4,11 @@ python benchmarks/kills.py [--kills 200] [--methods hierfavg,fedavg] [--json]
 """
 
 import sys
+from pathlib import Path
 
-from espalier.testing.kills import main
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.reliability.kills import main
 
 if __name__ == "__main__":
     sys.exit(main())

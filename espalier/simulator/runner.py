@@ -28,8 +28,7 @@ from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
-from espalier.privacy.accountant import require_library
-from espalier.privacy.budget import is_private, spending
+from espalier.privacy import is_private, require_library, spending
 from espalier.record.database import Recorder
 from espalier.record.models import KeptModels
 from espalier.simulator import checkpoint

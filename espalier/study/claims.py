@@ -33,7 +33,6 @@ from scipy.stats import t
 from espalier.core.errors import ConfigError
 
 Verdict = Literal["holds", "holds in part", "opposed", "cannot be told", "not tested"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "holds in part", "opposed", "cannot be told", "not tested")
 #: the share of intervals that contain the true difference
 CONFIDENCE = 0.95
 #: points between our baselines and the published ones up to which the regime counts as the paper's

@@ -2,7 +2,7 @@
 
 A device that attacks takes part like any other. It trains on false labels, or sends another model than it
 trained, or tells lies about its data, times and links. Who attacks is drawn once from the world's seed, so every
-method meets the same attackers. The arithmetic of the attacks is in ``espalier.policies.attacks``.
+method meets the same attackers. The arithmetic of the attacks is in ``espalier.simulator.attacks``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import espalier
 from espalier.core.messages import Train
 from espalier.core.policies import Structure, Survey
 from espalier.core.view import View
-from espalier.privacy.accountant import Release, epsilon
+from espalier.privacy import Release, epsilon
 from tests.fleet.net import Net, manifest
 
 

@@ -21,7 +21,7 @@ from espalier.policies.privacy import (
     noisy_second_moments,
     privatise,
 )
-from espalier.privacy.accountant import Release, epsilon
+from espalier.privacy import Release, epsilon
 from tests.core.fakes import SmallFleet
 from tests.reliability.runs import runner
 

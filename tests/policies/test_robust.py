@@ -13,7 +13,6 @@ from torch import Tensor
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.seeds import stream
 from espalier.policies import robust
-from espalier.policies.attacks import sign_flip
 from espalier.policies.robust import (
     clipped_mean,
     coordinate_median,
@@ -24,6 +23,7 @@ from espalier.policies.robust import (
     squared_distances,
     trimmed_mean,
 )
+from espalier.simulator.attacks import sign_flip
 
 MERGES = {
     "median": coordinate_median,

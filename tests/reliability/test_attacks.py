@@ -13,7 +13,7 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import Report
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
-from espalier.policies.attacks import a_little_is_enough
+from espalier.simulator.attacks import a_little_is_enough
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from tests.reliability.runs import runner

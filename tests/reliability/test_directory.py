@@ -22,7 +22,7 @@ from espalier.record.database import Recorder, connect
 from espalier.record.run import Run
 from espalier.simulator import checkpoint
 from espalier.simulator.runner import Stopped, resume
-from espalier.testing.kills import contents
+from tests.reliability.kills import contents
 from tests.reliability.runs import DIGITS, experiment, runner, stop_after
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from espalier.cli.main import main
 from espalier.core.errors import RunError
 from espalier.record.run import Run
-from espalier.testing.kills import contents
+from tests.reliability.kills import contents
 
 EXPERIMENT = """
 name = "stopping"

@@ -50,7 +50,7 @@ from espalier.fleet.authority.fields import (
     whole,
 )
 from espalier.policies.secure_sum import SecureMerge
-from espalier.privacy.budget import is_private
+from espalier.privacy import is_private
 
 #: the word with which a root that lives on a device hands its models to the coordinator
 SERVED = "@served"

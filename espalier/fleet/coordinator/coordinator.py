@@ -30,7 +30,7 @@ from espalier.fleet.coordinator.topology import Arranger
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import PendingJob, ScoreModels
-from espalier.privacy.budget import is_private, spending
+from espalier.privacy import is_private, spending
 from espalier.record.database import Recorder
 from espalier.record.measures import spread
 from espalier.simulator.meter import Divergence

@@ -22,8 +22,7 @@ from espalier.fleet.coordinator.queue import QueuedRun, RunQueue, run_token
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.node.data import from_arrays, read_arrays, shape_of
-from espalier.privacy.accountant import require_library
-from espalier.privacy.budget import is_private
+from espalier.privacy import is_private, require_library
 from espalier.simulator.checkpoint import atomic_write
 from espalier.simulator.directory import describe
 

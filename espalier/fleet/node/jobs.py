@@ -15,7 +15,7 @@ from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult, private, system_rng
-from espalier.privacy.budget import is_private
+from espalier.privacy import is_private
 
 
 class JobQueue:

@@ -20,7 +20,7 @@ from espalier.fleet.links.framing import Letter, LetterPart
 from espalier.fleet.node.error_feedback import ErrorFeedback
 from espalier.fleet.node.state import HostState
 from espalier.fleet.node.store import EagerStore
-from espalier.privacy.budget import is_private
+from espalier.privacy import is_private
 
 
 class Outbox:

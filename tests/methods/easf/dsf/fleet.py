@@ -13,7 +13,7 @@ from espalier.experiment import Experiment
 from espalier.methods.easf.dsf.state import AgentState
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
-from espalier.testing.deaths import flaws as wrong
+from tests.methods.easf.dsf.deaths import flaws as wrong
 
 Link = tuple[int, int] | tuple[int, int, float]
 

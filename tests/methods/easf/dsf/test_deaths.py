@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.testing.deaths import DeathsOutcome, play
+from tests.methods.easf.dsf.deaths import DeathsOutcome, play
 
 
 @pytest.mark.parametrize("number", range(1000, 1020))

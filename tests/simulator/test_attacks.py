@@ -8,17 +8,15 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
-from espalier.policies.attacks import (
+from espalier.policies.robust import coordinate_median, krum_scores
+from espalier.simulator.attacks import (
     a_little_is_enough,
     false_histogram,
-    false_links,
-    false_timings,
     label_flip,
     little_is_enough_z,
     scaled_noise,
     sign_flip,
 )
-from espalier.policies.robust import coordinate_median, krum_scores
 
 
 def test_sign_flip_goes_the_other_way():
@@ -93,10 +91,3 @@ def test_false_histograms_keep_the_claimed_total(counts, claim, inflate):
     assert forged.shape == table.shape
     assert (forged >= 0).all()
     np.testing.assert_allclose(forged.sum(axis=1), np.rint(table.sum(axis=1) * inflate), atol=1)
-
-
-def test_false_times_and_links_leave_honest_rows_alone():
-    assert false_timings([1, 2, 3], np.array([1]), 0.5).tolist() == [1, 1, 3]
-    links = np.array([[0.0, 4.0], [4.0, 0.0]])
-    assert false_links(links, np.array([True, False]), 0.5).tolist() == [[0, 2], [4, 0]]
-    assert links[0, 1] == 4.0

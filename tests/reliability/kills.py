@@ -1,6 +1,6 @@
 """Kill a run again and again, go on with it each time, and compare its end with an undisturbed run's.
 
-    python -m espalier.testing.kills --kills 200
+    python -m tests.reliability.kills --kills 200
 
 A run is done in a child process that is ended with SIGKILL: after a random time, or exactly when it syncs a
 file (which is cut short first), renames one, or writes a row or a transaction of its database. In the end

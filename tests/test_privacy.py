@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
-from espalier.privacy.accountant import Release, epsilon, noise_for
+from espalier.privacy import Release, epsilon, noise_for
 
 
 def by_hand(multiplier: float, count: int, delta: float) -> float:

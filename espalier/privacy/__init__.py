@@ -1,1 +1,0 @@
-"""How much a run gives away: the accountant of differential privacy."""
