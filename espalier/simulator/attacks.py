@@ -1,8 +1,9 @@
 """What hostile devices do, done to a simulation: false labels, false models, false reports.
 
 Everything else about them is as usual: they take part, take time and send bytes like any other device. A false
-model is made when the true one is computed, so attacks are as lazy as training and cost a run no batches. It works on a change ``update − start``: flipping or scaling a whole model would be an attack on
-its initial weights. ``a_little_is_enough`` follows Baruch et al., NeurIPS 2019.
+model is made when the true one is computed, so attacks are as lazy as training and cost a run no batches. It is made of
+the change ``update − start``: flipping or scaling a whole model would be an attack on its initial weights.
+``a_little_is_enough`` follows Baruch et al., NeurIPS 2019.
 """
 
 from __future__ import annotations
