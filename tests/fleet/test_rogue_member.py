@@ -67,7 +67,7 @@ class Rogue:
 
     async def enter(self) -> pb.Frame:
         member = pb.Member(incarnation=1, stamp=1, samples=10)
-        await self.say(pb.Frame(hello=pb.Hello(version=wire.VERSIONS.newest, member=member, wish=ROGUE)))
+        await self.say(pb.Frame(hello=pb.Hello(version=wire.VERSIONS.newest, member=member, wish=self.address)))
         frame = await self.hear()
         assert frame is not None
         if frame.HasField("welcome"):
