@@ -22,7 +22,8 @@ from espalier.core.messages import (
     Started,
     Trained,
 )
-from espalier.core.runtime import RunRounds, Runtime
+from espalier.core.run_rounds import RunRounds
+from espalier.core.runtime import Runtime
 from espalier.record.database import Recorder
 from espalier.simulator.clock import NODE, ToNode, VirtualClock
 from espalier.simulator.conditions import Presence

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.messages import ALL, Train
-from espalier.core.runtime import RunRounds, Runtime
+from espalier.core.run_rounds import RunRounds
+from espalier.core.runtime import Runtime
 from espalier.core.serving import Source
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY

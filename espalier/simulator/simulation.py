@@ -19,7 +19,8 @@ from espalier.core.codec import refs_in
 from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import Arrange, AwaitSum, Deadline, Measure, Message, Started, Summed, Train
 from espalier.core.method import Node, Plan
-from espalier.core.runtime import RunRounds, Runtime
+from espalier.core.run_rounds import RunRounds
+from espalier.core.runtime import Runtime
 from espalier.core.serving import Serving
 from espalier.core.store import Ref
 from espalier.data.partition import Partition

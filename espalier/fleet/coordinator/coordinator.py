@@ -18,7 +18,7 @@ import numpy as np
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
-from espalier.core.runtime import RunRounds
+from espalier.core.run_rounds import RunRounds
 from espalier.core.store import Ref
 from espalier.fleet.authority.fields import LONG_COUNT
 from espalier.fleet.coordinator.accounts import Accounts

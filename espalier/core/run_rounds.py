@@ -1,0 +1,138 @@
+"""Which round a run is in, when models are evaluated and when the run ends.
+
+:class:`RunRounds` stands where the run is conducted: in the simulation, at a fleet's cloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from espalier.core.address import Address
+from espalier.core.limits import EvaluationSchedule, RunLimits
+from espalier.core.method import Plan
+from espalier.core.runtime import Surroundings
+
+
+class RunSteps(Protocol):
+    """What follows when the rounds of a run go on."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        ...
+
+    def present(self) -> int:
+        """Return how many devices are there."""
+        ...
+
+    def reached(self, round: int) -> None:
+        """The run has closed so many rounds."""
+        ...
+
+    def evaluate(self) -> None:
+        """Evaluate the models in use."""
+        ...
+
+    def end(self) -> None:
+        """End the run."""
+        ...
+
+    def proceed(self, device: Address) -> None:
+        """Let a lone device that waited train on."""
+        ...
+
+
+class RunRounds:
+    """Which round a run is in: the root's, the slowest edge's, or that of devices which train alone.
+
+    Devices that train alone train in step: whoever is done with a round waits until all that are there have done it. So
+    a round means the same training for all of them, the slowest decides how long it takes, and whatever the world does
+    at a round (drift) finds all of them there. One that was away goes on without waiting until it has caught up.
+
+    Attributes:
+        closed: Rounds closed so far, by node.
+        done: Rounds of the whole run.
+    """
+
+    def __init__(
+        self, plan: Plan, env: Surroundings, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
+    ) -> None:
+        self._clock, self._env, self._steps = plan.clock, env, steps
+        self._limits, self._schedule = limits, schedule
+        self.closed: dict[Address, int] = {}
+        self.done = 0
+        self._waiting: set[Address] = set()
+
+    def restore(self, done: int, closed: dict[Address, int], present: Iterable[int]) -> None:
+        """Become what was saved; these devices are there."""
+        self.done, self.closed = done, closed
+        if self._clock == "device":
+            self._waiting = {d for d in present if closed.get(d, 0) > done}
+
+    def close(self, node: Address, progress: int) -> None:
+        """A node has closed a round."""
+        self.closed[node] = progress
+        tree = self._env.tree
+        if self._clock == "root" and node == tree.root:
+            self._reach(progress)
+        elif self._clock == "edge" and self._is_edge(node):
+            # servers between edges and cloud may have nothing to do
+            active = [a for a in tree.aggregators() if self._is_edge(a) and tree.has_children(a)]
+            self._reach(min((self.closed.get(a, 0) for a in active), default=0))
+
+    def _is_edge(self, node: Address) -> bool:
+        return self._env.n_devices <= node < self._env.n_devices + self._env.n_edges
+
+    def waits(self, device: Address) -> bool:
+        """Tell whether a device that would train now has to wait; it proceeds when it may."""
+        if self._clock != "device" or self.closed.get(device, 0) <= self.done:
+            return False
+        self._waiting.add(device)
+        self._together(device)
+        return self._steps.over or self.closed[device] > self.done
+
+    def gone(self, device: Address) -> None:
+        """A device is no longer there: perhaps it was the one that all waited for."""
+        if self._clock == "device":
+            self._waiting.discard(device)
+            self._together()
+
+    def forget(self, device: Address) -> None:
+        """A device has lost its state: it begins anew."""
+        if self._clock == "device":
+            self._waiting.discard(device)
+            self.closed.pop(device, None)
+
+    def _together(self, last: Address | None = None) -> None:
+        """Begin the next round if all devices wait; ``last`` goes on by itself."""
+        if not self._waiting or len(self._waiting) < self._steps.present():
+            return
+        self._reach(min(self.closed[d] for d in self._waiting))
+        ready = sorted(d for d in self._waiting if self.closed[d] <= self.done)
+        self._waiting.difference_update(ready)
+        for device in ready:
+            if device != last and not self._steps.over:
+                self._steps.proceed(device)
+
+    def _reach(self, done: int) -> None:
+        """The run has closed so many rounds: models are evaluated or the run ends."""
+        if done <= self.done:
+            return
+        self.done = done
+        self._steps.reached(done)
+        if self._limits.rounds is not None and done >= self._limits.rounds:
+            self._steps.end()
+        elif self._schedule.seconds is None and done % self._schedule.every == 0:
+            self._steps.evaluate()
+
+    def next_evaluation(self, now: float) -> float | None:
+        """Return when models are evaluated next, if that goes by time: the end has its own, which is not doubled."""
+        if self._schedule.seconds is None:
+            return None
+        at, end = now + self._schedule.seconds, self._limits.seconds
+        return at if end is None or at < end * (1 - 1e-9) else None
+
+    def out_of_time(self, now: float) -> bool:
+        """Tell whether the run's time has run out."""
+        return self._limits.seconds is not None and now >= self._limits.seconds
