@@ -57,6 +57,7 @@ LIST_COLUMNS = 100
 )
 @click.option("--seed", "seeds", type=int, multiple=True, help="Only this one of the scale's seeds (repeatable).")
 @click.option("--column", "columns", multiple=True, help="Only this column of the table (repeatable).")
+@click.option("--row", "rows", multiple=True, help="Only this row of the table (repeatable).")
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--finished", is_flag=True, help="Run nothing: read the runs that have ended.")
@@ -80,6 +81,7 @@ def reproduce(
     out: Path | None,
     seeds: tuple[int, ...],
     columns: tuple[str, ...],
+    rows: tuple[str, ...],
     jobs: int,
     data_dir: Path | None,
     finished: bool,
@@ -101,13 +103,13 @@ def reproduce(
     if name is None:
         _without_name(claims, pages)
         return
-    wanted = _wanted(name, scale, seeds, columns)
+    wanted = _wanted(name, scale, seeds, columns, rows)
     where = out or Path("runs") / f"{(wanted.runs_of or name).replace('/', '-')}-{scale}"
     if finished:
         check_study(wanted, scale, where)
     else:
         run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
-    some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns)]
+    some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns), *(f"--row '{r}'" for r in rows)]
     command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
     results = read_results(wanted, scale, where, command, unfinished=finished)
     if keep is not None:
@@ -178,13 +180,22 @@ def _without_name(claims: bool, pages: Path | None) -> None:
     console.print(table)
 
 
-def _wanted(name: str, scale: Scale, seeds: tuple[int, ...], columns: tuple[str, ...]) -> Study:
+def _wanted(name: str, scale: Scale, seeds: tuple[int, ...], columns: tuple[str, ...], rows: tuple[str, ...]) -> Study:
+    """Return the part of a study that is asked for, with those rows whose time others of it end by."""
     whole = study(name)
-    known = dict.fromkeys(c.column for c in whole.cells(scale))
-    for column in columns:
-        if column not in known:
-            raise ConfigError(f"{name} has no column {column!r}; known: {', '.join(known)}.{nearest(column, known)}")
-    return part(whole, lambda cell: not columns or cell.column in columns, seeds)
+    cells = list(whole.cells(scale))
+    for what, asked, known in (
+        ("column", columns, dict.fromkeys(c.column for c in cells)),
+        ("row", rows, dict.fromkeys(c.row for c in cells)),
+    ):
+        for one in asked:
+            if one not in known:
+                raise ConfigError(f"{name} has no {what} {one!r}; known: {', '.join(known)}.{nearest(one, known)}")
+    chosen = [c for c in cells if (not columns or c.column in columns) and (not rows or c.row in rows)]
+    if not chosen:
+        raise ConfigError(f"{name} at {scale} has no run of these rows in these columns.")
+    needed = {(c.row, c.column) for c in chosen} | {c.until for c in chosen if c.until}
+    return part(whole, lambda cell: (cell.row, cell.column) in needed, seeds)
 
 
 def run_study(

@@ -28,6 +28,17 @@ def test_unknown_columns_and_seeds_are_refused() -> None:
     assert "not [7]" in said
 
 
+def test_a_row_is_run_with_the_one_whose_time_it_ends_by(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    part = ("benchmark/methods", COLUMN, "digits, star", "--row", "FedAT", "-o", str(out), "-q")
+    assert call(*part)[0] == 0
+    assert {path.parts[-3] for path in out.glob("*/*/seed-0/run.toml")} == {"fedat", "fedavg"}
+    code, said = call("benchmark/methods", "--row", "FedAv")
+    assert code == 2 and "Did you mean 'FedAvg'?" in said
+    code, said = call("benchmark/methods", COLUMN, "digits, star", "--row", "HiFlash")
+    assert code == 2 and "no run of these rows in these columns" in said
+
+
 def test_a_picture_beside_the_published_figures(tmp_path: Path) -> None:
     part = ("phefl/table5", COLUMN, "mnist D1 imbalanced", "-o", str(tmp_path / "runs"), "-q")
     for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("pdf", b"%PDF")):
