@@ -126,6 +126,7 @@ class Opening(ABC):
     def _refill(self, key: str, now: float) -> list[Action]:
         """Give work to free children until as many are at work as the selection draws: those it draws first."""
         view = self._view(key, now)
+        view.absent = [c for c, out in self.state.tickets.items() if any(t.cohort == key for t in out.values())]
         drawn = self.rules.selection.pick(view) if view.children else []
         # Unless the pace admits them at once, whoever has reported waits for the merge.
         reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)

@@ -63,7 +63,7 @@ class View(Remembering):
         memory: What the policies remember; see :meth:`state` and :meth:`product`.
         env: The environment.
         notes: What the policies want in the run's record; see :meth:`note`.
-        absent: When a round closes: children that were ordered to work in it and have not reported.
+        absent: When a round closes, or (buffers) makes room: children that were ordered to work and have not reported.
     """
 
     __slots__ = (

@@ -5,6 +5,7 @@
 from espalier.methods import (
     alone,
     apfl,
+    async_hfl,
     cfl,
     ditto,
     fedasync,

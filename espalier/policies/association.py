@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.address import Address
+from espalier.core.environment import Environment
 from espalier.core.method import Setting
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.statistics import LABEL_HISTOGRAMS
@@ -35,6 +36,28 @@ def reach_under(reach: AutoReach, setting: Setting) -> Literal["own", "neighbour
     if reach != "auto":
         return reach
     return "own" if setting.stay == 1.0 else "neighbours"
+
+
+def hosts_and_reach(
+    env: Environment, devices: Sequence[Address], kind: Literal["own", "neighbours", "all"]
+) -> tuple[dict[Address, int], list[Address], Ints, Reach]:
+    """Return the edges in use by number, the devices that report to one, at which each is, and where each may be.
+
+    Devices at work stay where they are; so do those none of whose edges is in use.
+    """
+    hosts = {e: i for i, e in enumerate(env.places.edges()) if env.parent(e) is not None}
+    found = [d for d in devices if env.parent(d) in hosts]
+    numbers, total = list(hosts.values()), len(env.places.edges())
+    place = np.array([hosts[_host(env.parent(d))] for d in found], dtype=np.int64)
+    reach = np.zeros((len(found), max(numbers, default=0) + 1), dtype=np.bool_)
+    for row, device in enumerate(found):
+        if not env.busy(device):
+            at = env.places.edges().index(env.places.edge_of(device))
+            near = numbers if kind == "all" else [(at + k) % total for k in (-1, 0, 1)]
+            reach[row, [e for e in near if e in numbers]] = True
+        if not reach[row].any():
+            reach[row, place[row]] = True
+    return hosts, found, place, reach
 
 
 def makespan(ready: ArrayLike, upload: ArrayLike, sharing: Sharing) -> float:
@@ -97,25 +120,12 @@ class Association(Structure, ABC):
             return None
         env, known = view.env, view.product(LABEL_HISTOGRAMS)
         known.update({d: a.report.stats["histogram"] for d, a in answers.items()})
-        hosts = {e: i for i, e in enumerate(env.places.edges()) if env.parent(e) is not None}
-        devices = [d for d in env.devices() if d in known and env.parent(d) in hosts]
+        hosts, devices, place, reach = hosts_and_reach(env, [d for d in env.devices() if d in known], self.reach)
         if len(devices) < 2 or len(hosts) < 2:
             return None
-        numbers = list(hosts.values())
-        place = np.array([hosts[_host(env.parent(d))] for d in devices])
-        reach = np.zeros((len(devices), max(numbers) + 1), dtype=np.bool_)
-        total = len(env.places.edges())
-        for row, device in enumerate(devices):
-            if not env.busy(device):
-                here = env.places.edge_of(device)
-                at = env.places.edges().index(here)
-                near = numbers if self.reach == "all" else [(at + k) % total for k in (-1, 0, 1)]
-                reach[row, [e for e in near if e in numbers]] = True
-            if not reach[row].any():
-                reach[row, place[row]] = True
         latency = [estimate(env, _host(env.parent(d)), d, self.epochs, view.now) for d in devices]
         counts = np.array([np.asarray(known[d], dtype=np.float64) for d in devices])
-        found, cost = self.search(view, place, counts, latency, reach, len(numbers))
+        found, cost = self.search(view, place, counts, latency, reach, len(hosts))
         back = {i: e for e, i in hosts.items()}
         parents = {
             d: back[int(e)] for d, e in zip(devices, found.tolist(), strict=True) if env.parent(d) != back[int(e)]

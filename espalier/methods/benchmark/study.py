@@ -154,6 +154,7 @@ def methods(task: Problem) -> dict[str, Row]:
         "FedAT": Row({"name": "fedat"}, timed=True),
         "HiFlash": Row(None, {"name": "hiflash", "kappa2": EDGE_ROUNDS}, timed=True),
         "FedUC": Row(None, {"name": "feduc", "kappa2": EDGE_ROUNDS}, timed=True),
+        "Async-HFL": Row(None, {"name": "async_hfl"}, timed=True),
         "MACFL": Row(None, {"name": "macfl", "kappa2": EDGE_ROUNDS}),
         "CSAHFL": Row(None, {"name": "csahfl", "edge_rounds": EDGE_ROUNDS}),
         "Trellis": Row(None, {"name": "trellis", "kappa2": EDGE_ROUNDS}),
