@@ -101,15 +101,17 @@ class Tree:
 
     def move(self, devices: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
         """Make devices that report to somebody report to other aggregators, each to its own."""
-        weights, old = self.samples[devices], self.device_parent[devices]
+        weights, old = self.samples[devices].tolist(), self.device_parent[devices].tolist()
         self.device_parent[devices] = parents
-        for nodes, sign in ((old, -1), (parents, 1)):
-            for node in np.unique(nodes).tolist():
-                here = nodes == node
-                children = self._children.setdefault(node, set())
-                (children.update if sign > 0 else children.difference_update)(devices[here].tolist())
-                self._sorted.pop(node, None)
-                self._add(node, sign * int(weights[here].sum()))
+        changes: dict[Address, int] = {}
+        for device, source, target, weight in zip(devices.tolist(), old, parents.tolist(), weights, strict=True):
+            self._children[source].discard(device)
+            self._children.setdefault(target, set()).add(device)
+            changes[source] = changes.get(source, 0) - weight
+            changes[target] = changes.get(target, 0) + weight
+        for node, change in changes.items():
+            self._sorted.pop(node, None)
+            self._add(node, change)
 
     def populate(self, parents: NDArray[np.int64]) -> None:
         """Attach all devices at once: ``parents[i]`` is device i's parent or -1."""

@@ -57,10 +57,12 @@ class Partition:
         """How many devices there are."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> IntArray:
-        """Training rows of each device, int64 ``[N]``."""
-        return np.diff(self.offsets)
+        """Training rows of each device, int64 ``[N]``, not to be changed."""
+        found = np.diff(self.offsets)
+        found.flags.writeable = False
+        return found
 
     def rows(self, device: int) -> IntArray:
         """The training rows of a device."""

@@ -49,6 +49,8 @@ CREATE TABLE devices (node INTEGER PRIMARY KEY, edge INTEGER NOT NULL, samples I
 
 #: tables that grow while a run goes on, with the number of their columns
 GROWING = {"metrics": 4, "arrays": 4, "traffic": 6, "spans": 5, "moves": 4, "events": 4}
+#: rows in hand take more memory than in the database
+MOST_MOVES_BUFFERED = 1 << 16
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
@@ -173,6 +175,8 @@ class Recorder:
     def moves(self, time: float, nodes: Sequence[int], parents: Sequence[int], groups: Sequence[str]) -> None:
         """Write that nodes report to other parents."""
         self._rows["moves"].extend(zip(repeat(time), nodes, parents, groups, strict=False))
+        if len(self._rows["moves"]) >= MOST_MOVES_BUFFERED:
+            self.commit()
 
     def event(self, time: float, kind: str, node: int | None, data: Any) -> None:
         """Write anything else worth knowing."""

@@ -24,10 +24,14 @@ from espalier.core.messages import (
 )
 from espalier.core.run_rounds import RunRounds
 from espalier.core.runtime import Runtime
+from espalier.core.tree import NOBODY
 from espalier.record.database import Recorder
 from espalier.simulator.clock import NODE, ToNode, VirtualClock
 from espalier.simulator.conditions import Presence
 from espalier.simulator.environment import Fleet
+
+#: moves looked at together: the first of them may have to be heeded, and then the others are looked at again
+_BLOCK = 64
 
 
 class Delivery:
@@ -161,23 +165,24 @@ class Delivery:
 
     def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
         """Return up to which of these moves, from the ``first`` on, no parent has to do more than forget somebody."""
-        tree = self._fleet.tree
         engaged: dict[Address, AbstractSet[Address] | None] = {}
         welcome: dict[Address, bool] = {}
-        for at in range(first, len(devices)):
-            device, new = devices[at], parents[at]
-            old = tree.parent(device)
-            if old is None or new is None or old == new:
-                return at
-            if old not in engaged:
-                node = self._plain(old)
-                engaged[old] = None if node is None else node.engaged()
-            if new not in welcome:
-                node = self._plain(new)
-                welcome[new] = node is not None and node.indifferent
-            here = engaged[old]
-            if here is None or device in here or not welcome[new]:
-                return at
+        now = self._fleet.tree.device_parent
+        for begin in range(first, len(devices), _BLOCK):
+            stop = begin + _BLOCK
+            moves = zip(devices[begin:stop], now[devices[begin:stop]].tolist(), parents[begin:stop], strict=True)
+            for at, (device, old, new) in enumerate(moves, begin):
+                if new is None or old in (NOBODY, new):
+                    return at
+                if old not in engaged:
+                    node = self._plain(old)
+                    engaged[old] = None if node is None else node.engaged()
+                if new not in welcome:
+                    node = self._plain(new)
+                    welcome[new] = node is not None and node.indifferent
+                here = engaged[old]
+                if here is None or device in here or not welcome[new]:
+                    return at
         return len(devices)
 
     def _plain(self, address: Address) -> Aggregator | None:
@@ -190,14 +195,15 @@ class Delivery:
         tree, nodes = self._fleet.tree, self._runtime.nodes
         moving, to = np.asarray(devices), np.asarray(parents)
         old = tree.device_parent[moving]
-        for parent in np.unique(old).tolist():
+        for parent in set(old.tolist()):
             left = nodes[parent]
             assert isinstance(left, Aggregator)
             left.forget(moving[old == parent].tolist())
-        for parent in np.unique(to).tolist():
+        for parent in set(parents):
             joined = nodes[parent]
             assert isinstance(joined, Aggregator)
-            joined.state.idle.difference_update(devices)
+            if joined.state.idle:
+                joined.state.idle.difference_update(devices)
         tree.move(moving, to)
         groups = [tree.group_names[number] for number in tree.device_group[moving].tolist()]
         self._recorder.moves(self._clock.now, devices, parents, groups)

@@ -118,6 +118,15 @@ def weighted_sum(
     return start, fits
 
 
+def rounded_sum(coefficients: Sequence[float], vectors: Sequence[Tensor]) -> Tensor | None:
+    """Return a sum of one node's terms in float32, without ever keeping it in float64; None: add them otherwise."""
+    kernels = native.kernels()
+    if kernels is None or not kernels.adds or not native.usable(*vectors):
+        return None
+    total, fits = kernels.weighted_sum(coefficients, vectors, None, rounded=True)
+    return total if all(fits) else None
+
+
 @dataclass(frozen=True, slots=True)
 class PartialSum:
     """The sum of a whole node's terms, made where they were computed.
@@ -158,7 +167,10 @@ class Running:
     def add(self, coefficients: Sequence[float], vectors: Sequence[Tensor]) -> list[bool]:
         """Add the next terms; return which were fit to be added."""
         floats = self._spec.n_float
-        fits = self._addition.add(coefficients, [vector[:floats] for vector in vectors])
+        heads = [vector[:floats] for vector in vectors] if self._spec.size > floats else vectors
+        if len(vectors) == self._terms <= FAN and self._spec.size == floats:
+            self._finished = rounded_sum(coefficients, vectors)
+        fits = [True] * len(vectors) if self._finished is not None else self._addition.add(coefficients, heads)
         for coefficient, vector, good in zip(coefficients, vectors, fits, strict=True):
             if good:
                 self._dtype = vector.dtype

@@ -1,15 +1,19 @@
-"""What training asks of the process it runs in: one torch thread, and an allocator that keeps its pages."""
+"""What training asks of its process: one torch thread, an allocator that keeps its pages, room for models."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
+from torch import Tensor
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -66,3 +70,50 @@ def keep_pages() -> bool:
     except (OSError, AttributeError):
         return False
     return bool(done)
+
+
+#: vectors of fewer numbers lie in the common heap
+_SMALL = 1 << 14
+_SLAB_BYTES = 16 << 20
+#: between two vectors, so that they do not all begin at the same place of a page: caches have few places for those
+_APART_BYTES = 320
+
+
+class _Room:
+    """Memory for models: what one leaves when it is forgotten, the next of its size takes.
+
+    In the common heap smaller things settle in the gaps that models leave, and a run that holds a thousand of them
+    takes twice their memory. After :meth:`clear` a slab is given back when all its vectors are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[tuple[mmap.mmap, int]]] = {}
+
+    def vector(self, size: int) -> Tensor:
+        """Return a float32 vector ``[size]`` that holds anything."""
+        if size < _SMALL or not sys.platform.startswith("linux"):
+            return torch.empty(size)
+        free = self._free.setdefault(size, [])
+        try:
+            place = free.pop()
+        except IndexError:
+            self._extend(free, size)
+            place = free.pop()
+        array = np.frombuffer(place[0], dtype=np.float32, count=size, offset=place[1])
+        weakref.finalize(array, free.append, place).atexit = False
+        return torch.from_numpy(array)
+
+    def clear(self) -> None:
+        """Keep no memory that no model is in."""
+        self._free.clear()
+
+    @staticmethod
+    def _extend(free: list[tuple[mmap.mmap, int]], size: int) -> None:
+        each = -(-4 * size // 64) * 64 + _APART_BYTES
+        count = max(1, _SLAB_BYTES // each)
+        slab = mmap.mmap(-1, count * each, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        slab.madvise(mmap.MADV_HUGEPAGE)
+        free.extend((slab, each * place) for place in reversed(range(count)))
+
+
+ROOM = _Room()

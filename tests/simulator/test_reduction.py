@@ -137,3 +137,20 @@ def test_a_sum_beyond_float32_makes_no_model_unfit() -> None:
     large = torch.full((3,), 3e38)
     assert fit(large) and not fit(torch.tensor([1.0, math.inf, 0.0]))
     assert weighted_sum([0.5], [large], None)[1] == [True]
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_merge_that_comes_at_once_has_the_bits_of_one_that_comes_piecemeal(count: int) -> None:
+    spec = ParamSpec.of(nn.Linear(5000, 1, bias=False))
+    numbers = torch.Generator().manual_seed(count)
+    vectors = [torch.randn(5000, generator=numbers) for _ in range(count)]
+    shares = torch.rand(count, generator=numbers, dtype=torch.float64).tolist()
+    whole, pieces = Running(spec, count), Running(spec, count)
+    assert whole.add(shares, vectors) == [True] * count
+    for share, vector in zip(shares, vectors, strict=True):
+        pieces.add([share], [vector])
+    assert not whole.empty and whole.result(None).dtype == torch.float32
+    assert torch.equal(whole.result(None), pieces.result(None))
+    vectors[0][17] = math.nan
+    spoilt = Running(spec, count)
+    assert spoilt.add(shares, vectors) == [False] + [True] * (count - 1)

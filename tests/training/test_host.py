@@ -4,7 +4,7 @@ import threading
 import pytest
 import torch
 
-from espalier.training.host import keep_pages, one_thread
+from espalier.training.host import ROOM, keep_pages, one_thread
 
 
 def test_one_thread_inside_and_the_callers_number_after():
@@ -46,3 +46,24 @@ def test_pages_are_kept_on_linux_with_glibc():
 def test_elsewhere_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert keep_pages.__wrapped__() is False
+
+
+def test_a_forgotten_model_leaves_its_room_to_the_next() -> None:
+    size = 100_003
+    one = ROOM.vector(size)
+    one.fill_(1.0)
+    part, place = one[5:], one.data_ptr()
+    other = ROOM.vector(size)
+    assert other.data_ptr() != place and other.dtype == torch.float32 and other.shape == (size,)
+    del one
+    third = ROOM.vector(size)  # a view still needs the first
+    third.fill_(2.0)
+    assert third.data_ptr() != place and float(part.sum()) == size - 5
+    del part
+    fourth = ROOM.vector(size)
+    if sys.platform.startswith("linux"):
+        assert fourth.data_ptr() == place
+    other.fill_(3.0)
+    ROOM.clear()  # what is in use stays in use
+    assert ROOM.vector(size).data_ptr() not in {t.data_ptr() for t in (other, third, fourth)}
+    assert float(other[-1]) == 3.0 and float(third[0]) == 2.0

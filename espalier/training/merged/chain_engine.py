@@ -15,6 +15,7 @@ from torch import Tensor
 
 from espalier.core.params import Entry, ParamSpec
 from espalier.training import native
+from espalier.training.host import ROOM
 from espalier.training.losses import PerSample, cross_entropy
 from espalier.training.merged.chain import ChainLayer
 from espalier.training.schedule import BatchSchedule, schedule, width
@@ -56,7 +57,7 @@ class ChainEngine:
 
     def run(self, job: TrainerJob) -> Result | None:
         """Train a job; None if its samples are not what the kernels take."""
-        plan, vector = schedule(job), job.start.clone()
+        plan, vector = schedule(job), ROOM.vector(len(job.start)).copy_(job.start)
         trained = [e for e in self._trainable if job.moves(e.name) and (e in self._used or job.moves_unused)]
         momentum = self._recalled(job, trained) if job.optimizer.momentum else None
         offset = job.adjustment(self._layers[-1].weight.shape[0])[1] if job.calibration is not None else None

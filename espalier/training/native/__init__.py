@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.errors import TrainingError
+from espalier.training.host import ROOM
 
 _VERSION = 4
 """Of the library's functions; a library of another version, left from another build, is not used."""
@@ -82,7 +83,7 @@ class Kernels:
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
         if self._weighted_sum is not None:
-            arrays = [ctypes.c_void_p] * 3
+            arrays = [ctypes.c_void_p] * 4
             self._weighted_sum.argtypes = [*arrays[:2], ctypes.c_int64, *arrays, ctypes.c_int64]
             self._weighted_sum.restype = None
         self._library = library
@@ -229,19 +230,21 @@ class Kernels:
         return self._weighted_sum is not None
 
     def weighted_sum(
-        self, coefficients: Sequence[float], vectors: Sequence[Tensor], start: Tensor | None
+        self, coefficients: Sequence[float], vectors: Sequence[Tensor], start: Tensor | None, rounded: bool = False
     ) -> tuple[Tensor, list[bool]]:
         """Add ``coefficients`` times ``vectors [n]``, in order, to ``start [n]`` (float64; None: 0), as PyTorch does.
 
         Returns:
-            The sum, float64 ``[n]``, and which vectors have only finite numbers; it is of use if all have.
+            The sum ``[n]``, float64 or ``rounded`` to float32, and which vectors have only finite numbers; it is of use
+            if all have.
         """
         count, size = len(vectors), len(vectors[0])
-        total = torch.empty(size, dtype=torch.float64)
+        total = ROOM.vector(size) if rounded else torch.empty(size, dtype=torch.float64)
+        out = (None, _at(total)) if rounded else (_at(total), None)
         where, factors = (ctypes.c_void_p * count)(*map(_at, vectors)), (ctypes.c_double * count)(*coefficients)
         bad = (ctypes.c_uint8 * count)()
         assert self._weighted_sum is not None
-        self._weighted_sum(where, factors, count, _at(start), _at(total), bad, size)
+        self._weighted_sum(where, factors, count, _at(start), *out, bad, size)
         return total, [not b for b in bad]
 
     def _checked(self, failed: int, x: Tensor) -> None:

@@ -12,10 +12,11 @@
 #include <cstdint>
 #include <cstring>
 
-// total = from (null: zero) + the sum of c[t] * x[t], n numbers each. bad[t]: x[t] has a number that is not finite.
+// total = from (null: zero) + the sum of c[t] * x[t], n numbers each; where rounded is given it gets the total in
+// float32, and total is null. bad[t]: x[t] has a number that is not finite.
 // A block of the total stays in the cache while all terms pass.
 extern "C" void espalier_weighted_sum(const float* const* x, const double* c, int64_t terms, const double* from,
-                                      double* total, uint8_t* bad, int64_t n) {
+                                      double* total, float* rounded, uint8_t* bad, int64_t n) {
   constexpr int64_t BLOCK = 1024;
   constexpr uint32_t SIGNLESS = 0x7fffffffu, INFINITE = 0x7f800000u;
   double sum[BLOCK];
@@ -38,7 +39,10 @@ extern "C" void espalier_weighted_sum(const float* const* x, const double* c, in
       }
       bad[t] |= largest >= INFINITE;
     }
-    std::copy(sum, sum + count, total + at);
+    if (rounded)
+      for (int64_t i = 0; i < count; ++i) rounded[at + i] = static_cast<float>(sum[i]);
+    else
+      std::copy(sum, sum + count, total + at);
   }
 }
 
