@@ -138,8 +138,7 @@ def show_parts(row: dict[str, Any]) -> None:
 
 def plot(rows: list[dict[str, Any]], path: str) -> None:
     """Draw time and memory over the number of devices, both relative to the smallest fleet's."""
-    from espalier.report.figures import axis, figure
-    from espalier.report.palette import MUTED, colour, dash, symbol
+    from espalier.report.figures import MUTED, axis, colour, dash, figure, symbol
     from espalier.report.pictures import draw
 
     n = [r["devices"] for r in rows]

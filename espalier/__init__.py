@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from espalier.core.view import Arrival, View
     from espalier.data.dataset import Dataset
     from espalier.experiment import Experiment
-    from espalier.record.comparison import Comparison
-    from espalier.record.run import Run, find_runs
+    from espalier.record.run import Comparison, Run, find_runs
     from espalier.world.world import World, register_preset
 
 #: which module of the package has which names
@@ -64,8 +63,7 @@ _HOMES = {
         "core.view": "Arrival View",
         "data.dataset": "Dataset",
         "experiment": "Experiment",
-        "record.comparison": "Comparison",
-        "record.run": "Run find_runs",
+        "record.run": "Comparison Run find_runs",
         "world.world": "World register_preset",
     }.items()
     for name in names.split()

@@ -14,8 +14,7 @@ from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment, MethodEntry
-from espalier.record.comparison import Comparison
-from espalier.record.run import Run, slug
+from espalier.record.run import Comparison, Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend

@@ -18,7 +18,7 @@ from espalier.cli.pool import RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
 from espalier.record.run import Run
-from espalier.report.slopes_svg import slopes_svg
+from espalier.report.published import slopes_svg
 from espalier.simulator.directory import differences, read_description
 from espalier.study import tables
 from espalier.study.archive import Archive

@@ -1,13 +1,14 @@
-"""A run, read from its directory: frames, arrays, models. Works while the run goes on."""
+"""A run, read from its directory: frames, arrays, models (works while the run goes on); and runs to be compared."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import sqlite3
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import pandas as pd
@@ -61,7 +62,7 @@ class Run:
             ) from error
 
     def _repr_html_(self) -> str:
-        return str(importlib.import_module("espalier.report.cards").run_html(self))
+        return str(_notebook().run_html(self))
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""
@@ -244,41 +245,41 @@ class Run:
 
     def plot_accuracy(self, x: str = "time", measure: str | None = None) -> Any:
         """Draw a score (by default the main one) against ``time`` (virtual), ``round``, ``steps`` or ``bytes``."""
-        return _plots().accuracy(self, x, measure)
+        return _notebook().accuracy(self, x, measure)
 
     def plot_devices(self) -> Any:
         """Draw how the score spreads over devices, evaluation by evaluation."""
-        return _plots().devices(self)
+        return _notebook().devices(self)
 
     def plot_edges(self) -> Any:
         """Draw every edge's score, evaluation by evaluation."""
-        return _plots().edges(self)
+        return _notebook().edges(self)
 
     def plot_tree(self, by: str = "label") -> Any:
         """Draw the tree with a slider over time, devices coloured by ``label``, ``cluster`` or ``home``."""
-        return _plots().tree(self, by)
+        return _notebook().tree(self, by)
 
     def plot_timeline(self, start: float = 0.0, stop: float | None = None) -> Any:
         """Draw who did what in a window of virtual time, seconds."""
-        return _plots().timeline(self, start, stop)
+        return _notebook().timeline(self, start, stop)
 
     def plot_labels(self, per: str = "edge") -> Any:
         """Draw the labels that every ``edge`` or every ``device`` holds."""
-        return _plots().labels(self, per)
+        return _notebook().labels(self, per)
 
     def plot_similarity(self) -> Any:
         """Draw the similarity of devices as the method measured it."""
-        return _plots().similarity(self)
+        return _notebook().similarity(self)
 
     def plot_notes(self) -> dict[str, Any]:
         """Draw the numbers that the method noted (α, weights …): a figure for each, by title."""
-        found: dict[str, Any] = _plots().notes(self)
+        found: dict[str, Any] = _notebook().notes(self)
         return found
 
 
-def _plots() -> Any:
-    """Return what draws runs. A reader must not depend on the report, which is built on it: loaded when asked for."""
-    return importlib.import_module("espalier.report.plots")
+def _notebook() -> Any:
+    """Return what shows runs. A reader must not depend on the report, which is built on it: loaded when asked for."""
+    return importlib.import_module("espalier.report.notebook")
 
 
 def find_runs(*directories: Path | str) -> list[Run]:
@@ -296,3 +297,54 @@ def find_runs(*directories: Path | str) -> list[Run]:
 def slug(label: str) -> str:
     """Return a label as a directory name."""
     return "".join(c if c.isalnum() or c in "-_.+" else "-" for c in label.lower()).strip("-") or "run"
+
+
+class Comparison(Sequence[Run]):
+    """What `espalier.compare` returns: several runs, in the order they were made; a notebook shows their verdict.
+
+    ``Comparison(find_runs("runs/a", "runs/b"))`` compares what is in directories.
+    """
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        self.runs = tuple(runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Comparison: ...
+    def __getitem__(self, index: int | slice) -> Run | Comparison:
+        return Comparison(self.runs[index]) if isinstance(index, slice) else self.runs[index]
+
+    def __repr__(self) -> str:
+        labels = ", ".join(dict.fromkeys(run.label for run in self.runs))
+        return f"Comparison({len(self)} runs: {labels})"
+
+    def _repr_html_(self) -> str:
+        return str(_notebook().comparison_html(self.runs))
+
+    def frame(self) -> pd.DataFrame:
+        """Return every evaluation of every run: ``method``, ``seed``, and the columns of :meth:`Run.frame`."""
+        parts = [run.frame().assign(method=run.label, seed=run.seed) for run in self.runs]
+        whole = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"method": [], "seed": []})
+        return whole[["method", "seed", *(c for c in whole.columns if c not in ("method", "seed"))]]
+
+    def verdict(self, measure: str | None = None, budget: str | None = None) -> str:
+        """Say what leads at an equal budget, by how much, how sure that is, and what it costs.
+
+        Args:
+            measure: What is ranked by, such as ``acc_global``; by default the task's score.
+            budget: What is held equal: ``time``, ``steps``, ``bytes`` or ``round``; by default virtual time.
+        """
+        return str(_notebook().verdict_text(self.runs, measure, budget))
+
+    def table(self, measure: str | None = None, budget: str | None = None) -> pd.DataFrame:
+        """Return the ranking that :meth:`verdict` speaks of: a row per method, means and deviations over seeds."""
+        found: pd.DataFrame = _notebook().ranking(self.runs, measure, budget)
+        return found
+
+    def report(self, path: Path | str = "report.html") -> Path:
+        """Write the whole report as one HTML page; return its path."""
+        return Path(_notebook().write(self.runs, Path(path)))

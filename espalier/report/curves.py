@@ -13,9 +13,20 @@ from numpy.typing import NDArray
 from espalier.core.errors import ConfigError, nearest
 from espalier.record.measures import SCOPES, spoken
 from espalier.report.budget import called
-from espalier.report.figures import Figure, axis, byte_unit, figure, numbers, thin, time_unit
+from espalier.report.figures import (
+    Figure,
+    axis,
+    byte_unit,
+    colour,
+    dash,
+    faded,
+    figure,
+    numbers,
+    symbol,
+    thin,
+    time_unit,
+)
 from espalier.report.groups import Group, Groups
-from espalier.report.palette import colour, dash, faded, symbol
 from espalier.report.reading import Reading
 
 Floats = NDArray[np.float64]

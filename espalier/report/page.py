@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from espalier._version import __version__
 from espalier.core.errors import RunError
-from espalier.report import palette
+from espalier.report import figures
 from espalier.report.groups import Groups, compare
 from espalier.report.reading import Reading, read_all, run_of
 from espalier.report.sections import Room, curve_section, detail, overview, spread_section
@@ -81,8 +81,8 @@ def html(parts: dict[str, str], title: str, *, live: bool = False) -> str:
 
     blocks = [f'<script type="text/plain" data-part="{escape(n)}">{text}</script>' for n, text in parts.items()]
     about = {
-        "live": live, "version": __version__, "dark": palette.editions(), "colours": palette.LIGHT,
-        "symbols": palette.SYMBOLS, "muted": palette.MUTED[0],
+        "live": live, "version": __version__, "dark": figures.editions(), "colours": figures.LIGHT,
+        "symbols": figures.SYMBOLS, "muted": figures.MUTED[0],
     }  # fmt: skip
     # in this order: text that users wrote must not be searched for marks
     found = asset("page.html").replace("/*STYLE*/", asset("page.css"))

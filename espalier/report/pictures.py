@@ -15,15 +15,14 @@ from espalier.core.errors import ConfigError, RunError
 from espalier.report.curves import axes_of, curves
 from espalier.report.figures import Figure
 from espalier.report.groups import compare
-from espalier.report.lead import lead
+from espalier.report.heatmaps import similarity
 from espalier.report.page import asset, dumps, finals
 from espalier.report.reading import Reading, run_of
 from espalier.report.sections import spread_section
-from espalier.report.similarity import similarity
 from espalier.report.spread import over_time
 from espalier.report.timeline import timeline
 from espalier.report.tree import dressed, tree
-from espalier.report.verdict import verdicts
+from espalier.report.verdict import lead, verdicts
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 FORMATS = ("png", "svg", "pdf")

@@ -13,15 +13,13 @@ from espalier.report import formats, rerun
 from espalier.report.budget import BUDGETS, budgets, called, reached
 from espalier.report.curves import axes_of, curves, measures
 from espalier.report.groups import Group, Groups, describe
-from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
-from espalier.report.lead import lead
+from espalier.report.heatmaps import labels_per_device, labels_per_edge, samples_per_device, similarity
 from espalier.report.notes import noted
 from espalier.report.reading import Reading
-from espalier.report.similarity import similarity
 from espalier.report.spread import Floats, at_the_end, edges_over_time, over_time
 from espalier.report.timeline import material
 from espalier.report.tree import tree
-from espalier.report.verdict import Verdict, verdicts
+from espalier.report.verdict import Verdict, lead, verdicts
 from espalier.report.verdict import measures as measures_of
 
 #: how the horizontal axes besides time are called on a switch

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from espalier.record.measures import lower_is_better, spoken
 from espalier.record.run import Run
 from espalier.report.budget import called
-from espalier.report.figures import Figure, axis, figure, numbers, thin, time_unit
+from espalier.report.figures import LIGHT, MUTED, SCALE, Figure, axis, colour, faded, figure, numbers, thin, time_unit
 from espalier.report.groups import Groups
 from espalier.report.names import Names
-from espalier.report.palette import LIGHT, MUTED, SCALE, colour, faded
 
 Floats = NDArray[np.float64]
 Series = list[tuple[float, int, NDArray[np.float32]]]

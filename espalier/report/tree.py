@@ -13,9 +13,8 @@ from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, nearest
 from espalier.record.measures import human_seconds
 from espalier.record.run import Run
-from espalier.report.figures import Figure, figure
+from espalier.report.figures import LIGHT, MUTED, Figure, colour, figure, symbol
 from espalier.report.names import Names
-from espalier.report.palette import LIGHT, MUTED, colour, symbol
 from espalier.report.tree_history import Moment, moments
 
 Point = tuple[float, float]

@@ -1,14 +1,18 @@
-"""The verdict: which method leads at an equal budget, by how much, how sure that is, and what it costs."""
+"""The verdict: which method leads at an equal budget, by how much, how sure that is, what it costs; and its picture."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
+from textwrap import wrap
+from typing import Any
 
 import numpy as np
 
 from espalier.record.measures import human_bytes, lower_is_better, spoken
 from espalier.report.budget import Budget, budgets, called, reached
+from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
 from espalier.report.paired import FEWEST_PAIRS
 from espalier.report.reading import Reading
@@ -39,7 +43,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """What leads, by how much, how sure that is, and what it costs."""
+        """What leads, by how much, how sure that is, what it costs; and its picture."""
         return f"{self.headline} {self.detail}".strip()
 
 
@@ -132,7 +136,7 @@ def time_to_target(reading: Reading) -> float:
 
 
 def _words(places: Sequence[Place], column: Column, name: str, held: Budget) -> tuple[str, str]:
-    """Say what leads; and by how much, how sure that is, and what it costs."""
+    """Say what leads; and by how much, how sure that is, what it costs; and its picture."""
     known = [p for p in places if p.rank is not None]
     what = spoken(name)
     if not known:
@@ -232,3 +236,58 @@ def _warnings(places: Sequence[Place]) -> tuple[str, ...]:
     told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
     unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
     return (*unfinished, *(line for place in places for line in place.ended))
+
+
+def lead(verdict: Verdict) -> Figure:
+    """Draw the ranking, best on top: left each seed's score and their mean, right the paired differences."""
+    shown = [p for p in verdict.places if p.rank is not None]
+    names = [_name(p) for p in shown]
+    data = [t for p, name in zip(shown, names, strict=True) for t in (*_scores(p, name), *_gaps(p, name))]
+    compared = len(shown) > 1
+    held = called(verdict.budget.kind, verdict.budget.real)
+    x = axis(f"{spoken(verdict.measure)} at equal {held}", None, domain=[0, 0.56] if compared else [0, 1])
+    y = axis("", None, type="category", autorange="reversed", categoryorder="array", categoryarray=names)
+    more: dict[str, Any] = {}
+    if compared:
+        more["xaxis2"] = axis("behind the leader", None, domain=[0.62, 1], rangemode="tozero", zeroline=True)
+        more["xaxis2"] |= {"zerolinecolor": MUTED[0], "zerolinewidth": 1.5}
+    return figure(data, x, y, height=90 + 36 * max(1, len(shown)), margin={"l": 8, "r": 16, "t": 8, "b": 48}, **more)
+
+
+def _name(place: Place) -> str:
+    return "<br>".join(map(escape, wrap(place.group.label, 24)))
+
+
+def _scores(place: Place, name: str) -> list[dict[str, Any]]:
+    cell, tone = place.cells[0], colour(place.group.number)
+    seeds = [s for s, v in cell.by_seed.items() if v == v]
+    shared = {"type": "scatter", "mode": "markers", "showlegend": False}
+    every = {
+        **shared, "x": numbers(cell.known), "y": [name] * len(seeds), "name": f"{name}, every seed",
+        "text": [f"seed {s}" for s in seeds], "hovertemplate": f"{name}, %{{text}}: %{{x:.4f}}<extra></extra>",
+        "marker": {"color": tone, "size": 6, "symbol": "line-ns-open", "opacity": 0.7},
+    }  # fmt: skip
+    mean = {
+        **shared, "x": numbers([cell.mean]), "y": [name], "name": name, "meta": {"group": place.group.number},
+        "hovertemplate": f"{name}: mean %{{x:.4f}}<extra></extra>",
+        "marker": {"color": tone, "size": 11, "symbol": symbol(place.group.number)},
+    }  # fmt: skip
+    return [every, mean] if len(seeds) > 1 else [mean]
+
+
+def _gaps(place: Place, name: str) -> list[dict[str, Any]]:
+    gap = place.gap
+    if gap is None:
+        return []
+    tone = colour(place.group.number)
+    trace: dict[str, Any] = {
+        "type": "scatter", "mode": "markers", "showlegend": False, "xaxis": "x2", "x": numbers([gap.mean]), "y": [name],
+        "name": f"{name}, behind the leader", "hovertemplate": f"{name}: %{{x:.4f}} behind<extra></extra>",
+        "marker": {"color": tone, "size": 9, "symbol": symbol(place.group.number)},
+    }  # fmt: skip
+    if gap.low is not None and gap.high is not None:
+        trace["error_x"] = {
+            "type": "data", "symmetric": False, "array": numbers([gap.high - gap.mean]),
+            "arrayminus": numbers([gap.mean - gap.low]), "color": MUTED[0] if place.tied else tone, "thickness": 1.6,
+        }  # fmt: skip
+    return [trace]

@@ -9,7 +9,7 @@ import pytest
 
 import espalier
 from espalier.core.errors import ConfigError
-from espalier.record.comparison import Comparison
+from espalier.record.run import Comparison
 
 SETTING = {
     "fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}, "task": {"model_options": {"hidden": [8]}},

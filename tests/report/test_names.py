@@ -7,7 +7,7 @@ from pathlib import Path
 from espalier.record.run import Run
 from espalier.report.curves import curves
 from espalier.report.groups import compare
-from espalier.report.labels import labels_per_device, labels_per_edge
+from espalier.report.heatmaps import labels_per_device, labels_per_edge
 from espalier.report.names import Names
 from espalier.report.page import dumps
 from espalier.report.reading import read_all

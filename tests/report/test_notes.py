@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from espalier.record.database import Recorder
-from espalier.report.labels import labels_per_device, labels_per_edge, samples_per_device
+from espalier.report.heatmaps import labels_per_device, labels_per_edge, samples_per_device, similarity
 from espalier.report.notes import MOST_LINES, noted
 from espalier.report.reading import opened
-from espalier.report.similarity import similarity
 from tests.report.made import write_run
 
 

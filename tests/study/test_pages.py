@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from espalier.core.errors import ConfigError
-from espalier.report.slopes_svg import slopes_svg, ticks
+from espalier.report.published import slopes_svg, ticks
 from espalier.study.archive import Archive, of_paper
 from espalier.study.base import papers, studies, study
 from espalier.study.claims import read_claims

@@ -1,10 +1,11 @@
-"""Runs in a notebook: small HTML without scripts, the ranking as a frame, the verdict as text."""
+"""Runs in a notebook: small HTML without scripts, the ranking as a frame, the verdict as text, ``plotly`` figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,12 +14,20 @@ from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.record.measures import human_bytes, human_seconds, spoken
 from espalier.record.run import Run
 from espalier.report.budget import BUDGETS, called, reached
+from espalier.report.curves import curves
+from espalier.report.figures import colour, to_plotly
 from espalier.report.formats import BEHIND, gap_text
 from espalier.report.groups import Groups, compare
+from espalier.report.heatmaps import labels_per_device, labels_per_edge
+from espalier.report.heatmaps import similarity as similarity_of
+from espalier.report.notes import noted
 from espalier.report.page import report, save
-from espalier.report.palette import colour
 from espalier.report.reading import Reading, read, readings_of
+from espalier.report.spread import edges_over_time, over_time
 from espalier.report.standings import Place
+from espalier.report.timeline import timeline as timeline_of
+from espalier.report.tree import dressed
+from espalier.report.tree import tree as tree_of
 from espalier.report.verdict import Verdict, measures, verdicts
 
 _CELL = "padding:2px 10px 2px 0;text-align:right;white-space:nowrap"
@@ -156,3 +165,56 @@ def write(runs: Iterable[Run], path: Path) -> Path:
         raise RunError("No run has been evaluated yet: there is nothing to report.")
     save(report(readings), path)
     return path
+
+
+def accuracy(run: Run, x: str, measure: str | None) -> Any:
+    """Draw a score against ``round``, ``time`` or ``bytes``."""
+    return to_plotly(curves(compare([_reading(run)]), x, measure))
+
+
+def devices(run: Run) -> Any:
+    """Draw how the score spreads over devices."""
+    return to_plotly(_there(over_time(run, _reading(run).score), "an evaluation of its devices"))
+
+
+def edges(run: Run) -> Any:
+    """Draw every edge's score."""
+    return to_plotly(_there(edges_over_time(run, _reading(run).score), "an evaluation of its edges"))
+
+
+def tree(run: Run, by: str) -> Any:
+    """Draw the tree with a slider over time."""
+    return to_plotly(dressed(tree_of(run), by))
+
+
+def timeline(run: Run, start: float, stop: float | None) -> Any:
+    """Draw who did what in a window of virtual time."""
+    return to_plotly(timeline_of(run, start, stop))
+
+
+def labels(run: Run, per: str) -> Any:
+    """Draw the labels that every edge or every device holds."""
+    if per not in ("edge", "device"):
+        raise ConfigError(f"per = {per!r}: must be edge or device.")
+    return to_plotly(_there(labels_per_edge(run) if per == "edge" else labels_per_device(run), "labels"))
+
+
+def similarity(run: Run) -> Any:
+    """Draw the similarity of devices as the method measured it."""
+    return to_plotly(_there(similarity_of(run), "a similarity of devices in its record"))
+
+
+def notes(run: Run) -> dict[str, Any]:
+    """Draw the numbers that the method noted, a figure for each, by title."""
+    return {title: to_plotly(found) for title, found in noted(run).items()}
+
+
+def _reading(run: Run) -> Reading:
+    found: Reading = _there(read(run), "a description of itself yet")
+    return found
+
+
+def _there(found: Any, what: str) -> Any:
+    if found is None:
+        raise RunError(f"The run has not {what}: there is nothing to draw.")
+    return found
