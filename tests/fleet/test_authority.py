@@ -57,7 +57,7 @@ class Rogue(Net):
 
     def __init__(self, folder: Path, method: Any = "hierfavg", **options: Any) -> None:
         super().__init__(manifest(4, 2, ROUNDS, method, **options), folder, hostile=True)
-        self._sent: dict[int, int] = {}
+        self._sent: dict[tuple[int, int], int] = {}
 
     def member(self, host: int, via: int | None = None, stamp: int = 1) -> Member:
         """Devices may lead others, where the method lets them."""
@@ -67,7 +67,7 @@ class Rogue(Net):
     def attack(self, dest: int, content: Any, parts: tuple[LetterPart, ...] = (), origin: int = ROGUE) -> str | None:
         """Give a host a letter; return why it was refused."""
         # a device that sends what it likes begins a series of its own
-        number = self._sent[dest] = self._sent.get(dest, 0) + 1
+        number = self._sent[dest, origin] = self._sent.get((dest, origin), 0) + 1
         before = len(self.refused)
         series = self.engines[dest].outbox.delivery.heard(origin)[0] if number > 1 else 1 << 50
         self.give(dest, ReceivedLetter(origin, series, number, content, parts))
@@ -115,6 +115,46 @@ def test_a_root_that_is_none_changes_nothing(quick: Path, root: Any) -> None:
         assert net.engines[CLOUD].directory.tree.root == CLOUD
         net.kill(CLOUD)
         assert net.engines[CLOUD].directory.tree.root == CLOUD
+
+
+def bequest(sender: int, to: int) -> bytes:
+    """A report that brings a model to begin with as the root."""
+    return wire.pack(Report(0, to, sender, to, {"": Ref(0)}, {"": 0}, 0, 0, 0.0, stats={"root_round": 1}), Places())
+
+
+def test_a_root_is_whom_others_follow(quick: Path) -> None:
+    # a device that may lead claimed to be the root before there was one, and closed the run with its own model
+    net = Rogue(quick, "easf")
+    mine, theirs = role(ROGUE, 1), role(VICTIM, 1)
+
+    def root_after(origin: int, root: int | None, parents: dict[int, int | None]) -> int:
+        assert net.control(CLOUD, "arrange", {"parents": parents, "groups": {}, "root": root}, origin) is None
+        return net.engines[CLOUD].directory.tree.root
+
+    # nobody is under it: its own places do not count for more than one device
+    assert root_after(ROGUE, mine, {ROGUE: mine}) == CLOUD
+    assert root_after(ROGUE, role(ROGUE, 2), {mine: role(ROGUE, 2)}) == CLOUD
+    # two devices put themselves under another: that is a root
+    assert root_after(VICTIM, None, {VICTIM: theirs}) == CLOUD
+    assert root_after(3, None, {3: theirs}) == CLOUD
+    assert root_after(VICTIM, theirs, {}) == theirs
+    # a smaller tree's claim is passed over
+    assert root_after(ROGUE, role(ROGUE, 2), {}) == theirs
+    assert root_after(ROGUE, mine, {mine: None}) == theirs
+
+
+def test_a_head_begins_as_the_root_only_with_a_model_that_it_asked_for(quick: Path) -> None:
+    # any device could hand any head a model: it left its parent and had its devices train that
+    net = Rogue(quick, "easf")
+    head = role(VICTIM, 1)
+    why = net.attack(VICTIM, bequest(ROGUE, head), model())
+    assert why is not None and "asked for the newest model" in why
+    engine = net.engines[VICTIM]
+    engine.authority.sends(Word("model_request", VICTIM, ROGUE, 0.0, {"head": head}))
+    assert net.attack(VICTIM, bequest(ROGUE, head), model()) is None
+    assert net.attack(VICTIM, bequest(ROGUE, head), model()) is not None, "asked once, answered once"
+    engine.directory.tree.root = role(ROGUE, 1)
+    assert net.attack(VICTIM, bequest(role(ROGUE, 1), head), model()) is None
 
 
 def order(to: int, sender: int = ROGUE, **changes: Any) -> Order:

@@ -51,6 +51,8 @@ class Authority:
         known = saved or {}
         #: whom each node of this host has ordered to work: they may answer although they report elsewhere by then
         self._ordered: dict[Address, set[Address]] = known.get("ordered", {})
+        #: whom each aggregator of this host has asked for the newest model, and how often; each may answer as often
+        self._asked: dict[Address, list[Address]] = known.get("asked", {})
         #: who has given orders to each node of this host
         self._obeyed: dict[Address, set[Address]] = known.get("obeyed", {})
         #: the farthest round that was told
@@ -60,11 +62,15 @@ class Authority:
 
     def to_plain(self) -> dict[str, Any]:
         """Return all that must outlive the process."""
-        return {"ordered": self._ordered, "obeyed": self._obeyed, "progress": self._progress}
+        return {"ordered": self._ordered, "asked": self._asked, "obeyed": self._obeyed, "progress": self._progress}
 
-    def ordered(self, order: Order) -> None:
-        """A node of this host gives an order: its receiver may report."""
-        self._ordered.setdefault(order.sender, set()).add(order.to)
+    def sends(self, message: Message) -> None:
+        """A node of this host orders or asks another: it may answer."""
+        match message:
+            case Order():
+                self._ordered.setdefault(message.sender, set()).add(message.to)
+            case Word(data={"head": head}) if is_address(head) and host_of(head) == self._here.fleet.me:
+                self._asked.setdefault(head, []).append(message.to)
 
     # -- messages between nodes ------------------------------------------------------------------------------
 
@@ -126,10 +132,13 @@ class Authority:
                     raise Outdated  # its parent before it moved, or one that does not know yet that it did
             case Sender.CHILD:
                 allowed = self._answers(sender, to) and not fleet.is_device(to)
+            case Sender.TESTATOR:
+                if sender in self._asked.get(to, ()):
+                    self._asked[to].remove(sender)
+                elif sender != fleet.tree.root:
+                    allowed = False
             case Sender.COORDINATOR:
                 allowed = sender == fleet.cloud and fleet.is_device(to)
-            case Sender.DEVICE:
-                allowed = fleet.is_device(host_of(sender))
             case Sender.SERVER:
                 allowed = fleet.is_device(to) and sender in (fleet.cloud, fleet.parent(to))
             case Sender.ROOT:

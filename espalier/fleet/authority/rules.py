@@ -67,6 +67,7 @@ class Sender(Enum):
     CHILD = "a child of the node that it is to, or one that this node has ordered to work"
     COORDINATOR = "the coordinator"
     ROOT = "the root that the coordinator knows"
+    TESTATOR = "the root that the receiver was told of, or a device that it has asked for the newest model"
     DEVICE = "a device"
     MEMBER = "any member"
     SERVER = "the coordinator, or the parent of the device that it is to"
@@ -134,7 +135,7 @@ ORDER = Rule("order", "a node", Sender.PARENT, _ORDER)
 SURVEY = Rule("order with `ask` or `back`: a survey", "a device", Sender.COORDINATOR, _ORDER)
 REPORT = Rule("report", "an aggregator", Sender.CHILD, _REPORT)
 BEQUEST = Rule(
-    "report of order 0: a root hands over", "an aggregator", Sender.DEVICE, {**_REPORT, "order": whole(0)},
+    "report of order 0: a root hands over", "an aggregator", Sender.TESTATOR, {**_REPORT, "order": whole(0)},
     scope=Scope.ELECTING,
 )  # fmt: skip
 AWAKE = Rule("word `awake`", "an aggregator", Sender.CHILD, {"sent": TIME, "data": EMPTY})

@@ -6,6 +6,7 @@ some seconds), so that nobody orders a child that another has already taken over
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,12 +112,12 @@ class Arranger:
     def arrange(self, node: Address, arrange: Arrange) -> None:
         """Change the tree and the groups; rounds open when everybody concerned has confirmed it."""
         engine, directory = self._engine, self._engine.directory
-        if arrange.root is not None and arrange.root != directory.tree.root:
+        for child, parent in arrange.parents.items():
+            self._place(child, parent, node)
+        if arrange.root is not None and arrange.root != directory.tree.root and self._is_followed(arrange.root):
             directory.tree.root = arrange.root
             for host in self.hosts():
                 engine.say(host, "root", root=arrange.root)
-        for child, parent in arrange.parents.items():
-            self._place(child, parent, node)
         changed = {int(d): g for d, g in arrange.groups.items() if directory.group(d) != g}
         if changed:
             directory.set_groups(changed)
@@ -126,6 +127,24 @@ class Arranger:
             for host in self.hosts():
                 if host >= directory.n_devices or host in heads:
                     engine.settle(host, engine.say(host, "groups", groups=changed))
+
+    def _is_followed(self, claimant: Address) -> bool:
+        """Tell whether others have put themselves under a node that says it is the root, and under none more of them.
+
+        Each device chooses its own place only: nobody becomes the root by its own word. Of two trees that meet, the
+        larger one's root is the run's; roots say so again in every round.
+        """
+        directory = self._engine.directory
+        devices = [host for host in directory.members if directory.is_device(host)]
+        followers = Counter(self._top(device) for device in devices)
+        return followers[claimant] >= min(2, len(devices)) and followers[claimant] == max(followers.values())
+
+    def _top(self, node: Address) -> Address:
+        """Return the aggregator of a device at the top of a node's tree, or the node."""
+        directory = self._engine.directory
+        while (parent := directory.parent(node)) is not None and directory.is_device(host_of(parent)):
+            node = parent
+        return node
 
     def _place(self, node: Address, parent: Address | None, by: Address) -> None:
         """Put a node somewhere, and tell the hosts concerned (but not the one that chose it itself)."""

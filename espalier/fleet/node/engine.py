@@ -249,10 +249,9 @@ class Engine(HostState):
 
     def send(self, message: Message) -> None:
         """Send a message to a node, of this host or another."""
-        if isinstance(message, Order):
-            self.authority.ordered(message)
-            if self.directory.is_device(message.to):
-                self.directory.at_work.add(message.to)
+        self.authority.sends(message)
+        if isinstance(message, Order) and self.directory.is_device(message.to):
+            self.directory.at_work.add(message.to)
         if host_of(message.to) == self.me:
             self.arrive(message)
         elif isinstance(message, Report) and message.models and self.sums.concerns(message.to):

@@ -47,7 +47,7 @@ class ClusterHead(Aggregator):
             case Arrived(message=Word(kind=messages.RESET)):
                 self.state = AggregatorState(orders=self.state.orders)
                 return []
-            case Arrived(message=Report(stats={"root_round": root_round}) as report):
+            case Arrived(message=Report(order=0, stats={"root_round": root_round}) as report):
                 return self._become_root(root_round, report.models[ALL], now)
             case Arrived(message=Report() as report):
                 self._notice(report, now)
