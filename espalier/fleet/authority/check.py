@@ -133,10 +133,7 @@ class Authority:
             case Sender.CHILD:
                 allowed = self._answers(sender, to) and not fleet.is_device(to)
             case Sender.TESTATOR:
-                if sender in self._asked.get(to, ()):
-                    self._asked[to].remove(sender)
-                elif sender != fleet.tree.root:
-                    allowed = False
+                allowed = self._was_asked(sender, to) or sender == fleet.tree.root
             case Sender.COORDINATOR:
                 allowed = sender == fleet.cloud and fleet.is_device(to)
             case Sender.SERVER:
@@ -150,6 +147,14 @@ class Authority:
                 allowed = self._listed(message)
         if not allowed:
             raise ProtocolError(f"{what}: only {rule.by.value} may send it.")
+
+    def _was_asked(self, sender: Address, head: Address) -> bool:
+        """Tell whether an aggregator has asked somebody for the newest model; this is the answer."""
+        asked = self._asked.get(head, [])
+        found = sender in asked
+        if found:
+            asked.remove(sender)
+        return found
 
     def _answers(self, sender: Address, to: Address) -> bool:
         """Tell whether a node is a child of another, or was ordered by it."""
