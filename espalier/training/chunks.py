@@ -9,9 +9,8 @@ from dataclasses import replace
 from espalier.core.errors import TrainingError
 from espalier.core.objectives import ClassSums, Contrast, Mixture
 from espalier.core.params import ParamSpec
-from espalier.training.schedule import width
 from espalier.training.updates import state_size
-from espalier.training.work import TrainerJob
+from espalier.training.work import TrainerJob, width
 
 _STACK_BYTES = 8 << 20
 """Parameters of a chunk: about what stays in the last-level cache from one step to the next."""

@@ -19,10 +19,9 @@ from espalier.training.losses import PerSample, adjusted, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.objectives import Features, FeatureTerms, alone, catching, mixed, mixed_start
-from espalier.training.schedule import BatchSchedule, schedule, width
 from espalier.training.torch_optimizer import TorchOptimizer
 from espalier.training.updates import Update, update_for
-from espalier.training.work import Result, TrainerJob
+from espalier.training.work import BatchSchedule, Result, TrainerJob, schedule, width
 
 _GLOBAL_GENERATOR = threading.Lock()
 

@@ -16,8 +16,7 @@ from espalier.core.params import ParamSpec
 from espalier.core.seeds import key
 from espalier.training.losses import Loss, resolve
 from espalier.training.models import build
-from espalier.training.schedule import schedule
-from espalier.training.work import Optimizer, TrainerJob
+from espalier.training.work import Optimizer, TrainerJob, schedule
 
 
 class Memory:

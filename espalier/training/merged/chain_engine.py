@@ -18,9 +18,8 @@ from espalier.training import native
 from espalier.training.host import ROOM
 from espalier.training.losses import PerSample, cross_entropy
 from espalier.training.merged.chain import ChainLayer
-from espalier.training.schedule import BatchSchedule, schedule, width
 from espalier.training.sequential import cast
-from espalier.training.work import Result, TrainerJob
+from espalier.training.work import BatchSchedule, Result, TrainerJob, schedule, width
 
 _BLOCK_BYTES = 16 << 20
 """Inputs gathered at once; more steps than that are more than one call."""

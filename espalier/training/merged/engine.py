@@ -19,10 +19,9 @@ from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack
 from espalier.training.objectives import Features, FeatureTerms, alone, catching, mixed_start
-from espalier.training.schedule import BatchSchedule, schedule
 from espalier.training.sequential import cast
 from espalier.training.updates import Mixed, Span, Update, update_for
-from espalier.training.work import Pool, Result, TrainerJob
+from espalier.training.work import BatchSchedule, Pool, Result, TrainerJob, schedule
 
 _BLOCK_BYTES = 4 << 20
 """Inputs gathered at once: several steps' worth, few enough to be in the cache still when they are used."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from espalier.core import code
 from espalier.core.errors import ConfigError, nearest
-from espalier.training.models import cnn, mlp, resnet, squeezenet, text, unet
+from espalier.training.models import images, mlp, text
 
 Factory = Callable[..., nn.Module]
 
@@ -21,16 +21,16 @@ _MODELS: dict[str, Factory] = {
     "mlp": mlp.mlp,
     "mlp_easf": mlp.mlp_easf,
     "mlp_d2d": mlp.mlp_d2d,
-    "lenet": cnn.lenet,
-    "fedavg_cnn": cnn.fedavg_cnn,
-    "d2d_cnn": cnn.d2d_cnn,
+    "lenet": images.lenet,
+    "fedavg_cnn": images.fedavg_cnn,
+    "d2d_cnn": images.d2d_cnn,
     "bag_of_words": text.bag_of_words,
     "lstm": text.lstm,
     "transformer": text.transformer,
-    "resnet18": resnet.resnet18,
-    "resnet_small": resnet.resnet_small,
-    "squeezenet": squeezenet.squeezenet,
-    "unet": unet.unet,
+    "resnet18": images.resnet18,
+    "resnet_small": images.resnet_small,
+    "squeezenet": images.squeezenet,
+    "unet": images.unet,
 }
 
 

@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from espalier.core.seeds import stream
-from espalier.training.schedule import schedule
 from espalier.training.trainer import Trainer
-from espalier.training.work import Optimizer
+from espalier.training.work import Optimizer, schedule
 from tests.training.problems import Memory, distance, make
 
 
