@@ -19,6 +19,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -97,28 +98,15 @@ class Experiment:
             if key not in known:
                 raise ConfigError(f"{key}: unknown key; accepted: {', '.join(known)}.{nearest(key, known)}")
         parts: dict[str, Any] = {name: kind.build(table[name], name) for name, kind in _PARTS.items() if name in table}
-        entries = table.get("methods", ["hierfavg"])
-        if isinstance(entries, str | Mapping) or not isinstance(entries, Iterable):
-            entries = [entries]
-        methods = tuple(MethodEntry.build(e) for e in entries)
-        labels = [e.label for e in methods]
-        for label in labels:
-            if labels.count(label) > 1:
-                raise ConfigError(f'methods: two are labelled {label!r}; give them labels (label = "…").')
+        methods = method_entries(table.get("methods", ["hierfavg"]))
         seeds = table.get("seeds", [0])
-        seeds = [seeds] if isinstance(seeds, int) else seeds
-        if (
-            not isinstance(seeds, list | tuple)
-            or not seeds
-            or not all(isinstance(s, int) and not isinstance(s, bool) for s in seeds)
-        ):
-            raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers.")
+        seeds = checked_seeds([seeds] if isinstance(seeds, int) else seeds)
         split = table.get("partition", {"kind": "iid"})
         if isinstance(split, str):
             split = {"kind": split}
         if not isinstance(split, Mapping):
             raise ConfigError(f"partition = {split!r}: must be a table with a kind.")
-        found = Experiment(str(table.get("name", "experiment")), methods, tuple(seeds), partition=dict(split), **parts)
+        found = Experiment(str(table.get("name", "experiment")), methods, seeds, partition=dict(split), **parts)
         found.partition_spec()
         return found
 
@@ -151,7 +139,7 @@ class Experiment:
 
     def only(self, method: object, seed: int) -> Experiment:
         """Return the experiment of one method (an entry, a name, a table or a method object) and one seed."""
-        return replace(self, methods=(MethodEntry.build(method),), seeds=(seed,))
+        return replace(self, methods=(MethodEntry.build(method),), seeds=checked_seeds([seed]))
 
     def ending_with(self, leader_seconds: float | None) -> Experiment:
         """Return the experiment with the virtual time that the comparison's first method took as its end.
@@ -172,6 +160,45 @@ class Experiment:
             "partition": dict(self.partition),
             **{name: getattr(self, name).to_plain() for name in _PARTS},
         }
+
+
+def method_entries(values: object) -> tuple[MethodEntry, ...]:
+    """Make the entries of one method or several, each with a label of its own."""
+    several = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
+    entries = tuple(MethodEntry.build(value) for value in several)
+    if not entries:
+        raise ConfigError("methods = []: name at least one, such as hierfavg; `espalier methods` lists them.")
+    labels = [e.label for e in entries]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ConfigError(f'methods: two are labelled {label!r}; give them labels (label = "…").')
+    return entries
+
+
+def checked_seeds(seeds: object) -> tuple[int, ...]:
+    """Return seeds as whole numbers; each stands there once."""
+    listed = list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else []
+    if not listed or not all(isinstance(s, Integral) and not isinstance(s, bool) for s in listed):
+        raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers, such as [0, 1, 2] or range(3).")
+    if len(set(listed)) < len(listed):
+        raise ConfigError(f"seeds = {listed}: each must stand there once; a seed that is run twice gives the same run.")
+    return tuple(int(s) for s in listed)
+
+
+def experiment_of(value: object) -> Experiment:
+    """Return the experiment that a caller means: one, a plain table, a file or a bundled name, or None for defaults."""
+    match value:
+        case None:
+            return Experiment()
+        case Experiment():
+            return value
+        case str() | Path():
+            return read(value)
+        case Mapping():
+            return Experiment.build(value)
+    raise ConfigError(
+        f"The experiment is a {type(value).__name__}; give a table ({{'fleet': {{…}}, …}}) or the path of a TOML file."
+    )
 
 
 _PARTS: dict[str, Any] = {
@@ -210,8 +237,10 @@ def _set(table: dict[str, Any], change: str) -> None:
         raise ConfigError(f"--set {change!r}: must be key=value, such as training.lr=0.1.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except tomllib.TOMLDecodeError as error:
         value = text.strip()
+        if value[:1] in ("{", "[", '"', "'"):  # no plain word, such as in task.dataset=digits
+            raise ConfigError(f"--set {change!r}: the value is not valid TOML: {error}.") from error
     *parents, last = key.strip().split(".")
     at: Any = table
     for parent in parents:

@@ -1,6 +1,6 @@
 """What an experiment file may say: every table, key, kind, default and range, read from the code itself.
 
-`families` collects the configuration objects; `text`, `markdown` and `schema` write them down for a terminal, for the
+`families` collects the configuration objects; `pages`, `markdown` and `schema` write them down for a terminal, for the
 documents and for editors.
 """
 
@@ -21,7 +21,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from espalier.core.bounds import Bound
 from espalier.core.coerce import spell
-from espalier.core.errors import ConfigError, nearest
 from espalier.core.method import load_methods
 from espalier.core.spec import Spec
 
@@ -198,24 +197,14 @@ def words(hint: Any) -> str:
     return spell(hint)
 
 
-def text(family: str, kind: str | None = None) -> str:
-    """Return a family's kinds, or all about one kind.
+def pages() -> dict[str, dict[str, str]]:
+    """Return what a terminal shows of every kind, by family and kind (``""``: the family has one kind only)."""
+    found = families()
+    return {family: {kind: _page(family, kind, cls) for kind, cls in kinds.items()} for family, kinds in found.items()}
 
-    Raises:
-        ConfigError: There is no such family or kind.
-    """
-    known = families()
-    if family not in known:
-        raise ConfigError(f"There is no table {family!r}; known: {', '.join(known)}.{nearest(family, known)}")
-    kinds = known[family]
-    if kind is None and list(kinds) != [""]:
-        lines = [f"{family}: give kind = …, one of", ""]
-        lines += [f"  {name:18} {_summary(cls).partition(chr(10))[0]}" for name, cls in kinds.items()]
-        return "\n".join([*lines, "", f"More: espalier config {family} KIND"])
-    if (kind or "") not in kinds:
-        raise ConfigError(f"{family} has no kind {kind!r}; known: {', '.join(kinds)}.{nearest(kind or '', kinds)}")
-    cls = kinds[kind or ""]
-    lines = [_summary(cls), "", example(family, kind or "", cls), ""]
+
+def _page(family: str, kind: str, cls: type[Spec]) -> str:
+    lines = [_summary(cls), "", example(family, kind, cls), ""]
     for key in keys(cls):
         default = "must be given" if key.default is None else f"default {key.default}"
         more = "; ".join(filter(None, (words(key.hint), default, key.accepted)))

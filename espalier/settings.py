@@ -74,6 +74,11 @@ class TaskSpec(Spec, family="task"):
             object.__setattr__(self, "metrics", tuple(metrics))
         super().__post_init__()
 
+    def check(self) -> None:
+        """Refuse a target that no accuracy reaches."""
+        share = not self.score.startswith("acc") or self.target is None or self.target <= 1
+        self.require(share, "target", "at most 1: accuracies are shares, 0.8 is 80 %")
+
 
 @dataclass(frozen=True)
 class FleetSpec(Spec, family="fleet"):

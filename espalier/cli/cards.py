@@ -1,7 +1,8 @@
-"""What the methods say of themselves: title, citation, text, options.
+"""What lists say without importing the parts, which takes PyTorch, SciPy and seconds.
 
-The bundled methods' cards are read from their source, because importing them takes PyTorch, SciPy and seconds. Where
-another package announces methods too, all are imported and asked.
+The bundled methods' cards (title, citation, text, options) are read from their source. The reference of experiment
+files and the studies' titles are shipped as ``lists.json``, which ``python -m espalier.cli.cards`` writes anew and a
+test keeps true. Where another package announces methods too, all are imported and asked.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from typing import Any
 GROUP = "espalier.methods"
 BUNDLED = "espalier.methods.bundled"
 ROOT = Path(__file__).parents[1]
+LISTS = Path(__file__).with_name("lists.json")
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,12 @@ class MethodCard:
 
 def cards() -> dict[str, MethodCard]:
     """Return every method's card by name."""
-    if any(point.value != BUNDLED for point in entry_points(group=GROUP)):
-        return from_classes()
-    return from_source()
+    return from_source() if only_bundled() else from_classes()
+
+
+def only_bundled() -> bool:
+    """Tell whether no other package announces methods."""
+    return all(point.value == BUNDLED for point in entry_points(group=GROUP))
 
 
 def from_classes() -> dict[str, MethodCard]:
@@ -132,3 +138,32 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
         ast.get_docstring(line[0]) or "",
         rows,
     )
+
+
+def reference() -> dict[str, dict[str, str]]:
+    """Return the pages of the configuration reference, by family and kind."""
+    found: dict[str, dict[str, str]] = (_shipped() if only_bundled() else made())["reference"]
+    return found
+
+
+def studies() -> dict[str, str]:
+    """Return the studies' titles by name."""
+    found: dict[str, str] = (_shipped() if only_bundled() else made())["studies"]
+    return found
+
+
+def _shipped() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8"))
+    return found
+
+
+def made() -> dict[str, Any]:
+    """Ask the parts themselves."""
+    from espalier.reference import pages
+    from espalier.study.base import studies as known
+
+    return {"reference": pages(), "studies": {name: study.title for name, study in known().items()}}
+
+
+if __name__ == "__main__":
+    LISTS.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from espalier.core.errors import ConfigError
+from espalier.cli import cards
+from espalier.core.errors import ConfigError, RunError, nearest
 
 #: a file to begin with
 STARTING_FILE = """# An experiment: methods × seeds under one task, fleet and world. Run it: espalier run {name}
@@ -51,17 +53,32 @@ lr = 0.1
 @click.option("--markdown", is_flag=True, help="Print the whole reference.")
 def config(family: str | None, kind: str | None, as_schema: bool, markdown: bool) -> None:
     """Print what an experiment file may say: all tables, a FAMILY's kinds, or one KIND."""
-    from espalier import reference
+    if as_schema or markdown:
+        from espalier import reference
 
-    if as_schema:
-        click.echo(json.dumps(reference.schema(), indent=2))
-    elif markdown:
-        click.echo(reference.markdown(), nl=False)
-    elif family is not None:
-        click.echo(reference.text(family, kind))
-    else:
-        for name, kinds in reference.families().items():
-            click.echo(f"{name:18} {', '.join(k for k in kinds if k)}")
+        click.echo(json.dumps(reference.schema(), indent=2) if as_schema else reference.markdown(), nl=as_schema)
+        return
+    pages = cards.reference()
+    if family is not None:
+        click.echo(_page(pages, family, kind))
+        return
+    for name, kinds in pages.items():
+        click.echo(f"{name:18} {', '.join(k for k in kinds if k)}")
+    click.echo("One of them: espalier config TABLE. A file to begin with: espalier init")
+
+
+def _page(pages: Mapping[str, Mapping[str, str]], family: str, kind: str | None) -> str:
+    """Return a family's kinds, or all about one kind."""
+    if family not in pages:
+        raise ConfigError(f"There is no table {family!r}; known: {', '.join(pages)}.{nearest(family, pages)}")
+    kinds = pages[family]
+    if kind is None and list(kinds) != [""]:
+        lines = [f"{family}: give kind = …, one of", ""]
+        lines += [f"  {name:18} {page.partition(chr(10))[0]}" for name, page in kinds.items()]
+        return "\n".join([*lines, "", f"More: espalier config {family} KIND"])
+    if (kind or "") not in kinds:
+        raise ConfigError(f"{family} has no kind {kind!r}; known: {', '.join(kinds)}.{nearest(kind or '', kinds)}")
+    return kinds[kind or ""]
 
 
 @click.command()
@@ -70,5 +87,8 @@ def init(file: Path) -> None:
     """Write a commented experiment file to begin with."""
     if file.exists():
         raise ConfigError(f"{file} is there already; give another name.")
-    file.write_text(STARTING_FILE.format(name=file.name, stem=file.stem), encoding="utf-8")
+    try:
+        file.write_text(STARTING_FILE.format(name=file.name, stem=file.stem), encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror or error}.") from error
     click.echo(f"{file}: run it with `espalier run {file}`")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import torch
-from torch import nn
 
 from espalier.core.errors import ConfigError, RunError
-from espalier.record.run import Run
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from espalier.record.run import Run
 
 FORMATS = ("state_dict", "torchscript", "onnx")
 
@@ -41,6 +44,8 @@ def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | 
 
 def _the_run(directory: Path) -> Run:
     """Open the run at a directory, or the only one below it."""
+    from espalier.record.run import Run
+
     if (directory / "run.sqlite").is_file() or not directory.is_dir():
         return Run(directory)
     found = sorted(path.parent for path in directory.rglob("run.sqlite"))
@@ -54,6 +59,8 @@ def _the_run(directory: Path) -> Run:
 
 def _example(run: Run) -> torch.Tensor:
     """Return two inputs of the shape that the model was trained on."""
+    import torch
+
     task = run.meta("task")
     if task is None:
         raise RunError(f"{run.directory} does not say which inputs its model takes.")
@@ -67,6 +74,8 @@ def _write(module: nn.Module, example: torch.Tensor, kind: str, out: Path) -> No
 
         save_model(module, str(out))
         return
+    import torch
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporters, about their own future
         if kind == "torchscript":

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from espalier.core.errors import ConfigError
-from espalier.experiment import Experiment, MethodEntry, read
+
+if TYPE_CHECKING:
+    from espalier.experiment import Experiment
 
 _PATH = click.Path(path_type=Path)
 _HOST = "HOST:PORT"
@@ -102,6 +104,8 @@ EXPERIMENT_OPTIONS = (
 
 def one_run(path: str, method: str | None, seed: int | None, changes: tuple[str, ...]) -> Experiment:
     """Read an experiment and choose one method and one seed of it."""
+    from espalier.experiment import MethodEntry, read
+
     found = read(path, changes)
     entry = found.methods[0]
     if method is not None:

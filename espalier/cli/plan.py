@@ -7,6 +7,7 @@ begun; each run has a directory of its own below.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,22 @@ def tidy(out: Path) -> None:
             out.rmdir()
 
 
+def writable(file: Path) -> None:
+    """Refuse a file that cannot be written at the end of a run before the run begins.
+
+    Raises:
+        RunError: It is a folder, or no file can be made there.
+    """
+    if file.is_dir():
+        raise RunError(f"{file} is a folder; give the name of a file in it.")
+    place = next(p for p in file.absolute().parents if p.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {place}: {error.strerror or error}.") from error
+
+
 def unfinished(directory: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:
     """Return every run at or below a directory that is not finished, planned ones included.
 
@@ -79,7 +96,7 @@ def unfinished(directory: Path, data_dir: Path | None, workers: int) -> list[Run
     for request in _planned(directory, data_dir, workers):
         found.setdefault(request.directory.resolve(), request)
     if not found:
-        raise RunError(f"There is no run at or below {directory}.")
+        raise RunError(f"There is no run at or below {directory}. Runs are made with `espalier run`.")
     return [request for request in found.values() if not finished(request.directory)]
 
 

@@ -11,18 +11,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from espalier.cli.plan import prepare
-from espalier.cli.pool import DONE, RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError
-from espalier.experiment import Experiment, read
-from espalier.record.measures import lower_is_better
-from espalier.record.run import Run, slug
+
+if TYPE_CHECKING:
+    from espalier.cli.pool import RunRequest, RunStatus
+    from espalier.experiment import Experiment
 
 #: one setting: what is set, as in ``--set``
 Setting = Mapping[str, str]
@@ -41,6 +40,8 @@ class Sweep:
 
     def experiment(self, setting: Setting) -> Experiment:
         """Return the experiment of a setting, judged on held-out training data; its methods are labelled by it."""
+        from espalier.experiment import read
+
         told = [f"{k}={v}" for k, v in setting.items()]
         found = read(self.file, [*self.changes, *told, 'task.judged_on="validation"'])
         methods = tuple(replace(e, label=f"{e.label}, {short(setting)}") for e in found.methods)
@@ -52,6 +53,10 @@ class Sweep:
         Raises:
             SystemExit: It was stopped; everything is saved.
         """
+        from espalier.cli.plan import prepare
+        from espalier.cli.pool import DONE, run_all
+        from espalier.record.run import slug
+
         experiments = [self.experiment(s) for s in settings]
         todo: list[RunRequest] = []
         for setting, experiment in zip(settings, experiments, strict=True):
@@ -72,6 +77,8 @@ class Sweep:
 
     def scores(self, experiment: Experiment, setting: Setting) -> dict[str, float]:
         """Return a setting's mean score over seeds, by method; those that did not end well are left out."""
+        from espalier.record.run import Run, slug
+
         name, found = experiment.task.score, {}
         for entry in experiment.methods:
             folder = self.out / slug(short(setting)) / slug(entry.label)
@@ -122,6 +129,8 @@ def _search(sweep: Sweep, grid: Mapping[str, list[str]], ranges: Mapping[str, An
         import optuna
     except ImportError as error:
         raise ConfigError("--search optuna needs optuna, which is not installed: pip install optuna.") from error
+    from espalier.record.measures import lower_is_better
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     sweep.out.mkdir(parents=True, exist_ok=True)
     worst = lower_is_better(sweep.experiment({}).task.score)
@@ -163,7 +172,7 @@ def _search(sweep: Sweep, grid: Mapping[str, list[str]], ranges: Mapping[str, An
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Settings that Optuna tries.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of all.")
 @click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Where the runs are kept.")
-@click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
+@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the table.")
 def sweep(
@@ -194,6 +203,8 @@ def sweep(
 
 
 def _show(found: Sequence[tuple[Setting, Mapping[str, float]]], experiment: Experiment) -> None:
+    from espalier.record.measures import lower_is_better
+
     score = experiment.task.score
     methods = list(dict.fromkeys(m for _, scores in found for m in scores))
     pick = min if lower_is_better(score) else max

@@ -18,7 +18,9 @@ without a traceback and exits with the class's ``exit_code``.
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -80,6 +82,16 @@ class ClusterError(EspalierError):
     """A cluster that does not answer, or has nothing to compute with."""
 
     exit_code = 8
+
+
+def raised(error: Exception) -> str:
+    """Say in one line what a user's own code raised, and where: ``KeyError: 'k' (mine.py, line 5)``."""
+    said = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {said}"  # says its place itself
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
+    return f"{type(error).__name__}: {said}{where}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from espalier.cli.cards import from_classes, from_source
+from espalier.cli.cards import LISTS, from_classes, from_source, made
 from espalier.cli.lists import CATEGORIES
 from espalier.cli.main import COMMANDS, main
 
@@ -18,8 +19,13 @@ HEAVY = ("torch", "scipy", "sklearn", "pandas", "plotly")
 
 @pytest.mark.parametrize(
     "words",
-    [("--version",), ("--help",), ("methods",), ("describe", "d2d"), ("list",), ("data", "list"), ("init", "--help")],
-)
+    [
+        ("--version",), ("--help",), ("methods",), ("describe", "d2d"), ("list",), ("data", "list"), ("config",),
+        ("config", "partition", "dirichlet"), ("reproduce",), ("fleet", "up", "--help"), ("node", "cloud", "--help"),
+        *((name, "--help") for name in COMMANDS),
+    ],
+    ids=" ".join,
+)  # fmt: skip
 def test_quick_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
     code = (
         "import sys\nfrom espalier.cli.main import main\n"
@@ -28,6 +34,10 @@ def test_quick_commands_import_nothing_heavy(words: tuple[str, ...]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("heavy: []\n"), done.stdout
+
+
+def test_what_is_shipped_is_what_the_parts_say() -> None:
+    assert json.loads(LISTS.read_text(encoding="utf-8")) == made(), "renew it: python -m espalier.cli.cards"
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

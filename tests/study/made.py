@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from espalier.cli.reproduce import run_study
+from espalier.cli.studies import run_study
 from espalier.study.base import Cell, part, study
 from espalier.study.results import Results, read_results
 

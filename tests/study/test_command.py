@@ -63,6 +63,8 @@ def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path
 
 def test_without_a_name_studies_and_claims_are_listed() -> None:
     code, said = call()
+    assert code == 0 and "csahfl/table1" in said
+    code, said = call("--states")
     assert code == 0 and "csahfl/table1" in said and "core hours" in said
     code, said = call("--claims")
     assert code == 0 and "not tested" in said
