@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Experiment, MethodEntry
+from espalier.experiment import Experiment, MethodEntry, checked_seeds, experiment_of, method_entries
 from espalier.record.run import Comparison, Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -21,11 +20,13 @@ from espalier.simulator.task import Backend
 
 #: how a method is given: its name, a table with options, or an object
 MethodLike = str | Method | dict[str, Any] | MethodEntry
+#: how an experiment is given: an object, a plain table, the path of a TOML file, or None for the defaults
+ExperimentLike = Experiment | dict[str, Any] | str | Path | None
 
 
 def simulate(
     method: MethodLike,
-    experiment: Experiment | dict[str, Any] | None = None,
+    experiment: ExperimentLike = None,
     *,
     seed: int = 0,
     directory: Path | str | None = None,
@@ -41,7 +42,7 @@ def simulate(
 
     Args:
         method: A name, a table (``{"name": "fedprox", "mu": 0.1}``) or a method object.
-        experiment: The task, fleet, world …: an object, a plain table, or None for the defaults.
+        experiment: The task, fleet, world …: an object, a plain table, a TOML file, or None for the defaults.
         seed: Decides the data split, the initial model and the world.
         directory: Where the run is kept; None keeps it in memory.
         dataset: Data of your own in place of the experiment's dataset.
@@ -52,13 +53,13 @@ def simulate(
         progress: Show a progress bar; by default on a terminal and in a notebook.
         callbacks: Told about rounds and evaluations; may end the run (see `espalier.callbacks`).
     """
-    base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
-    one = base.only(method, seed)
+    one = experiment_of(experiment).only(method, seed)
+    _check(dataset, callbacks)
+    told = [*callbacks, *loggers(one.record.log)]
     where = None if directory is None else Path(directory)
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     with contextlib.ExitStack() as stack:
-        told = [*callbacks, *loggers(one.record.log)]
         watched = list(told)
         if Bar.wanted() if progress is None else progress:
             watched.append(stack.enter_context(Bar()))
@@ -69,6 +70,17 @@ def simulate(
     for callback in told:
         callback.on_end(run)
     return run
+
+
+def _check(dataset: object, callbacks: object) -> None:
+    """Refuse data and callbacks that are none, before anything runs."""
+    if dataset is not None and not isinstance(dataset, Dataset):
+        raise ConfigError(
+            f"dataset is a {type(dataset).__name__}; make a Dataset of it: espalier.Dataset.from_arrays, from_pandas, "
+            "from_torch or from_hf. A dataset of the catalogue is named in the experiment: {'task': {'dataset': …}}."
+        )
+    if not isinstance(callbacks, Sequence) or not all(isinstance(c, Callback) for c in callbacks):
+        raise ConfigError(f"callbacks = {callbacks!r}: must be a list of objects of classes below espalier.Callback.")
 
 
 def following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simulation], None]:
@@ -90,7 +102,7 @@ def following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simula
 
 def compare(
     methods: MethodLike | Sequence[MethodLike],
-    experiment: Experiment | dict[str, Any] | None = None,
+    experiment: ExperimentLike = None,
     *,
     seeds: Sequence[int] = (0,),
     directory: Path | str | None = None,
@@ -105,10 +117,8 @@ def compare(
         ConfigError: A method, a seed or the experiment cannot be run; nothing was.
         ComparisonError: Some runs failed. The message says which and why; the others are in its ``runs``.
     """
-    base = Experiment.build(experiment) if isinstance(experiment, dict) else experiment or Experiment()
-    several = [methods] if isinstance(methods, str | Method | dict | MethodEntry) else methods
-    entries = [MethodEntry.build(m) for m in several]
-    numbers = _seeds(seeds)
+    base, entries, numbers = experiment_of(experiment), method_entries(methods), checked_seeds(seeds)
+    _check(options.get("dataset"), options.get("callbacks", ()))
     if options.get("dataset") is None:
         place = None if options.get("data_dir") is None else Path(options["data_dir"])
         registry.require(base.task.dataset, place, base.task.dataset_options.get("kind"))
@@ -135,10 +145,3 @@ def compare(
             runs,
         )
     return Comparison(runs)
-
-
-def _seeds(seeds: Sequence[int]) -> list[int]:
-    listed = list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else []
-    if not listed or not all(isinstance(s, Integral) and not isinstance(s, bool) for s in listed):
-        raise ConfigError(f"seeds = {seeds!r}: must be a list of whole numbers, such as [0, 1, 2] or range(3).")
-    return [int(s) for s in listed]

@@ -24,7 +24,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.core.limits import RunLimits
 
 
@@ -117,6 +117,7 @@ class TensorBoard(Callback):
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._writer_class = _load("torch.utils.tensorboard", "tensorboard").SummaryWriter
         self._writers: dict[str, Any] = {}
 
@@ -188,13 +189,22 @@ class MLflow(Callback):
 def loggers(names: Sequence[str]) -> list[Callback]:
     """Return the loggers that ``record.log`` names: ``kind``, or ``kind:`` and where it writes."""
     found: list[Callback] = []
-    for kind, _, where in (name.partition(":") for name in names):
-        if kind == "tensorboard":
-            found.append(TensorBoard(where or "tensorboard"))
-        elif kind == "wandb":
-            found.append(WandB(where or "espalier", mode=os.environ.get("WANDB_MODE", "offline")))
-        else:
-            found.append(MLflow(where or "sqlite:///mlflow.db"))
+    for name in names:
+        kind, _, where = name.partition(":")
+        try:
+            if kind == "tensorboard":
+                found.append(TensorBoard(where or "tensorboard"))
+            elif kind == "wandb":
+                found.append(WandB(where or "espalier", mode=os.environ.get("WANDB_MODE", "offline")))
+            else:
+                found.append(MLflow(where or "sqlite:///mlflow.db"))
+        except EspalierError:
+            raise
+        except Exception as error:  # a folder or a store that cannot be used
+            said = " ".join(str(error).split())
+            raise RunError(
+                f"record.log = {name!r} cannot be used: {said}. Name another place after the colon."
+            ) from error
     return found
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from espalier.api import following
 from espalier.callbacks import loggers
-from espalier.core.errors import ConfigError, EspalierError
+from espalier.core.errors import ConfigError, EspalierError, raised
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
@@ -94,6 +94,8 @@ def plug_in(names: Sequence[str]) -> None:
             importlib.import_module(path.stem if path.suffix == ".py" else name)
         except ImportError as error:
             raise ConfigError(f"--plugin {name} cannot be imported: {error}.") from error
+        except Exception as error:  # whatever the user's code raises
+            raise ConfigError(f"--plugin {name} fails when it is imported: {raised(error)}.") from error
 
 
 def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:
@@ -121,6 +123,7 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
     experiment = Experiment.build(request.experiment)
     if request.leader is not None and (request.leader / "run.sqlite").is_file():
         experiment = experiment.ending_with(Run(request.leader).seconds)
+    told = loggers(experiment.record.log)  # what they cannot do is said before anything is written
     task = {k: request.experiment["task"][k] for k in ("dataset", "dataset_options", "judged_on")}
     runner = Runner(
         experiment, request.directory, dataset=_dataset(json.dumps(task), request.data_dir),
@@ -128,7 +131,6 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
         backend=request.backend, device=request.device,
         tell=lambda text: tell(RunStatus(number, 0.0, text, "note")),
     )  # fmt: skip
-    told = loggers(experiment.record.log)
     follow = following(runner, told)
     limits, last = experiment.stop, [0.0]
     parent = multiprocessing.parent_process()

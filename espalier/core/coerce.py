@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origi
 import numpy as np
 
 from espalier.core.bounds import Bound
-from espalier.core.errors import ConfigError, nearest
+from espalier.core.errors import ConfigError, nearest, raised
 
 
 @runtime_checkable
@@ -162,13 +162,17 @@ def imported(path: str, where: str) -> Any:
         ConfigError: There is no such thing; ``where`` says which key, or option, named it.
     """
     module, _, attribute = path.partition(":")
+    if not module or module.startswith(".") or not attribute:
+        raise ConfigError(f"{where} {path}: must be package.module:name.")
     try:
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"{where} {path}: cannot be imported ({error}); give package.module:name of something installed, or "
             "file:name of a file in the current directory."
         ) from error
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"{where} {path}: fails when it is imported: {raised(error)}.") from error
     return found

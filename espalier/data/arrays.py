@@ -28,6 +28,8 @@ VOID = 255
 CHANNELS = (1, 3, 4)
 #: different whole numbers among floats up to which they look like classes
 CLASSES_LOOK = 100
+#: a class number from here on is taken for a code that stands for something
+MOST_CLASSES = 1_000_000
 Pair = tuple[ArrayLike | None, ArrayLike | None]
 
 
@@ -65,8 +67,13 @@ def inputs(values: ArrayLike | Tensor, name: str) -> Tensor:
 
 
 def _finite(x: Tensor, name: str) -> Tensor:
-    if not bool(x.isfinite().all()):
-        raise DataError(f"{name} has values that are not finite; remove or replace those rows.")
+    rows = x.isfinite().reshape(len(x), -1).all(1).logical_not().nonzero()
+    if len(rows):
+        some = "row" if len(rows) == 1 else "rows"
+        raise DataError(
+            f"{name} has numbers that are not finite (NaN or infinity) in {len(rows):,} {some}, the first at index "
+            f"{int(rows[0])}; remove or replace them."
+        )
     return x
 
 
@@ -148,7 +155,16 @@ def _guess(y: NDArray[Any]) -> Kind:
                 f"y_train holds floats that are whole numbers ({shown} …): give whole numbers if they are classes "
                 "(y.astype(int)), or kind='regression' if they are amounts."
             )
+    if y.dtype.kind == "f" and y.ndim == 2 and y.shape[1] > 1 and _one_hot(y):
+        raise DataError(
+            f"y_train has {y.shape[1]} columns with one 1 per row, as classes in one-hot form: give their numbers "
+            "(y.argmax(1)), or kind='regression' if they are amounts."
+        )
     return "regression"
+
+
+def _one_hot(y: NDArray[Any]) -> bool:
+    return bool(np.isin(y, (0, 1)).all() and (y.sum(1) == 1).all())
 
 
 def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
@@ -170,6 +186,12 @@ def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
     lowest = int(out.min()) if len(out) else 0
     if lowest < 0:
         raise DataError(f"{name} has the value {lowest}; classes are numbered from 0.")
+    highest = int(out.max()) if len(out) else 0
+    if highest >= MOST_CLASSES:
+        raise DataError(
+            f"{name} has the value {highest:,}; classes are numbered from 0 without gaps "
+            "(numpy.unique(y, return_inverse=True)[1] numbers them)."
+        )
     return out
 
 

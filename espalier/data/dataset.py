@@ -221,6 +221,7 @@ class Dataset:
         test: str | None = None,
         missing: str = "refuse",
         scale: bool = True,
+        amounts: bool | None = None,
         name: str = "frame",
         **options: Any,
     ) -> Dataset:
@@ -238,10 +239,16 @@ class Dataset:
             missing: What becomes of rows with empty cells: ``refuse``, ``drop``, or ``mean`` (a feature's empty cells
                 count as its mean over the training rows).
             scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
+            amounts: Whether the label's numbers are amounts (a regression) or classes; by default, whole numbers are
+                classes.
             name: What to call it.
             **options: As :meth:`from_arrays` takes them.
         """
-        table = TableColumns(label, owner, edge, test, columns, ignore, missing, scale)
+        if "kind" in options and amounts is None:
+            amounts = options["kind"] == "regression"
+        table = TableColumns(label, owner, edge, test, columns, ignore, missing, scale, amounts)
         train, held, about = table.read(frame)
+        if amounts:
+            options["kind"] = "regression"
         options["meta"] = {**about, **options.get("meta", {})}
         return Dataset.from_arrays(**sources.fields(train, held), name=name, **options)

@@ -188,7 +188,7 @@ def _is_path(name: str) -> bool:
 
 def _own_data(name: str, kind: str | None = None) -> tuple[Path, Callable[..., Dataset]] | None:
     """A user's file or folder and what reads it, if the name is the path of one: it has a separator, or an ending."""
-    if not _is_path(name):
+    if not _is_path(name) and kind not in READERS:
         return None
     path = Path(name).expanduser()
     if kind is None or kind in TASKS:

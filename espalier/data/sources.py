@@ -56,6 +56,11 @@ def torch_samples(dataset: Any) -> Samples:
         if not isinstance(item, Sequence) or len(item) != 2:
             raise DataError(f"Sample {i} is a {type(item).__name__}; a pair (input, target) is accepted.")
         inputs.append(np.asarray(item[0]))
+        if inputs[-1].dtype.kind not in "iubf":
+            raise DataError(
+                f"Sample {i}'s input is a {type(item[0]).__name__}; a tensor, an array of numbers or an image is "
+                "accepted: give the dataset a transform that makes one."
+            )
         targets.append(np.asarray(item[1]))
     return Samples(_stacked(inputs), _stacked(targets))
 

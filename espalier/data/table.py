@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, DataError, nearest
+from espalier.data.arrays import CLASSES_LOOK
 from espalier.data.sources import Samples, plain
 
 if TYPE_CHECKING:
@@ -96,19 +97,30 @@ class TableColumns:
     ignore: Sequence[str] = ()
     missing: str = "refuse"
     scale: bool = True
+    amounts: bool | None = None
 
     def read(self, frame: pd.DataFrame) -> tuple[Samples, Samples, dict[str, Any]]:
         """Return the training and the test rows, and what is to be remembered of the table."""
+        if not hasattr(frame, "columns"):
+            raise DataError(f"The table is a {type(frame).__name__}; a pandas DataFrame is accepted (or from_arrays).")
+        if str(self.label) not in map(str, frame.columns):
+            told = ", ".join(map(str, frame.columns))
+            meant = nearest(str(self.label), map(str, frame.columns)) or " Name the one to be learnt: label = …"
+            raise DataError(f"There is no column {self.label!r}; there are {told}.{meant}")
+        if len(frame) == 0:
+            raise DataError("The table has a header and no rows.")
         known = get_args(Missing)
         if self.missing not in known:
             raise ConfigError(f"missing = {self.missing!r}; known: {', '.join(known)}.{nearest(self.missing, known)}")
         have(frame, [*self._roles, *(self.columns or ()), *self.ignore])
         features = self._features(frame)
         frame = _without_gaps(frame, features, self._roles, self.missing)
+        for name in features:
+            _refuse_infinity(frame[name])
         texts = {c: _categories(frame[c]) for c in features if not _is_number(frame[c])}
         encoding = TableEncoding(tuple(c for c in features if c not in texts), texts)
         owner = None if self.owner is None else plain(frame[self.owner].to_numpy())
-        places = Samples(np.arange(len(frame)), plain(frame[self.label].to_numpy()), owner)
+        places = Samples(np.arange(len(frame)), self._labels(frame[self.label]), owner)
         if self.test is None:
             parts = places.parts()
         else:
@@ -117,6 +129,23 @@ class TableColumns:
         encoding = encoding.fitted(frame.iloc[parts[0].x], self.scale)
         train, test = (replace(p, x=encoding.encode(frame.iloc[p.x])) for p in parts)
         return train, test, {"table": encoding.to_plain(), **self._edges(frame)}
+
+    def _labels(self, column: pd.Series[Any]) -> NDArray[Any]:
+        """Return what is to be learnt: classes (text, whole numbers) or, as floats, amounts."""
+        values = plain(column.to_numpy())
+        if not _is_number(column) or values.dtype.kind == "b":
+            return values
+        if self.amounts:
+            return values.astype(np.float64)
+        whole, different = bool((values == np.round(values)).all()), len(np.unique(values))
+        if self.amounts is None and whole and different > CLASSES_LOOK:
+            raise DataError(
+                f"Column {self.label!r} has {different:,} different whole numbers; say whether they are amounts "
+                "(amounts = true: a regression) or classes (amounts = false)."
+            )
+        if self.amounts is False and not whole:
+            raise DataError(f"Column {self.label!r} has numbers that are not whole; classes are text or whole numbers.")
+        return values.astype(np.int64) if whole else values
 
     @property
     def _roles(self) -> list[str]:
@@ -159,6 +188,17 @@ def _is_number(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column)
 
 
+def _refuse_infinity(column: pd.Series[Any]) -> None:
+    if not _is_number(column):
+        return
+    infinite = np.isinf(column.to_numpy(np.float64, na_value=np.nan))
+    if infinite.any():
+        row = int(infinite.argmax()) + 1
+        raise DataError(
+            f"Column {column.name!r} has an infinite number in row {row}; replace it, or leave the row out."
+        )
+
+
 def _categories(column: pd.Series[Any]) -> tuple[str, ...]:
     """Return the values of a column of text in order; a date, or too many of them, is no feature."""
     import pandas as pd
@@ -166,6 +206,8 @@ def _categories(column: pd.Series[Any]) -> tuple[str, ...]:
     hint = f"leave it out (ignore = [{str(column.name)!r}]) or make numbers of it."
     if pd.api.types.is_datetime64_any_dtype(column):
         raise DataError(f"Column {str(column.name)!r} holds dates; {hint}")
+    if not column.map(pd.api.types.is_hashable).all():
+        raise DataError(f"Column {str(column.name)!r} holds lists or other objects; {hint}")
     if column.nunique() > MOST_CATEGORIES:
         raise DataError(f"Column {str(column.name)!r} holds text with {column.nunique()} different values; {hint}")
     return tuple(sorted(column.dropna().astype(str).unique()))

@@ -158,6 +158,9 @@ class Run:
 
         Accuracies reach it from below, errors and losses from above.
         """
+        names = [row[0] for row in self.query("SELECT DISTINCT name FROM metrics ORDER BY name")]
+        if score not in names and names:
+            raise RunError(f"The run has no score {score!r}; known: {', '.join(names)}.{nearest(score, names)}")
         reached = "<=" if lower_is_better(score) else ">="
         rows = self.query(f"SELECT min(time) FROM metrics WHERE name = ? AND value {reached} ?", score, target)
         return None if rows[0][0] is None else float(rows[0][0])
@@ -237,6 +240,11 @@ class Run:
         if rows and "table" not in task:
             raise RunError("The run was not trained on a table: give an array of inputs, not a frame.")
         inputs = torch.as_tensor(TableEncoding.from_plain(task["table"]).encode(x) if rows else x)
+        if "input_shape" in task and tuple(inputs.shape[1:]) != tuple(task["input_shape"]):
+            raise RunError(
+                f"The model takes inputs of shape {tuple(task['input_shape'])}, in a batch of any size; these have "
+                f"shape {tuple(inputs.shape)}."
+            )
         with torch.no_grad():
             outputs: torch.Tensor = module(inputs.to(dtype) if inputs.is_floating_point() else inputs)
         answer = outputs if task["kind"] == "regression" else outputs.argmax(1)

@@ -18,6 +18,8 @@ from espalier.report.paired import FEWEST_PAIRS
 from espalier.report.reading import Reading
 from espalier.report.standings import Column, Kind, Place, Values, marked, ranked
 
+#: a score that has risen by no more than this, while the loss did not fall, has risen by chance
+UNLEARNT_GAIN = 0.1
 #: fills a column: a run → its figure
 Reader = Callable[[Reading], float]
 
@@ -235,7 +237,28 @@ def _warnings(places: Sequence[Place]) -> tuple[str, ...]:
     going = [r for p in places for r in p.group.readings if r.state != "finished"]
     told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
     unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
-    return (*unfinished, *(line for place in places for line in place.ended))
+    idle = [line for place in places for line in _unlearnt(place.group)]
+    return (*unfinished, *(line for place in places for line in place.ended), *idle)
+
+
+def _unlearnt(group: Group) -> list[str]:
+    """Say that a method's runs are no better than the model they began with, by loss and by score."""
+    found = []
+    for reading in group.readings:
+        loss, score = (reading.columns.get(name) for name in ("loss_device", f"{reading.score}_device"))
+        if reading.stalled or loss is None or score is None or len(loss) < 2 or loss[-1] < loss[0]:
+            continue
+        gain = score[-1] - score[0]
+        if (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
+            found.append((reading, f"{loss[0]:.3g} to {loss[-1]:.3g}"))
+    if not found:
+        return []
+    reading, change = found[0]
+    lr, seeds = reading.experiment.get("training", {}).get("lr"), ", ".join(str(r.seed) for r, _ in found)
+    return [
+        f"{group.label} learnt nothing (seed{'s' * (len(found) > 1)} {seeds}): its loss went from {change}. "
+        f"Try a lower training.lr{'' if lr is None else f' (it is {lr:g})'}, or more rounds."
+    ]
 
 
 def lead(verdict: Verdict) -> Figure:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.code import is_own
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, raised
 from espalier.training.losses import Loss, PerSample, checked, resolve
 
 #: samples that are looked at
@@ -42,6 +42,8 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         raise ConfigError(
             f"The model gave outputs of shape {shape} for {len(x[:ROWS])} samples: give one row per sample."
         )
+    if not any(p.requires_grad for p in module.parameters()):
+        raise ConfigError("The model has no parameters to train (none at all, or all are frozen by requires_grad).")
     if callable(loss) or is_own(loss):
         if y is not None:
             _check_loss(resolve(loss), outputs, y[:ROWS])
@@ -68,10 +70,10 @@ def _check_loss(loss: PerSample, outputs: Tensor, y: Tensor) -> None:
     try:
         with torch.no_grad():
             losses = loss(outputs, y.to(outputs.dtype) if y.is_floating_point() else y)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever the user's code raises
         raise ConfigError(
             f"task.loss cannot take outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(y.shape)}: "
-            f"{error}"
+            f"{raised(error)}."
         ) from error
     checked(losses, len(outputs))
 
@@ -82,9 +84,9 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
     try:
         with torch.no_grad(), torch.random.fork_rng():
             outputs = look(x.to(dtype) if x.is_floating_point() else x)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever the user's code raises
         shape = tuple(x.shape[1:])
-        raise ConfigError(f"The model cannot take an input of shape {shape}: {error}") from error
+        raise ConfigError(f"The model cannot take an input of shape {shape}: {raised(error)}.") from error
     if not isinstance(outputs, Tensor):
         raise ConfigError(
             f"The model returns a {type(outputs).__name__}; a tensor is accepted. Return the first part alone, such as "
@@ -94,7 +96,9 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def check_classes(y_train: Tensor, y_test: Tensor) -> None:
-    """Warn about test classes that no training sample has."""
+    """Warn about test classes that no training sample has, and about a single class."""
+    if len(y_train) > 1 and bool((y_train == y_train[0]).all()):
+        _warn(f"All training samples are of class {int(y_train[0])}: there is nothing to tell apart.")
     unseen = np.setdiff1d(y_test.numpy(), y_train.numpy()).tolist()
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (" …" if len(unseen) > 5 else "")

@@ -12,7 +12,7 @@ from espalier.core.errors import DataError
 from espalier.data.arrays import pixels
 from espalier.data.dataset import Dataset
 from espalier.data.loaders.base import at_least
-from espalier.data.loaders.files import decode_all, reading
+from espalier.data.loaders.files import decode_all
 from espalier.data.sources import Samples, fields
 
 
@@ -27,6 +27,7 @@ def read_csv(
     test: str | None = None,
     missing: Literal["refuse", "drop", "mean"] = "refuse",
     scale: bool = True,
+    amounts: bool | None = None,
 ) -> Dataset:
     """Read a CSV with a header.
 
@@ -40,13 +41,34 @@ def read_csv(
         test: A column that is true (1) for test rows; by default a fifth of each class is the test part.
         missing: What becomes of rows with empty cells: refused, dropped, or filled with the column's mean.
         scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
+        amounts: Whether the label's numbers are amounts (a regression) or classes; by default, whole numbers are
+            classes.
     """
-    with reading(path):
-        frame = pd.read_csv(path)
+    frame = _frame(path)
     return Dataset.from_pandas(
         frame, label=label, owner=owner, edge=edge, columns=columns, ignore=ignore, test=test, missing=missing,
-        scale=scale, name=Path(path).stem,
+        scale=scale, amounts=amounts, name=Path(path).stem,
     )  # fmt: skip
+
+
+def _frame(path: Path) -> pd.DataFrame:
+    """Read a table with a header, whose cells are separated by commas, semicolons or tabs (as the header's are)."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            header = file.readline()
+        return pd.read_csv(path, sep=max(",;\t", key=header.count), skipinitialspace=True)
+    except pd.errors.EmptyDataError:
+        raise DataError(f"File {path} is empty; a table with a header is accepted.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"File {path} is not in UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8, or read it with "
+            "pandas and its encoding, and use Dataset.from_pandas."
+        ) from None
+    except pd.errors.ParserError as error:
+        said = str(error).rpartition("C error: ")[2].strip().rstrip(".")
+        raise DataError(f"File {path} has rows of different lengths, or open quotes: {said}. Mend it there.") from None
+    except OSError as error:
+        raise DataError(f"File {path} cannot be read: {error.strerror or error}.") from error
 
 
 def read_fedscale(path: Path, *, images: Path | None = None, test: Path | None = None, size: int = 32) -> Dataset:
@@ -65,8 +87,7 @@ def read_fedscale(path: Path, *, images: Path | None = None, test: Path | None =
 
 
 def _mapped(path: Path, images: Path, size: int) -> Samples:
-    with reading(path):
-        frame = pd.read_csv(path, skipinitialspace=True)
+    frame = _frame(path)
     label = next((c for c in ("label_id", "label_name") if c in frame), None)
     if label is None or not {"client_id", "sample_path"} <= set(frame.columns):
         raise DataError(

@@ -20,8 +20,8 @@ def mlp(
     *, input_shape: tuple[int, ...], n_classes: int, hidden: Sequence[int] = (200, 200), dropout: float = 0.0
 ) -> nn.Module:
     """Fully connected layers of the given sizes with ReLU between them (default 200-200: McMahan et al. 2017)."""
-    if any(h < 1 for h in hidden):
-        raise ConfigError(f"model.hidden is {tuple(hidden)!r}; a list of positive layer sizes is accepted.")
+    if isinstance(hidden, str | int) or not all(isinstance(h, int) and h > 0 for h in hidden):
+        raise ConfigError(f"model.hidden is {hidden!r}; a list of positive layer sizes is accepted.")
     layers: list[nn.Module] = [nn.Flatten()]
     before = math.prod(input_shape)
     for size in hidden:

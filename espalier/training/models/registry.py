@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from espalier.core import code
-from espalier.core.errors import ConfigError, nearest
+from espalier.core.errors import ConfigError, nearest, raised
 from espalier.training.models import images, mlp, text
 
 Factory = Callable[..., nn.Module]
@@ -69,10 +69,15 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
         )
     try:
         model = factory(**options)
-    except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-        raise ConfigError(f"model {name!r} cannot be built with {options}: {error}") from error
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        said = ", ".join(f"{k} = {v!r}" for k, v in options.items()) or "no options"
+        raise ConfigError(f"Model {code.short_name(name)!r} cannot be built with {said}: {raised(error)}.") from error
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model {name!r} gave a {type(model).__name__}; a torch.nn.Module is accepted.")
+        raise ConfigError(
+            f"Model {code.short_name(name)!r} gave a {type(model).__name__}; a torch.nn.Module is accepted."
+        )
     return model
 
 
