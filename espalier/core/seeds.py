@@ -8,8 +8,11 @@ and the method under test cannot change what the world or a partition draws.
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
 
 Part = str | int
 
@@ -20,9 +23,21 @@ def key(seed: int, *path: Part) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 
+class _Key(ISeedSequence):
+    """A key as the source of a generator's state: given as ``Philox(key=…)``, it asks the system for entropy too."""
+
+    def __init__(self, number: int) -> None:
+        self._words = np.frombuffer(number.to_bytes(16, "little"), dtype="<u8")
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[np.uint64]:
+        """Return the key."""
+        return self._words
+
+
 def stream(seed: int, *path: Part) -> np.random.Generator:
     """Return the generator at an address in the seed tree."""
-    return np.random.Generator(np.random.Philox(key=key(seed, *path)))
+    source: Any = _Key(key(seed, *path))  # numpy's types know its own kind of source alone
+    return np.random.Generator(np.random.Philox(source))
 
 
 def torch_seed(seed: int, *path: Part) -> int:

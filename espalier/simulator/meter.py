@@ -6,7 +6,7 @@ is then exact arithmetic on its own test distribution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from espalier.core.runtime import Runtime
 from espalier.core.serving import Source
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
+from espalier.data.partition import Partition
 from espalier.record.database import Recorder
 from espalier.record.measures import adjusted_rand, spread
 from espalier.simulator.clock import VirtualClock
@@ -39,6 +40,7 @@ AFTERWARDS = 1 << 31
 MOST_TRAINED_DEVICES = 1_000
 #: a partition of more devices is not described in the record
 MOST_DESCRIBED_DEVICES = 20_000
+_BLOCK = 1 << 16
 
 
 class Meter:
@@ -87,11 +89,7 @@ class Meter:
     def describe_fleet(self) -> None:
         """Write who is in the fleet."""
         part, recorder = self._fleet.partition, self._recorder
-        counts = np.ascontiguousarray(part.histogram, dtype="<i4")
-        # cut out of one string of bytes: a row of an array each is slower, and there may be millions
-        rows, width = counts.tobytes(), counts.dtype.itemsize * counts.shape[1]
-        columns = zip(part.edge.tolist(), part.sizes.tolist(), strict=True)
-        recorder.devices((i, edge, n, rows[i * width : (i + 1) * width]) for i, (edge, n) in enumerate(columns))
+        recorder.devices(_rows(part))
         recorder.meta("fleet", {"devices": part.n_devices, "edges": part.n_edges, "cloud": self._fleet.cloud})
         if part.n_devices <= MOST_DESCRIBED_DEVICES:
             recorder.meta("partition", part.describe())
@@ -351,3 +349,15 @@ class Divergence:
         """Become what :meth:`save` described."""
         self._rejected, self._computed = set(plain["rejected"]), plain["computed"]
         self._round, self._in_vain = plain["round"], plain["in_vain"]
+
+
+def _rows(part: Partition) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield each device's number, edge, samples and histogram; there may be millions, so block by block."""
+    width = 4 * part.histogram.shape[1]
+    for first in range(0, part.n_devices, _BLOCK):
+        cut = slice(first, first + _BLOCK)
+        # cut out of one string of bytes, which is faster than a row of an array each
+        rows = np.ascontiguousarray(part.histogram[cut], dtype="<i4").tobytes()
+        columns = zip(part.edge[cut].tolist(), part.sizes[cut].tolist(), strict=True)
+        for place, (edge, samples) in enumerate(columns):
+            yield first + place, edge, samples, rows[place * width : (place + 1) * width]

@@ -44,6 +44,7 @@ from espalier.simulator.directory import (
 from espalier.simulator.meter import MOST_DESCRIBED_DEVICES
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend, Task
+from espalier.training.host import release_pages
 
 __all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
 
@@ -155,6 +156,7 @@ class Runner:
         self.recorder.meta("status", {"state": "running", "pid": os.getpid()})
         if not resumed:
             self.simulation.start()
+        release_pages()
         with _settled_objects():
             while self.simulation.step():
                 if progress is not None:

@@ -72,6 +72,12 @@ def keep_pages() -> bool:
     return bool(done)
 
 
+def release_pages() -> None:
+    """Give back what building a large fleet has left in the heap, which :func:`keep_pages` would keep for ever."""
+    if keep_pages():
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 #: vectors of fewer numbers lie in the common heap
 _SMALL = 1 << 14
 _SLAB_BYTES = 16 << 20
