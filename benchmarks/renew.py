@@ -1,4 +1,4 @@
-"""Measure what docs/performance.md and docs/scale.md tell, and write it there: `make bench` (an idle machine, 15 min).
+"""Measure what the documents tell of times, sizes and fleets, and write it there: `make bench` (idle machine, 15 min).
 
     python benchmarks/renew.py                  # every part but those that take an hour
     python benchmarks/renew.py million ray      # these parts only
@@ -31,7 +31,7 @@ import tables
 
 HERE = Path(__file__).parent
 DATA, DOCS = HERE / "measured.json", HERE.parent / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "scale.md")
+PAGES = (DOCS / "performance.md", DOCS / "scale.md", DOCS / "deployment.md")
 _BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -58,6 +58,7 @@ PARTS = {
     "hundred_thousand": Part("scale.py --hundred-thousand"),
     "million": Part("scale.py --million"),
     "ray": Part("ray_overhead.py --rounds 8"),
+    **{f"agreement_{name}": Part(f"fleet_agreement.py --only {name}", 20, rarely=True) for name in tables.AGREEING},
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
     "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
 }

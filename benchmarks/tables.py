@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 Rows = list[dict[str, Any]]
+#: methods that are compared on a fleet and simulated
+AGREEING = ("hierfavg", "phefl", "csahfl", "easf")
 NAMES = {
     "mlp": "MLP", "mlp_easf": "MLP of EASF", "mlp_d2d": "MLP of D2D", "lenet": "LeNet", "d2d_cnn": "CNN of D2D",
     "fedavg_cnn": "FedAvg CNN", "resnet_small": "small ResNet", "espalier": "Espalier",
@@ -111,6 +113,22 @@ def on_ray(rows: Rows) -> list[str]:
     return table([*heads, "into the driver per round", "load", "rows"], lines)
 
 
+def agreement(rows: Rows) -> list[str]:
+    """What a fleet of processes gives beside a simulation."""
+
+    def curve(found: list[float | None]) -> str:
+        return " ".join("–" if value is None else f"{value:.3f}" for value in found)
+
+    lines = [
+        [r["method"] + (" (edges' models)" if r["score"] == "acc_edge" else ""), f"{r['difference']:.1e}",
+         str(r["behind"]), curve(r["simulated"]), curve(r["real"])]
+        for r in rows
+    ]  # fmt: skip
+    marks = ", ".join(map(str, rows[0]["rounds"]))
+    heads = ["method", "largest difference of a weight", "times behind its script"]
+    return table([*heads, f"accuracy at rounds {marks}: simulated", "on a real fleet at its own speed"], lines)
+
+
 #: block of a page -> how it is rendered, and the parts whose rows it shows
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "peers": (peers, "peers", "peers_cnn"),
@@ -123,4 +141,5 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "fleet": (one_fleet, "fleet"),
     "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),
     "ray": (on_ray, "ray"),
+    "agreement": (agreement, *(f"agreement_{name}" for name in AGREEING)),
 }

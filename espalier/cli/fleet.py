@@ -239,6 +239,9 @@ def status(directory: Path | None, as_json: bool, cloud: str | None, certs: Path
         scores = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one["scores"].items()))
         click.echo(f"round {one['round']} ({one['time']:.0f} s): {scores or 'nothing was scored'}")
     Console().print(_tree(found["members"]))
+    for row in found["members"]:
+        if row["why"]:
+            click.echo(f"{row['name']} waits: {row['why']}")
     if found["page"]:
         click.echo(f"page: {found['page']}")
 
@@ -261,7 +264,7 @@ def _tree(members: list[dict[str, Any]]) -> Any:
         row, depth = waiting.pop()
         age = row["seconds_since_report"]
         out.add_row(
-            "  " * depth + row["name"], row["state"], row["reports_to"] or row["why"], row["version"],
+            "  " * depth + row["name"], row["state"], row["reports_to"], row["version"],
             str(row["samples"]), "" if age is None else f"{age:.0f} s ago", str(row["late"]), str(row["refused"]),
         )  # fmt: skip
         waiting += [(child, depth + 1) for child in reversed(below.get(row["name"], []))]

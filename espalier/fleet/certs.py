@@ -179,13 +179,16 @@ def retire(directory: Path) -> list[Path]:
     newest, _ = _authority(directory)
     for bundle in _bundles(directory):
         if x509.load_pem_x509_certificate((bundle / "node.pem").read_bytes()).issuer != newest.subject:
-            raise ConfigError(f"{bundle} is of the old authority still; renew it first: espalier certs renew.")
+            command = f"espalier certs renew {bundle.name}"
+            raise ConfigError(f"{bundle} is of the old authority still; renew it first: {command}.")
     (directory / "ca.pem").write_bytes(newest.public_bytes(serialization.Encoding.PEM))
     return _refresh(directory)
 
 
 def _bundles(directory: Path) -> list[Path]:
-    return sorted(p.parent for p in directory.glob("*/node.pem"))
+    """Return the bundles, but for those whose certificate is revoked: nobody needs them."""
+    gone = revoked((directory / "crl.pem").read_bytes(), (directory / "ca.pem").read_bytes())
+    return sorted(p.parent for p in directory.glob("*/node.pem") if identity_of(p.read_bytes()).serial not in gone)
 
 
 def _refresh(directory: Path) -> list[Path]:

@@ -199,11 +199,14 @@ def test_a_revoked_certificate_is_cut_off_at_once(ca: Path, quick: Path) -> None
         async with cloud(ca, quick, crl=crl) as s:
             thief = s.visitor("d8")
             await thief.enter()
+            assert len(s.host.routes.below(0)) == 1
             certs.revoke(ca, "d8")
             crl.write_bytes((ca / "crl.pem").read_bytes())
             frame = await thief.until("refusal")
             assert frame is not None
             assert frame.refusal.final
+            # a lost child is waited for, one that cannot come back is not
+            assert not s.host.routes.below(0)
             assert (await s.visitor("d8").hear()).refusal.why == "the certificate of d8 is revoked"  # type: ignore[union-attr]
             assert all(r == "d8: the certificate of d8 is revoked" for r in await s.refusals(2))
 

@@ -56,7 +56,8 @@ class Registry:
             free = next((n for n in numbers if n not in taken), None)
             if free is None:
                 raise RunFull(
-                    f"All {self.n_devices} devices of fleet.devices have enrolled; raise it for a larger fleet."
+                    f"All {self.n_devices} devices of fleet.devices have enrolled; raise it for a larger fleet, or "
+                    "issue one of their names a new certificate to replace it."
                 )
         else:
             wanted = self.server(wish) if wish >= 0 else -1

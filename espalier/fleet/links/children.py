@@ -416,6 +416,7 @@ class ChildLinks:
                     why = hub.admission.refuses(child.link.peer)
                     if why is not None:
                         self.refuse(child.link, why, final=True)
+                        self._expired([child.address], why)  # nobody waits for who cannot come back
                 self.resume()
 
     def close(self) -> None:
