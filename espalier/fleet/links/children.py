@@ -1,4 +1,4 @@
-"""Links from below: greetings, who is reached through which child, and how long a lost one is waited for."""
+"""Links from below: who is let in, who is reached through which child, and how long a lost one is waited for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from espalier.core.errors import ConfigError, EspalierError, ProtocolError
-from espalier.fleet.authority.rules import SCOPES, Scope
-from espalier.fleet.coordinator.enrolment import RunFull
-from espalier.fleet.links import wire
-from espalier.fleet.links.door import NAME_LETTERS, in_few_words
+from espalier.core.errors import ConfigError, ProtocolError
+from espalier.fleet.links.door import in_few_words
+from espalier.fleet.links.greetings import Greetings
 from espalier.fleet.links.hub import Hub
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -20,10 +18,6 @@ from espalier.fleet.links.transport import Link, Take
 from espalier.fleet.membership import Member
 from espalier.fleet.node.events import Gone, Joined
 
-#: seconds that an edge waits for the cloud's answer about a newcomer
-ENROL_SECONDS = 10.0
-#: seconds that a peer which this node has not heard of yet may wait at the door
-UNKNOWN_PEER_SECONDS = 3.0
 #: bytes of a ping at most
 BALLAST_BYTES = 1 << 20
 
@@ -32,13 +26,9 @@ class ChildLinks:
     """Receives children and peers at one hub."""
 
     def __init__(self, hub: Hub, peers: PeerLinks) -> None:
-        self._hub, self._peers = hub, peers
-        #: links of peers that only measure how far it is
-        self._probes: set[Link] = set()
+        self._hub = hub
+        self.greetings = Greetings(hub, peers, self.refuse)
         self._grace: dict[int, asyncio.TimerHandle] = {}
-        self._enrolling: dict[str, asyncio.Future[pb.Enrolled]] = {}
-        #: who asked for somebody further down: name -> link
-        self._asked: dict[str, Link] = {}
 
     # -- the door --------------------------------------------------------------------------------------------
 
@@ -83,16 +73,16 @@ class ChildLinks:
             return
         kind = frame.WhichOneof("kind")
         child = hub.routes.child(link)
-        if link in self._probes:
+        if link in self.greetings.probes:
             if kind != "ping":
                 raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
             self._pong(link, frame.ping)
         elif link in hub.door.room:
-            self._waits(link, frame)
+            self.greetings.waits(link, frame)
         elif child is None and link not in hub.routes.peers.values():
             if kind != "hello":
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
-            await self._greet(link, frame.hello)
+            await self.greetings.greet(link, frame.hello)
         elif hub.relay is not None and hub.relay.take(link, frame):
             pass
         else:
@@ -114,7 +104,7 @@ class ChildLinks:
         elif kind == "waiting" and child.role == "edge":
             hub.door.room.told(link, frame.waiting)
         elif kind == "enrol" and child.role == "edge":
-            await self._enrol_for(link, frame.enrol)
+            await self.greetings.enrol_for(link, frame.enrol)
         else:
             raise ProtocolError(f"A {child.role} sends {kind!r}, which is not its to send.")
 
@@ -122,181 +112,6 @@ class ChildLinks:
         if len(ping.ballast) > BALLAST_BYTES:
             raise ProtocolError(f"A ping of {len(ping.ballast)} bytes; {BALLAST_BYTES} are accepted.")
         link.post(pb.Frame(pong=pb.Pong(sent=ping.sent, now=self._hub.clock.now())))
-
-    # -- greetings -------------------------------------------------------------------------------------------
-
-    async def _greet(self, link: Link, hello: pb.Hello) -> None:
-        hub, peer = self._hub, link.peer
-        assert peer is not None
-        theirs = wire.WireVersions(hello.version, max(hello.version, hello.newest))
-        version = hub.settings.versions.common(theirs)
-        if version is None:
-            why = f"it speaks {theirs} of the protocol, this node {hub.settings.versions}: upgrade the older one"
-            self.refuse(link, why, final=True)
-            return
-        if peer.role not in ("edge", "device"):
-            self.refuse(link, f"a {peer.role} has no parent", final=True)
-            return
-        waits = self._has_no_run(hello)
-        if waits or (hub.idle and not hello.peer):
-            self._let_wait(link, hello, version, waits or "")
-            return
-        if hub.engine is None or hub.manifest is None:
-            self._not_now(link, "not ready yet")
-            return
-        if version < wire.SECURE_VERSION and SCOPES[Scope.SECURE](hub.engine.plan):
-            why = f"secure sums need version {wire.SECURE_VERSION} of the protocol: upgrade it"
-            self.refuse(link, why, final=not hub.manifest.standing)
-            return
-        if hello.peer:
-            await self._greet_peer(link, hello, version)
-            return
-        if len(hub.routes.children) >= hub.manifest.limits.children:
-            self.refuse(link, f"{len(hub.routes.children)} children are linked already")
-            return
-        try:
-            address = await self._enrol(peer.name, peer.role, hello.wish)
-        except RunFull as error:
-            if hub.manifest.standing:
-                self._let_wait(link, hello, version, str(error))
-            else:
-                self.refuse(link, str(error), final=True)
-            return
-        except ConfigError as error:
-            self.refuse(link, str(error), final=True)
-            return
-        except (TimeoutError, EspalierError):
-            self._not_now(link, "the cloud cannot be asked now")
-            return
-        if not link.open:
-            return
-        before = hub.routes.add(address, peer.name, peer.role, link, hello.member.stamp)
-        if before is not None:
-            before.close()
-        link.post(pb.Frame(welcome=hub.welcome(address, version)))
-
-    def _not_now(self, link: Link, why: str) -> None:
-        """Let somebody try again soon."""
-        link.post(pb.Frame(refusal=pb.Refusal(why=why, final=False)))
-        link.close()
-
-    # -- who waits -------------------------------------------------------------------------------------------
-
-    def _has_no_run(self, hello: pb.Hello) -> str | None:
-        """Say why the run that goes on here is none for somebody; None if it is."""
-        hub = self._hub
-        if hub.engine is None or hub.manifest is None or hello.peer:
-            return None
-        run = hub.manifest.run
-        if hello.declined == run:
-            return in_few_words(hello.why) or "it cannot take part"
-        if hello.run not in ("", run):
-            return f"it comes from another run, {hello.run[:NAME_LETTERS]}"
-        if not hello.run and hub.conduct is not None and hub.conduct.finished and hub.manifest.standing:
-            return "the run is over"
-        return None
-
-    def _let_wait(self, link: Link, hello: pb.Hello, version: int, why: str) -> None:
-        """Let somebody wait on its link until there is a run for it."""
-        hub, peer = self._hub, link.peer
-        assert peer is not None
-        if version < wire.WAITS_VERSION:
-            self._not_now(link, "no run now")
-            return
-        if len(hub.door.room) >= hub.admission.limits.children:
-            self.refuse(link, f"{len(hub.door.room)} wait already")
-            return
-        name, software = hub.identity.name, in_few_words(hello.member.version[:NAME_LETTERS])
-        waiter = pb.Waiter(name=peer.name, role=peer.role, parent=name, version=software, why=why)
-        hub.door.room.enter(link, waiter)
-        parent = hub.myself().to_wire()
-        link.post(pb.Frame(welcome=pb.Welcome(version=version, parent=parent, crl=hub.admission.crl, standing=True)))
-
-    def _waits(self, link: Link, frame: pb.Frame) -> None:
-        """Take a frame of somebody who waits."""
-        kind, room = frame.WhichOneof("kind"), self._hub.door.room
-        if kind == "waiting" and link.peer is not None and link.peer.role == "edge":
-            room.told(link, frame.waiting)
-        elif kind == "bye":
-            room.leave(link)
-            link.close()
-        else:
-            raise ProtocolError(f"Somebody who waits for a run sends {kind!r}.")
-
-    async def _greet_peer(self, link: Link, hello: pb.Hello, version: int) -> None:
-        hub = self._hub
-        assert link.peer is not None
-        for _ in range(round(UNKNOWN_PEER_SECONDS / 0.1)):
-            # it may have heard of the arrangement before this node has
-            if link.peer.name in self._peers.invited():
-                break
-            await asyncio.sleep(0.1)
-        address = self._peers.invited().get(link.peer.name)
-        if address is None:
-            self.refuse(link, f"{link.peer.name} is no peer of this node")
-            return
-        if not hello.run:
-            raise ProtocolError("A peer that takes part in no run.")
-        if hello.probe:
-            self._probes.add(link)
-        else:
-            self._peers.add(address, link)
-        link.post(pb.Frame(welcome=pb.Welcome(version=version, address=address, now=hub.clock.now())))
-
-    async def _enrol(self, name: str, role: str, wish: int) -> int:
-        """Return a name's number: known, or from the cloud.
-
-        Raises:
-            ConfigError: The cloud refuses it.
-        """
-        hub = self._hub
-        if hub.registry is not None:
-            registry = hub.registry
-            return await hub.call(lambda: registry.enrol(name, role, wish))
-        known = hub.names.get(name)
-        if known is not None:
-            return known
-        if hub.routes.parent is None:
-            raise EspalierError("no way to the cloud")
-        answer: asyncio.Future[pb.Enrolled] = asyncio.get_running_loop().create_future()
-        self._enrolling[name] = answer
-        try:
-            hub.routes.parent.post(pb.Frame(enrol=pb.Enrol(name=name, role=role, wish=wish)))
-            async with asyncio.timeout(ENROL_SECONDS):
-                found = await answer
-        finally:
-            self._enrolling.pop(name, None)
-        if found.refused:
-            raise RunFull(found.refused) if found.full else ConfigError(found.refused)
-        await hub.learn_name(name, found.address)
-        return found.address
-
-    async def _enrol_for(self, link: Link, ask: pb.Enrol) -> None:
-        """Answer an edge that asks for somebody at its door, or ask further up."""
-        hub = self._hub
-        if hub.registry is not None:
-            registry = hub.registry
-            try:
-                address = await hub.call(lambda: registry.enrol(ask.name, ask.role, ask.wish))
-                answer = pb.Enrolled(name=ask.name, address=address)
-            except ConfigError as error:
-                full = isinstance(error, RunFull) and hub.manifest is not None and hub.manifest.standing
-                if not full:
-                    hub.refused(ask.name, str(error))
-                answer = pb.Enrolled(name=ask.name, refused=str(error), full=full)
-            link.post(pb.Frame(enrolled=answer))
-        elif hub.routes.parent is not None:
-            self._asked[ask.name] = link
-            hub.routes.parent.post(pb.Frame(enrol=ask))
-
-    def enrolled(self, answer: pb.Enrolled) -> None:
-        """The cloud's answer came from above."""
-        waiting = self._enrolling.get(answer.name)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(answer)
-        asked = self._asked.pop(answer.name, None)
-        if asked is not None:
-            asked.post(pb.Frame(enrolled=answer))
 
     # -- who is below ----------------------------------------------------------------------------------------
 
@@ -345,7 +160,7 @@ class ChildLinks:
         hub = self._hub
         if hub.relay is not None:
             hub.relay.drop(link)
-        self._probes.discard(link)
+        self.greetings.probes.discard(link)
         for address in [a for a, peer in hub.routes.peers.items() if peer is link]:
             del hub.routes.peers[address]
         child = hub.routes.drop(link)

@@ -131,7 +131,7 @@ class ParentLink:
         elif hub.relay is not None and hub.relay.take(link, frame):
             pass
         elif kind == "enrolled":
-            self._children.enrolled(frame.enrolled)
+            self._children.greetings.enrolled(frame.enrolled)
         elif kind == "moved":
             self._children.moved(frame.moved.address, frame.moved.stamp)
         elif kind == "resume":
