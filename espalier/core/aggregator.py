@@ -42,8 +42,8 @@ from espalier.core.messages import (
     Wake,
     Word,
 )
+from espalier.core.opening import SURVEY, Cohort, Ticket
 from espalier.core.policies import Pace, Selection
-from espalier.core.rounds import SURVEY, Cohort, Ticket
 from espalier.core.view import Arrival
 
 

@@ -23,9 +23,8 @@ from espalier.core.messages import (
     Serve,
     SetDeadline,
 )
-from espalier.core.opening import Opening
+from espalier.core.opening import SURVEY, Opening
 from espalier.core.policies import Progress
-from espalier.core.rounds import SURVEY
 from espalier.core.view import Arrival, View
 
 

@@ -6,6 +6,7 @@ The simulator answers from the world, the fleet from what its members have measu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -211,3 +212,39 @@ class Environment(Protocol):
     def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
         """Return mean losses of models on a node's own set, as :meth:`accuracy`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Seconds of one order: the model's way down, ``updates`` local updates, the model's way up."""
+
+    down: float
+    update: float
+    updates: int
+    up: float
+
+    @property
+    def communication(self) -> float:
+        """Seconds on the links, t_com."""
+        return self.down + self.up
+
+    @property
+    def ready(self) -> float:
+        """Seconds from dispatch until the device could send its model."""
+        return self.down + self.updates * self.update
+
+    @property
+    def total(self) -> float:
+        """Seconds from dispatch until the report is in."""
+        return self.ready + self.up
+
+
+def estimate(env: Environment, server: Address, device: Address, updates: int, now: float) -> Latency:
+    """Return the latency to expect of a device that ``server`` orders to do ``updates`` updates at ``now``.
+
+    It is what the device itself would say after trying one mini-batch (its nominal speed, no noise) and what the links
+    take for one model each way.
+    """
+    down = env.links.model_time(server, device, now)
+    up = env.links.model_time(device, server, now)
+    return Latency(down, env.speeds.update_time(device, now), updates, up)

@@ -96,7 +96,7 @@ class Local(Policy, family="local", kind="plain"):
         """Return which places of a model leave a device at all; None: the whole.
 
         What is not shared costs no bytes, on any link of the run, and is not sent on a fleet: its place in a model that
-        travels holds the initial model's numbers. See ``espalier.policies.parts`` for a policy that keeps the rest.
+        travels holds the initial model's numbers. The policy `espalier.policies.local_policies.Parts` keeps the rest.
         """
         return None
 

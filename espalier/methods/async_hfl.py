@@ -42,6 +42,7 @@ from scipy.sparse import csr_array
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
 from espalier.core.codec import register
+from espalier.core.environment import estimate
 from espalier.core.memory import Memory, Product
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Arrangement, HandDown, Local, Merge, Pace, Rules, Selection, Structure
@@ -49,7 +50,6 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.policies.association import hosts_and_reach
 from espalier.policies.asynchronous import mixing_rate
-from espalier.policies.latency import estimate
 
 Floats = NDArray[np.float64]
 TINY = 1e-12

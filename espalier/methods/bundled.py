@@ -46,10 +46,8 @@ from espalier.methods.phefl import world as phefl_world
 from espalier.methods.trellis import method as trellis
 from espalier.policies import (
     guard,
-    local_objectives,
-    parts,
+    local_policies,
     privacy,
-    quantised,
     robust_merges,
     secure_sum,
     selections,

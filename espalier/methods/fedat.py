@@ -23,12 +23,12 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat, PositiveInt
+from espalier.core.environment import estimate
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
 from espalier.core.policies import Local, Merge, Pace, Rules, Selection, Structure
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.latency import estimate
 
 
 def reversed_weights(counts: Sequence[int]) -> list[float]:

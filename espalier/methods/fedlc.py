@@ -11,7 +11,7 @@ models forget what each had learnt. With n samples of a label at the device, cro
 2. (FedRS) of ``alpha z`` for labels that the device lacks and ``z`` for others: they are pushed down less.
 
 Nothing is sent for it. As policies (``local = { kind = "margins" }``, ``"restricted"``) both go with other methods
-(:mod:`espalier.policies.local_objectives`; the calibrated loss there is a third of the kind). ``tau = 0`` and
+(:mod:`espalier.policies.local_policies`; the calibrated loss there is a third of the kind). ``tau = 0`` and
 ``alpha = 1`` are HierFAVG.
 
 Differences: both average by samples over the tree. Labels without a sample count as 1e-8 of one in FedLC, whose
@@ -26,7 +26,7 @@ from typing import ClassVar
 from espalier.core.method import Category, Setting
 from espalier.core.policies import Local
 from espalier.methods.hierfavg import HierFAVG
-from espalier.policies.local_objectives import Margins, Restricted
+from espalier.policies.local_policies import Margins, Restricted
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from espalier.core.messages import Order, Train
 from espalier.core.method import Category, Level, Setting, TwoBarriers
 from espalier.core.policies import Local, LocalView
 from espalier.core.store import Ref
-from espalier.policies.parts import Parts
+from espalier.policies.local_policies import Parts
 
 HEAD, BODY = "head", "representation"
 

@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from espalier.core.method import Category, Level, Setting, TwoBarriers
 from espalier.core.params import ParamSpec, Spans
-from espalier.policies.parts import Parts
+from espalier.policies.local_policies import Parts
 
 
 def batch_norms(spec: ParamSpec) -> tuple[str, ...]:

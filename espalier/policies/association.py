@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.address import Address
-from espalier.core.environment import Environment
+from espalier.core.environment import Environment, Latency, estimate
 from espalier.core.method import Setting
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.view import Arrival, View
 from espalier.policies.edge_search import EdgeSearch, Floats, Ints, greedy_start, random_start
-from espalier.policies.latency import Latency, estimate
 
 Reach = NDArray[np.bool_]
 #: which edges a device may go to; "auto": its own, and the neighbouring ones if devices move

@@ -32,7 +32,7 @@ from espalier.core.messages import Order, Train
 from espalier.core.policies import Local, LocalView, Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.local_objectives import LocalWrapper
+from espalier.policies.local_policies import LocalWrapper
 
 #: statistics that have a private form, and those that tell nothing of the data
 PRIVATE, HARMLESS = ("label_histogram", "subspace"), ("probe", "d2d_presence")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from espalier.core.environment import estimate
 from espalier.core.messages import ALL, Report
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -22,7 +23,6 @@ from espalier.methods.async_hfl import (
     told_sketches,
     utilities,
 )
-from espalier.policies.latency import estimate
 from tests.methods.test_ditto import run
 from tests.methods.test_equivalences import final
 

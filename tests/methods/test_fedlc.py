@@ -10,7 +10,7 @@ import torch
 from espalier.core.errors import ConfigError
 from espalier.core.messages import Calibration
 from espalier.core.method import Setting, make, override
-from espalier.policies.local_objectives import Margins, Restricted
+from espalier.policies.local_policies import Margins, Restricted
 from tests.methods.test_equivalences import final
 
 SETTING = Setting(n_devices=8, n_edges=2, n_classes=10)

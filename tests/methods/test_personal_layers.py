@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from espalier.core.messages import ALL
 from espalier.core.params import ParamSpec
 from espalier.methods.personal_layers import OwnBatchNorms, SharedHead, batch_norms
-from espalier.policies.parts import Parts
+from espalier.policies.local_policies import Parts
 from espalier.simulator.simulation import Simulation
 from espalier.training.trainer import FallbackWarning
 from tests.methods.test_ditto import run

@@ -18,7 +18,7 @@ from espalier.core.policies import Structure
 from espalier.experiment import Experiment
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.limits import Limits
-from espalier.policies.quantised import Quantised
+from espalier.policies.local_policies import Quantised
 from espalier.policies.secure_sum import SecureMerge
 
 #: what a control message may take in a fleet: servers relay it, busy processes handle it

@@ -17,13 +17,13 @@ from torch import Tensor
 
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat
+from espalier.core.environment import estimate
 from espalier.core.memory import Product
 from espalier.core.messages import ALL, Order
 from espalier.core.policies import Assignment, HandDown, Local, LocalView, Merge, Pace, Selection, normalised
 from espalier.core.statistics import LocalData, register_statistic
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.latency import estimate
 
 #: estimates and events add the same numbers in another order: who is exactly in time is in time
 _SLACK = 1e-9

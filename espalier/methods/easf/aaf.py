@@ -19,7 +19,7 @@ from espalier.core.memory import Memory
 from espalier.core.policies import Assignment, Progress
 from espalier.core.spec import Spec
 from espalier.core.view import Arrival, View
-from espalier.methods.easf.timeout import PREDICTED_ROUND, TimedPace, total_time
+from espalier.methods.easf.paces import PREDICTED_ROUND, TimedPace, total_time
 
 #: the mean number of updates that a parent recommends to its children, in the run's record
 FREQUENCY_EVENT = "frequency"

@@ -37,8 +37,8 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.method import Speaker
+from espalier.core.opening import AggregatorState
 from espalier.core.policies import Local, Pace
-from espalier.core.rounds import AggregatorState
 from espalier.core.store import Ref
 from espalier.methods.easf.dsf import messages
 from espalier.methods.easf.dsf.formulas import TreeLevel

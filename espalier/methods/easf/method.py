@@ -58,9 +58,8 @@ from espalier.methods.easf.dsf.formulas import TreeLevel
 from espalier.methods.easf.dsf.head import ClusterHead, ForgetfulHead
 from espalier.methods.easf.dsf.state import Balance, ProtocolLimits
 from espalier.methods.easf.kma import kma
-from espalier.methods.easf.raf import RAF
+from espalier.methods.easf.paces import RAF, Abandon, Adaptive, Fixed, TimedPace
 from espalier.methods.easf.theory import WatchedMerge
-from espalier.methods.easf.timeout import Abandon, Adaptive, Fixed, TimedPace
 
 #: the default patience: time for so many messages where they take time by themselves, at least so long
 PATIENCE_MESSAGES, LEAST_PATIENCE_SECONDS = 4, 0.2

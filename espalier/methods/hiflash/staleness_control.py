@@ -13,13 +13,13 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.core.bounds import PositiveInt, Share, UnitFloat
+from espalier.core.environment import estimate
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.hiflash.q_learning import Floats, greedy
 from espalier.methods.hiflash.staleness_proxy import Episode, features, pretrain
 from espalier.policies.asynchronous import StalenessControl
-from espalier.policies.latency import estimate
 
 
 def climb(limit: int, direction: int, gain: float, before: float | None, most: int) -> tuple[int, int]:

@@ -1,10 +1,9 @@
 """How long messages take, and which way they go."""
 
-from espalier.world.links.base import Links
+from espalier.world.links.base import Links, Signal
 from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph, RandomGraph
 from espalier.world.links.pairs import Pairs
 from espalier.world.links.shared import Shared, equal_share_finish, time_shared_finish
-from espalier.world.links.signal import Signal
 from espalier.world.links.tiers import PerTier, TierLink, Trace, Uniform
 
 __all__ = [

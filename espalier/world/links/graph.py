@@ -22,9 +22,8 @@ from scipy.spatial import Delaunay, KDTree
 from espalier.core.bounds import PositiveFinite
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, check_link, ends
+from espalier.world.links.base import Links, Range, Routed, Signal, check_link, ends
 from espalier.world.links.network import Network
-from espalier.world.links.signal import Signal
 from espalier.world.links.tiers import BoundTiers, PerTier
 from espalier.world.protocols import BoundLinks, Hop, Shape, Tier
 from espalier.world.traces import index, number, read

@@ -14,8 +14,7 @@ from espalier.core.bounds import PositiveFinite
 from espalier.core.spec import Spec
 from espalier.world import piecewise
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, check_link, ends
-from espalier.world.links.signal import Signal
+from espalier.world.links.base import Links, Range, Routed, Signal, check_link, ends
 from espalier.world.protocols import BoundLinks, Shape, Tier
 from espalier.world.traces import Steps, number
 

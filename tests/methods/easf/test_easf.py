@@ -18,8 +18,8 @@ from espalier.core.address import host_of, role
 from espalier.core.errors import ConfigError
 from espalier.core.method import Setting, make
 from espalier.methods.easf.aaf import AAF
+from espalier.methods.easf.paces import PREDICTED_ROUND
 from espalier.methods.easf.settings import ABLATION
-from espalier.methods.easf.timeout import PREDICTED_ROUND
 from espalier.simulator.runner import Runner
 from espalier.world.world import World
 from tests.methods.easf.dsf.fleet import clusters, graph, root, run, runner, start, wrong

@@ -12,8 +12,16 @@ from espalier.core.messages import Order, Report
 from espalier.core.policies import Pace, Progress
 from espalier.core.view import Arrival, View
 from espalier.methods.easf.aaf import AAF, Predictor, Window, next_time, recommended, stops
-from espalier.methods.easf.raf import RAF, frequencies
-from espalier.methods.easf.timeout import PREDICTED_ROUND, Abandon, Adaptive, Fixed, TimedPace, total_time
+from espalier.methods.easf.paces import (
+    PREDICTED_ROUND,
+    RAF,
+    Abandon,
+    Adaptive,
+    Fixed,
+    TimedPace,
+    frequencies,
+    total_time,
+)
 from tests.core.fakes import SmallFleet
 
 EDGE, CLOUD = 10, 99

@@ -23,11 +23,11 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.method import Speaker
-from espalier.core.rounds import AggregatorState
+from espalier.core.opening import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
 from espalier.methods.easf.dsf import messages
-from espalier.methods.easf.timeout import TimedPace
+from espalier.methods.easf.paces import TimedPace
 
 
 class ClusterHead(Aggregator):

@@ -1,7 +1,14 @@
-"""What goes around a method's own local policy: each changes one thing and leaves the rest to the policy inside.
+"""What devices may do otherwise than a method's own local policy has it.
 
-{ name = "hierfavg", local = { kind = "calibrated", tau = 1.0 } }
-{ name = "fedprox", local = { kind = "private", clip = 1.0, of = { kind = "calibrated" } } }
+A wrapper goes around that policy, changes one thing and leaves the rest to the policy inside::
+
+    { name = "hierfavg", local = { kind = "calibrated", tau = 1.0 } }
+    { name = "fedprox", local = { kind = "private", clip = 1.0, of = { kind = "calibrated" } } }
+    { name = "hierfavg", local = { kind = "q8" } }
+
+Parts of models (FedPer, FedRep, LG-FedAvg, FedBN) take its place::
+
+    { name = "fedavg", local = { kind = "parts", own = ["head.*"] }, serve = { model = "own" } }
 """
 
 from __future__ import annotations
@@ -10,6 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+import torch
+
+from espalier.core import quantise
 from espalier.core.bounds import NonNegativeFloat, Share, UnitFloat
 from espalier.core.messages import Calibration, Order, Train
 from espalier.core.params import ParamSpec, Spans
@@ -128,3 +138,96 @@ class Restricted(LocalWrapper, kind="restricted"):
     def changed(self, train: Train) -> Train:
         """Return a training with the restricted softmax."""
         return replace(train, calibration=Calibration(self.alpha, form="restricted")) if self.alpha < 1 else train
+
+
+@dataclass(frozen=True)
+class Parts(Local, kind="parts"):
+    """Shares a part of the model and keeps the rest; both are trained together.
+
+    Parts are named by patterns of the names of parameters and buffers, as file names are. A device trains from what it
+    receives with its own part put in, reports what it received with the shared part of its training put in, and (where
+    the method or ``serve`` says that devices use their own models) uses all of its training. So the own part of a model
+    that travels is never a device's, costs no bytes, and does not leave the device on a fleet.
+
+    Attributes:
+        own: Patterns of what stays at the device; neither ``own`` nor ``shared``: the last layer.
+        shared: Patterns of what is shared, where that is easier to say.
+    """
+
+    @dataclass(slots=True)
+    class State:
+        """The device's last model, of which its own part counts."""
+
+        model: Ref | None = None
+
+    own: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse two answers to one question."""
+        self.require(not (self.own and self.shared), "shared", "left out where own is given")
+
+    def shares(self, spec: ParamSpec) -> Spans:
+        """Return the places that are shared."""
+        return spec.spans(self.shared) if self.shared else spec.rest(spec.spans(self.own or spec.last_layer()))
+
+    def parameters(self, spec: ParamSpec, *, shared: bool) -> tuple[str, ...]:
+        """Return the names of the parameters that are shared, or of the device's own."""
+        spans = self.shares(spec)
+        return tuple(e.name for e in spec.parameters if any(a <= e.start < b for a, b in spans) == shared)
+
+    def start(self, view: LocalView, order: Order) -> Ref:
+        """Return the received model with the device's own part, at first the initial one."""
+        store, received = view.env.store, next(iter(order.models.values()))
+        own = view.state(self).model
+        return store.splice(store.initial() if own is None else own, received, self.shares(store.spec))
+
+    def train(self, view: LocalView, order: Order) -> Train:
+        """Train both parts together."""
+        return replace(super().train(view, order), start=self.start(view, order))
+
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        """Keep the device's own part, report the other."""
+        store = view.env.store
+        (group, received), trained = next(iter(order.models.items())), list(models.values())[-1]
+        view.state(self).model = trained
+        return Contribution({group: store.splice(received, trained, self.shares(store.spec))}, uses=trained)
+
+
+@dataclass(frozen=True)
+class Quantised(LocalWrapper, kind="q8"):
+    """8-bit reports: the difference from the model that was given, rounded, with error feedback.
+
+    A report costs about a quarter of a model (`espalier.core.quantise`); auxiliary vectors go out whole. What rounding
+    takes away is added to the device's next difference. A device that reports to somebody else than gave it the model
+    (it has moved) sends the whole model: the receiver does not have what it would differ from. Rounding needs the
+    numbers, so a simulation trains one device at a time; a real fleet does the same with ``--compress q8``.
+    """
+
+    @dataclass(slots=True)
+    class State:
+        """The residual: what rounding has taken away so far."""
+
+        residual: Ref | None = None
+
+    def model_bytes(self, spec: ParamSpec) -> int:
+        """Return the bytes of a model in a report."""
+        floats = self.shared_bytes(spec) // 4
+        return quantise.coded_bytes(floats, floats + spec.size - spec.n_float)
+
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        """Return the models as the receiver will see them; remember what rounding took away."""
+        told, store = self.inner.done(view, order, models), view.env.store
+        if view.env.parent(view.me) not in (None, order.sender) and not order.back:
+            return told
+        spec, found, state = store.spec, {}, view.state(self)
+        for group, ref in told.models.items():
+            error = state.residual
+            refs = [ref, next(iter(order.models.values())), *([] if error is None else [error])]
+            vectors = store.vectors(refs)
+            coded = quantise.code(vectors[0], vectors[1], None if error is None else vectors[2, : spec.n_float], spec)
+            kept = torch.zeros_like(vectors[0])
+            kept[: spec.n_float] = coded.error
+            state.residual = store.put(kept)
+            found[group] = store.put(coded.model)
+        return replace(told, models=found)

@@ -13,7 +13,7 @@ from espalier.core.messages import ALL, Calibration, Order
 from espalier.core.method import Setting, make, override
 from espalier.core.policies import Local, LocalView
 from espalier.core.store import Ref
-from espalier.policies.local_objectives import Calibrated
+from espalier.policies.local_policies import Calibrated
 from espalier.policies.privacy import PrivateLocal
 from tests.core.fakes import SmallFleet
 from tests.methods.test_equivalences import final
