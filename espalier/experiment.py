@@ -37,6 +37,8 @@ from espalier.settings import FleetSpec, RecordSpec, TaskSpec, Training
 from espalier.training.models import build as build_model
 from espalier.world.world import World, everyday
 
+NO_METHOD = "methods = []: name at least one, such as hierfavg; `espalier methods` lists them."
+
 
 @dataclass(frozen=True)
 class MethodEntry:
@@ -98,7 +100,8 @@ class Experiment:
             if key not in known:
                 raise ConfigError(f"{key}: unknown key; accepted: {', '.join(known)}.{nearest(key, known)}")
         parts: dict[str, Any] = {name: kind.build(table[name], name) for name, kind in _PARTS.items() if name in table}
-        methods = method_entries(table.get("methods", ["hierfavg"]))
+        listed = table.get("methods", ["hierfavg"])
+        methods = () if listed == [] else method_entries(listed)  # a table for any method names none
         seeds = table.get("seeds", [0])
         seeds = checked_seeds([seeds] if isinstance(seeds, int) else seeds)
         split = table.get("partition", {"kind": "iid"})
@@ -167,7 +170,7 @@ def method_entries(values: object) -> tuple[MethodEntry, ...]:
     several = values if isinstance(values, Iterable) and not isinstance(values, str | Mapping) else [values]
     entries = tuple(MethodEntry.build(value) for value in several)
     if not entries:
-        raise ConfigError("methods = []: name at least one, such as hierfavg; `espalier methods` lists them.")
+        raise ConfigError(NO_METHOD)
     labels = [e.label for e in entries]
     for label in labels:
         if labels.count(label) > 1:
@@ -227,7 +230,10 @@ def read(name: str | Path, changes: Iterable[str] = ()) -> Experiment:
     table.pop("about", None)  # a run's own run.toml says how it came to be
     for change in changes:
         _set(table, change)
-    return Experiment.build(table)
+    found = Experiment.build(table)
+    if not found.methods:
+        raise ConfigError(NO_METHOD)
+    return found
 
 
 def _set(table: dict[str, Any], change: str) -> None:

@@ -68,10 +68,10 @@ def _below(cls: type[Spec]) -> Iterator[type[Spec]]:
 
 
 def keys(cls: type[Spec]) -> list[Key]:
-    """Return the keys of a configuration object."""
+    """Return the keys of a configuration object, those of its own before those that it shares with others."""
     hints, ranges, told = get_type_hints(cls, include_extras=True), _ranges(cls), _attributes(cls)
     found = []
-    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+    for field in sorted(dataclasses.fields(cls), key=lambda f: f.name not in cls.__annotations__):  # type: ignore[arg-type]
         hint = hints[field.name]
         accepted = "; ".join(filter(None, [*map(str, _bounds(hint)), ranges.get(field.name, "")]))
         found.append(Key(field.name, hint, _default(field), accepted, told.get(field.name, "")))

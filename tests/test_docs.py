@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import espalier
-from espalier.core.method import available
+from espalier.cli.cards import from_source
+from espalier.cli.lists import CATEGORIES
+from espalier.cli.main import main
+from tests.tutorials import unprinted
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,6 +23,13 @@ ROOT = Path(__file__).parents[1]
 def blocks(document: str) -> list[str]:
     text = (ROOT / document).read_text(encoding="utf-8")
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def commands(document: str) -> list[str]:
+    """Return the lines of a document's shell blocks that call the command."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL) for line in block.splitlines()]
+    return [line for line in lines if line.startswith("espalier ")]
 
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -48,14 +60,28 @@ def test_the_readme_example(tmp_path: Path) -> None:
     assert len(example.strip().splitlines()) <= 15
     done = run(example, tmp_path)
     assert done.returncode == 0, done.stderr
+    assert unprinted(ROOT / "README.md", done.stdout) == []
 
 
 def test_the_readme_lists_every_method() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name, method in available().items():
-        if method.__module__.startswith("espalier."):
-            mark = " (reconstruction)" if method.reconstruction else ""
-            assert f"| `{name}` | {method.title}{mark} | {method.citation} |" in text
+    ours = from_source()
+    for category, what in CATEGORIES.items():
+        named = [c.title + " (r)" * bool(c.reconstruction) for c in ours.values() if c.category == category]
+        assert f"| {category}: {what} | {', '.join(named)} |" in text
+    assert f"{len(ours)} methods and baselines" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("line", commands("README.md"))
+def test_the_readme_names_commands_and_options_that_are_there(line: str) -> None:
+    words = shlex.split(line, comments=True)
+    group, at = main, 1
+    while isinstance(group, click.Group):
+        found = group.get_command(click.Context(group), words[at])
+        assert found is not None, line
+        group, at = found, at + 1
+    known = {name for option in group.params for name in option.opts}
+    assert {word for word in words if word.startswith("-")} <= known, line
 
 
 def test_the_public_names_are_those_of_the_document() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tutorials import ROOT, follow, notebook
+from tests.tutorials import ROOT, follow, notebook, unprinted
 
 TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 PAGES = [ROOT / "docs/quick-start.md", *sorted((ROOT / "docs/how-to").glob("*.md")), *TUTORIALS]
@@ -20,6 +20,7 @@ PAGES = [ROOT / "docs/quick-start.md", *sorted((ROOT / "docs/how-to").glob("*.md
 def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
     done = follow(page, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert unprinted(page, done.stdout) == []
 
 
 #: how an example is run, in a folder with all of them, and what it leaves there

@@ -63,6 +63,16 @@ def follow(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def unprinted(page: Path, printed: str) -> list[str]:
+    """Return what a page says that it prints, and did not; numbers may differ in their last digits from CPU to CPU."""
+    said = re.findall(r"^> It prints: (.*?)\n\n", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return [text for text in said if _shape(text.replace("\n> ", " ")) not in _shape(printed)]
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"[−-]?\d[\d.,]*\d|\d", "#", " ".join(text.split()))
+
+
 def notebook(page: Path) -> str:
     """Return a page as a notebook."""
     found, rest = blocks(page)

@@ -1,6 +1,6 @@
 """What lists say without importing the parts, which takes PyTorch, SciPy and seconds.
 
-The bundled methods' cards (title, citation, text, options) are read from their source. The reference of experiment
+The bundled methods' cards (title, citation, text) are read from their source. The reference of experiment
 files and the studies' titles are shipped as ``lists.json``, which ``python -m espalier.cli.cards`` writes anew and a
 test keeps true. Where another package announces methods too, all are imported and asked.
 """
@@ -8,7 +8,6 @@ test keeps true. Where another package announces methods too, all are imported a
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import json
 import re
@@ -26,7 +25,7 @@ LISTS = Path(__file__).with_name("lists.json")
 
 @dataclass(frozen=True)
 class MethodCard:
-    """A method as lists show it; ``options`` are (name, type, default)."""
+    """A method as lists show it."""
 
     title: str
     citation: str
@@ -34,12 +33,11 @@ class MethodCard:
     category: str
     text: str
     about: str
-    options: tuple[tuple[str, str, str], ...]
 
     @property
     def source(self) -> str:
         """The citation, shortened to its authors and year."""
-        first, _, rest = self.citation.partition(",")
+        first, _, rest = self.citation.partition(":" if self.citation.startswith("this project") else ",")
         years = re.findall(r"(?<![\d:.])(?:19|20)\d\d(?![\d.]\d)", rest)
         return " ".join([first.strip(), *years[-1:]])
 
@@ -63,7 +61,6 @@ def from_classes() -> dict[str, MethodCard]:
 
 def _ask(cls: Any) -> MethodCard:
     module = inspect.getmodule(cls)
-    options = tuple((f.name, str(f.type), _default(f)) for f in dataclasses.fields(cls))
     text = (module.__doc__ if module else None) or ""
     return MethodCard(
         cls.title,
@@ -72,12 +69,7 @@ def _ask(cls: Any) -> MethodCard:
         cls.category,
         inspect.cleandoc(text),
         inspect.cleandoc(cls.__doc__ or ""),
-        options,
     )
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-    return "…" if field.default is dataclasses.MISSING else repr(field.default)
 
 
 def from_source() -> dict[str, MethodCard]:
@@ -114,7 +106,6 @@ def _text(value: ast.expr, tree: ast.Module) -> str:
 
 def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
     says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": "", "category": ""}
-    options: dict[str, tuple[str, str]] = {}
     for node in reversed(line):
         for part in node.body:
             if not isinstance(part, ast.AnnAssign | ast.Assign):
@@ -123,12 +114,6 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
             name = target.id if isinstance(target, ast.Name) else ""
             if name in says and part.value is not None:
                 says[name] = _text(part.value, tree)
-            elif isinstance(part, ast.AnnAssign) and "ClassVar" not in ast.unparse(part.annotation):
-                default = "…" if part.value is None else ast.unparse(part.value)
-                if isinstance(part.value, ast.Call):  # field(default=…)
-                    default = next((ast.unparse(k.value) for k in part.value.keywords if k.arg == "default"), "…")
-                options[name] = (ast.unparse(part.annotation), default)
-    rows = tuple((name, *rest) for name, rest in options.items())
     return MethodCard(
         says["title"],
         says["citation"],
@@ -136,7 +121,6 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
         says["category"],
         ast.get_docstring(tree) or "",
         ast.get_docstring(line[0]) or "",
-        rows,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from espalier.cli.cards import MethodCard, cards
+from espalier.cli.cards import MethodCard, cards, reference
 from espalier.core.errors import ConfigError, nearest
 from espalier.experiments import bundled
 
@@ -72,19 +73,22 @@ def describe(name: str) -> None:
     found = cards()
     if name not in found:
         raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
-    Console().print(_page(name, found[name]))
+    Console().print(_page(name, found[name], reference().get("method", {}).get(name, "")))
 
 
-def _page(name: str, card: MethodCard) -> Group:
-    """Return a method's page: its module's text and its options."""
+def _page(name: str, card: MethodCard, options: str) -> Group:
+    """Return a method's page: its module's text, and what the reference says of its options after its summary."""
     parts: list[Any] = [Text(f"{card.title} ({name})", style="bold"), Text(card.citation), Text("")]
     if card.reconstruction:
         parts += [Text(f"Reconstruction: {card.reconstruction}", style="yellow"), Text("")]
-    parts += [Text(text + "\n") for text in (card.text, card.about) if text]
-    options = Table("option", "type", "default", title="options")
-    for row in card.options:
-        options.add_row(*row)
-    return Group(*parts, options)
+    about = card.about.partition("Attributes:")[0].strip()  # the options stand below
+    parts += [Text(_flowing(text) + "\n") for text in (card.text, about) if text]
+    return Group(*parts, Text("methods = " + options.partition("\nmethods = ")[2] if options else ""))
+
+
+def _flowing(text: str) -> str:
+    """Join the lines of paragraphs and of lists' items, so that a terminal of any width breaks them."""
+    return re.sub(r"(?<=\S)\n {0,3}(?![ \n]|[-*] |\d+\. )", " ", text)
 
 
 @click.group()

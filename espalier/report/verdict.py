@@ -191,10 +191,11 @@ def _cost(places: Sequence[Place], held: Budget) -> str:
     said = []
     for place in places:
         parts = []
-        for kind, words in (("round", "{:,.0f} rounds"), ("steps", "{:,.0f} local steps"), ("bytes", "{}")):
+        for kind, words in (("round", "round"), ("steps", "local step"), ("bytes", "")):
             used = Values(_values(place.group, lambda r, n=kind: held.value(r, n))).mean  # type: ignore[misc]
             if kind != held.kind and used == used:
-                parts.append(words.format(human_bytes(used) if kind == "bytes" else used))
+                several = "" if f"{used:,.0f}" == "1" else "s"
+                parts.append(human_bytes(used) if kind == "bytes" else f"{used:,.0f} {words}{several}")
         said.append(_listed(parts) if parts else "")
     if not said[0]:
         return ""

@@ -103,4 +103,14 @@ def markdown() -> str:
             found = facts(name)
             cells = (f"`{name}`", found.category, found.pace, found.tree, found.uses, found.needs, found.private)
             rows.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
-    return _HEAD.format(checks=", ".join(CHECKS)) + "\n".join(rows) + "\n"
+    return _HEAD.format(checks=", ".join(CHECKS)) + "\n".join([*rows, "", *_citations()]) + "\n"
+
+
+def _citations() -> list[str]:
+    """Return the list of what each method is called and where it comes from."""
+    lines = ["## Where they come from", "", "| name | method | citation |", "| --- | --- | --- |"]
+    for name, cls in available().items():
+        if cls.__module__.startswith("espalier."):
+            mark = " (reconstruction)" if cls.reconstruction else ""
+            lines.append(f"| `{name}` | {cls.title}{mark} | {cls.citation} |")
+    return lines
