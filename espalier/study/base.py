@@ -176,10 +176,9 @@ def published(package: str, table: str) -> dict[str, dict[str, dict[str, float]]
 _STUDIES: dict[str, Study] = {}
 
 
-def register(study: Study) -> Study:
-    """Make a study known by its name."""
-    _STUDIES[study.name] = study
-    return study
+def register(*found: Study) -> None:
+    """Make studies known by their names."""
+    _STUDIES.update((one.name, one) for one in found)
 
 
 @cache

@@ -9,10 +9,9 @@ two names, as are ``table3`` and ``table8``. Table 1 and Figure 4 share runs if 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from espalier.experiment import Experiment
 from espalier.methods.cflhkd.measures import (
     accuracy,
     common,
@@ -27,208 +26,9 @@ from espalier.methods.cflhkd.measures import (
     recovery,
     sent,
 )
-from espalier.methods.cflhkd.world import paper_world
+from espalier.methods.cflhkd.settings import DATA, NOTES, Data, ablations, experiment, methods, readings
 from espalier.study.base import Cell, Figures, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
-
-NOTES = (
-    "full: 100 devices (HAM10000 80 at its 4 clinics, where the paper speaks of 5; Cityscapes 216 at its 18 training "
-    "cities, the paper says 50), 30 % per round, 5 epochs, SGD 0.01 with momentum 0.9, 120 rounds (the paper gives no "
-    "number), 3 seeds. FEMNIST is EMNIST-Balanced. Distillation has data of its own at the cloud: samples that no "
-    "device holds, a twentieth as many as the devices have.",
-    "small: MNIST (a fifth, LeNet, 100 devices, 3 epochs), CIFAR-10 (two fifths of what there is) and HAM10000 (both a "
-    "GroupNorm ResNet-8 of 8 channels whose stem halves the image, 40 devices, 5 epochs), 60 rounds, 3 seeds. No "
-    "Cityscapes: it cannot be downloaded freely. Digits (Dirichlet 1, 40 devices, a small MLP, 2 epochs) are not the "
-    "paper's, but a run takes seconds: they show how methods stand to each other, and no claim is judged by them.",
-    "smoke: digits, a small MLP, 12 devices, 9 rounds, intervals a tenth: shows that it runs, nothing more.",
-    "Accuracy is the mean over devices of the model each would use on its own test distribution, after the last round. "
-    "Models are evaluated every fifth round (under drift every round) and right after a merge: HierFAVG's when the "
-    "cloud's model has come to the edges, CFLHKD's when the edges have pulled theirs to it.",
-    "CFLHKD does everything in every round, as its Algorithm 1; cflhkd/readings has the intervals of A.1.1, models "
-    "shared and devices clustered every 30 rounds. HierFAVG's cloud merges every 20 rounds (A.1.2); every round, it "
-    "would be FedAvg.",
-    "Standalone trains every device in every round, the others 30 % of them.",
-    "Clusters: CFLHKD's distances are over the members' affinities (whole rows open a cluster per device, so that the "
-    "limit of 8 decides). Every run keeps how many devices the limit put where they are (crowded), how many clusters "
-    "were split by their variance, and whether the first ones were cut from a dendrogram.",
-    "Communication is what was really sent between edges and cloud. The paper's figures are exact multiples of "
-    "FedAvg's (0.9, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2; only CFLHKD's on FEMNIST is not) and so were computed, not "
-    "measured; their unit is not given. The two can be compared in their order only.",
-    "Time is virtual: until the mean of two evaluations is within one point of the run's best. The speeds of devices "
-    "and links are ours.",
-    "Drift, as the text has it: labels 0–4, then 5–9 (FEMNIST: the first and the second half of the classes). Nobody "
-    "has seen the new ones: whatever the method, its models fall to next to nothing. HAM10000's labels are permuted "
-    "instead: one clinic has little but nevi. Cityscapes grows darker. Test and training data drift together.",
-    "Drift, exchange: labels c and c + 5 change places in everybody's mix (FEMNIST c + 23), so that devices exchange "
-    "what they hold and the fleet as a whole has all labels before and after, as 'clients switch labels' may mean. The "
-    "published figures stand beside both.",
-    "Recovery counts rounds of training until the accuracy before the drift is back; a run that never is counts with "
-    "all rounds it had left, a lower bound.",
-    "CFL's thresholds are relative to the updates: the authors' absolute ones are for another model. ICFL is a "
-    "reconstruction.",
-)
-
-SKEWED: Mapping[str, Any] = {"kind": "dirichlet", "alpha": 0.5}
-CLINICS: Mapping[str, Any] = {"kind": "owner", "level": "edge"}
-SWITCH: Mapping[str, Any] = {"kind": "label_switch"}
-HALVES: Mapping[str, Any] = {"kind": "label_switch", "before": list(range(23)), "after": list(range(23, 47))}
-#: one clinic has little but nevi: there are no two halves of labels that every device has samples of
-PERMUTED: Mapping[str, Any] = {"kind": "permute_labels"}
-#: the second protocol of drift: labels change places, and with them devices what they hold
-EXCHANGE: Mapping[str, Any] = {"kind": "exchange_labels"}
-DARKER: Mapping[str, Any] = {"kind": "gradual", "feature": "brightness", "amount": -0.5}
-
-
-@dataclass(frozen=True)
-class Data:
-    """One dataset at one scale: where it comes from, who holds what, which model learns it.
-
-    ``drift`` is what happens to the data under drift, without its moment; ``exchange`` the same in a second protocol,
-    where there is one.
-    """
-
-    dataset: str
-    model: str
-    partition: Mapping[str, Any]
-    devices: int = 100
-    edges: int = 8
-    rounds: int = 120
-    updates: int = 5
-    batch_size: int = 32
-    lr: float = 0.01
-    dataset_options: Mapping[str, Any] = field(default_factory=dict)
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    drift: Mapping[str, Any] = field(default_factory=lambda: SWITCH)
-    exchange: Mapping[str, Any] | None = field(default_factory=lambda: EXCHANGE)
-
-
-DATA: Mapping[Scale, Mapping[str, Data]] = {
-    "smoke": {
-        "digits": Data(
-            "digits", "mlp", {"kind": "dirichlet", "alpha": 5.0, "min_samples": 20, "fraction": 0.8}, devices=12,
-            edges=5, rounds=9, updates=2, batch_size=10, lr=0.05, model_options={"hidden": [16]},
-        ),
-    },
-    "small": {
-        "digits": Data(
-            "digits", "mlp", {**SKEWED, "alpha": 1.0, "min_samples": 10, "fraction": 0.95}, devices=40, rounds=60,
-            updates=2, batch_size=10, lr=0.05, model_options={"hidden": [32]},
-        ),
-        "MNIST": Data("mnist", "lenet", {**SKEWED, "fraction": 0.2}, rounds=60, updates=3),
-        "CIFAR-10": Data(
-            "cifar10", "resnet_small", {**SKEWED, "fraction": 0.4}, devices=40, rounds=60,
-            model_options={"width": 8, "stride": 2},
-        ),
-        "HAM10000": Data(
-            "ham10000", "resnet_small", {**CLINICS, "fraction": 0.8}, devices=40, edges=4, rounds=60,
-            model_options={"width": 8, "stride": 2}, drift=PERMUTED, exchange=None,
-        ),
-    },
-    "full": {
-        "MNIST": Data("mnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}),
-        "CIFAR-10": Data("cifar10", "resnet18", {**SKEWED, "fraction": 0.95}),
-        "FEMNIST": Data(
-            "emnist", "fedavg_cnn", {**SKEWED, "fraction": 0.95}, drift=HALVES, exchange={**EXCHANGE, "turn": 23}
-        ),
-        "HAM10000": Data(
-            "ham10000", "resnet18", {**CLINICS, "fraction": 0.95}, devices=80, edges=4, drift=PERMUTED, exchange=None
-        ),
-        "Cityscapes": Data(
-            "cityscapes", "unet", {**CLINICS, "fraction": 0.95}, devices=216, edges=18, batch_size=16, drift=DARKER,
-            exchange=None,
-        ),
-    },
-}  # fmt: skip
-SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0,), "small": (0, 1, 2), "full": (0, 1, 2)}
-#: rounds between evaluations, where a run is not watched round by round
-EVALUATED = 5
-#: the round of an abrupt drift, and the rounds that a run under drift has
-DRIFT: Mapping[Scale, tuple[int, int]] = {"smoke": (4, 9), "small": (25, 60), "full": (50, 100)}
-
-#: by how much a scale shortens the paper's intervals of 10, 15, 20 and 30 rounds
-FASTER: Mapping[Scale, int] = {"smoke": 10, "small": 1, "full": 1}
-
-
-def methods(scale: Scale) -> dict[str, dict[str, Any]]:
-    """Return Table 1's methods with the intervals of appendix A.1.2."""
-
-    def rounds(number: int) -> int:
-        return max(1, number // FASTER[scale])
-
-    return {
-        "Standalone": {"name": "standalone"},
-        "FedAvg": {"name": "fedavg"},
-        "FedProx": {"name": "fedprox", "mu": 0.01},
-        "HierFAVG": {"name": "hierfavg", "kappa2": rounds(20), "clock": "edge"},
-        "FL+HC": {"name": "flhc", "after": rounds(15), "every": rounds(15)},
-        "CFL": {"name": "cfl", "every": rounds(10), "after": rounds(20), "relative": True},
-        "ICFL": {"name": "icfl", "every": rounds(10)},
-        "IFCA": {"name": "ifca", "every": rounds(10)},
-        "CFLHKD": {"name": "cflhkd"},
-    }
-
-
-def readings(scale: Scale) -> dict[str, dict[str, Any]]:
-    """Return CFLHKD as we read it beside what else its text may mean."""
-    appendix = {"share_every": 30, "tell_every": 10, "cluster_every": 30}
-    ways: dict[str, dict[str, Any]] = {
-        "CFLHKD": {},
-        "intervals of the appendix": {k: max(1, v // FASTER[scale]) for k, v in appendix.items()},
-        "clusters every 10 rounds": {"cluster_every": max(1, 10 // FASTER[scale])},
-        "distances between whole rows": {"distance": "rows"},
-        "devices pull, not edges": {"refine": "client"},
-    }
-    return {row: {"name": "cflhkd", **options} for row, options in ways.items()}
-
-
-def ablations() -> dict[str, dict[str, Any]]:
-    """Return Table 8's rows, and what a real distillation adds."""
-    parts: dict[str, dict[str, Any]] = {
-        "CFLHKD": {},
-        "w/o bi-level aggregation": {"bilevel": False},
-        "w/o global fine-tuning": {"refine": "none"},
-        "w/o dynamic clustering": {"clustering": "initial"},
-        "with distillation (ours)": {"distil": 1},
-    }
-    return {row: {"name": "cflhkd", **options} for row, options in parts.items()}
-
-
-def experiment(
-    scale: Scale, data: Data, method: Mapping[str, Any], label: str, drift: Mapping[str, Any] | None = None
-) -> Experiment:
-    """Return the runs of one cell."""
-    at, until = DRIFT[scale]
-    world = paper_world().to_plain()
-    if drift:
-        when = {"start": at, "end": 2 * at} if drift["kind"] == "gradual" else {"at_round": at}
-        world["drift"] = {**drift, **when}
-    # HierFAVG's devices see the cloud's rounds, kappa2 of its edges': its learning rate decays by these
-    decay = max(1, 20 // method["kappa2"]) if method["name"] == "hierfavg" else 20
-    training = {
-        "batch_size": data.batch_size, "updates": data.updates, "lr": data.lr, "momentum": 0.9, "weight_decay": 1e-4,
-        "lr_decay": 0.99, "lr_decay_every": decay,
-    }  # fmt: skip
-    return Experiment.build(
-        {
-            "name": f"cflhkd {scale}",
-            "methods": [{**method, "label": label}],
-            "seeds": list(SEEDS[scale]),
-            "task": {
-                "dataset": data.dataset,
-                "model": data.model,
-                "dataset_options": dict(data.dataset_options),
-                "model_options": dict(data.model_options),
-            },
-            "partition": {**data.partition, "val_fraction": 0.1},
-            "fleet": {"devices": data.devices, "edges": data.edges, "fraction": 0.3},
-            "training": training,
-            "world": world,
-            "stop": {"rounds": until if drift else data.rounds},
-            "evaluate": {"every": 1 if drift or scale == "smoke" else EVALUATED},
-            "record": {"spans": False},
-        }
-    )
-
 
 #: what a column of the second protocol is called after its dataset
 EXCHANGED = ", exchange"
@@ -387,16 +187,12 @@ register(
         "cflhkd/table4", "the pull towards the common model (lambda)",
         lambda scale: sweep(scale, "lam0", (0.0, 0.1, 0.5), "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
         published(__package__, "table4"), NOTES,
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/table5", "data against models in affinities (gamma)",
         lambda scale: sweep(scale, "gamma", (0.0, 0.5, 1.0), "Cityscapes", "MNIST"), {"accuracy": ACCURACY},
         published(__package__, "table5"), NOTES,
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/table6", "the clustering threshold (the paper's phi, our delta)",
         lambda scale: sweep(scale, "delta", (0.3, 0.7, 0.9), "CIFAR-10"),
@@ -406,9 +202,7 @@ register(
             "final": replace(CLUSTERS, title="clusters at last"),
         },
         published(__package__, "table6"), NOTES, facts=CLUSTERING, told=DECIDED,
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/readings", "what else the paper's text may mean",
         lambda scale: [
@@ -417,9 +211,7 @@ register(
             for row, method in readings(scale).items()
         ],
         {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, told=DECIDED,
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",
         lambda scale: few(scale, "CFLHKD", "IFCA", "FL+HC", "HierFAVG", "FedAvg"),
@@ -429,9 +221,7 @@ register(
             for r in ("CFLHKD", "IFCA", "FL+HC")
         },
         NOTES, curves=("acc_device", "acc_global"),
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/fig5", "how alike the clusters' models are", lambda scale: few(scale, "CFLHKD", "CFL"),
         {
@@ -440,19 +230,15 @@ register(
             "accuracy": ACCURACY,
         },
         {}, (*NOTES, "The paper shows a picture and no figure. NaN: CFL has not split."),
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/fig6", "more clusters on one fleet", figure6, {"accuracy": ACCURACY, "global": GLOBAL},
         published(__package__, "fig6"),
         (*NOTES, "The paper does not name the dataset; its text gives two figures, which are HierFAVG's."),
-    )
-)  # fmt: skip
-register(
+    ),
     Study(
         "cflhkd/fig7", "more devices per cluster", figure7, {"accuracy": ACCURACY},
         published(__package__, "fig7"),
         (*NOTES, "Every device has the same number of samples at most, so that a denser cluster has more data."),
-    )
+    ),
 )  # fmt: skip

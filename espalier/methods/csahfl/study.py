@@ -272,9 +272,7 @@ register(
         measures={"accuracy": ACCURACY, "late": LATE},
         published=published(__package__, "table1"),
         notes=NOTES,
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/table2",
         title="virtual time until two target accuracies on Fashion-MNIST",
@@ -289,9 +287,7 @@ register(
             "Targets: " + json.dumps({**TARGETS, **EASIER}) + " (percent; smaller scales have easier ones).",
         ),
         runs_of="csahfl/table1",
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/table3",
         title="CSAHFL without clustering, semi-asynchrony, distribution-aware merging",
@@ -303,9 +299,7 @@ register(
             "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
             "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/fig3",
         title="accuracy over time of the eight methods on Fashion-MNIST",
@@ -317,9 +311,7 @@ register(
         notes=NOTES,
         curves=("acc_device", "acc_global"),
         runs_of="csahfl/table1",
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/fig4",
         title="alpha × E_max, beta, and the number of clusters, on Fashion-MNIST with ENIID50%",
@@ -330,9 +322,7 @@ register(
             "clusters": Metric("clusters", clusters, digits=0, ranked=False),
         },
         notes=(*NOTES, "The paper finds alpha = 1.5 with E_max = 10, and beta near 20, best; it prints no figures."),
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/semi_async",
         title="what the interval does at which alpha, with and without run-time noise (not in the paper)",
@@ -344,9 +334,7 @@ register(
         },
         notes=(*NOTES, f"All with r_e = {EDGE_ROUNDS}, Fashion-MNIST, ENIID50%, nobody moves."),
         comment=idleness,
-    )
-)
-register(
+    ),
     Study(
         name="csahfl/options",
         title="what the paper leaves open: clusters by number, a shorter interval, edges to choose from, momentum",
@@ -358,5 +346,5 @@ register(
             "duration": Metric("virtual time of the run (s)", final_time, lower=True, digits=0),
         },
         notes=NOTES,
-    )
+    ),
 )

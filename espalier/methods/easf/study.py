@@ -143,6 +143,7 @@ def parts(results: Results) -> list[str]:
     return out
 
 
+NAMES = tuple(name for name in WORKS if ";" in name)
 NO_NUMBERS = "The paper's figure has no numbers; the curves are in curves.csv and in the report."
 
 register(
@@ -156,9 +157,7 @@ register(
         told=TOLD,
         notes=NOTES,
         comment=lead,
-    )
-)
-register(
+    ),
     Study(
         name="easf/table1_geometric",
         title="highest accuracy within 250 s with different numbers of devices on MNIST, geometric graph",
@@ -169,9 +168,7 @@ register(
         told=TOLD,
         notes=NOTES,
         comment=lead,
-    )
-)
-register(
+    ),
     Study(
         name="easf/table2",
         title="time until an accuracy of 0.68 with different numbers of devices on MNIST",
@@ -181,9 +178,7 @@ register(
         notes=NOTES,
         comment=lead,
         runs_of="easf/table1",
-    )
-)
-register(
+    ),
     Study(
         name="easf/table3",
         title="highest accuracy within 500 s with different sample distributions on EMNIST",
@@ -194,9 +189,7 @@ register(
         told=TOLD,
         notes=NOTES,
         comment=lead,
-    )
-)
-register(
+    ),
     Study(
         name="easf/table4",
         title="time until an accuracy of 0.44 with different sample distributions on EMNIST",
@@ -206,9 +199,7 @@ register(
         notes=NOTES,
         comment=lead,
         runs_of="easf/table3",
-    )
-)
-register(
+    ),
     Study(
         name="easf/table5",
         title="a node's time in training, transmission and waiting, CNN on MNIST",
@@ -221,9 +212,7 @@ register(
         published=published(__package__, "table5"),
         notes=(*NOTES, f"The paper does not say for how many devices; here {SHARED}."),
         runs_of="easf/table1",
-    )
-)
-register(
+    ),
     Study(
         name="easf/table6",
         title="EASF without DSF, AAF, abandonment: highest accuracy within 400 s on EMNIST",
@@ -241,9 +230,7 @@ register(
             "says of training without DSF (#3 and #7 themselves keep them).",
         ),
         comment=parts,
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig4",
         title="DSF and KMA with AAF and RAF in a relatively stable world",
@@ -253,9 +240,7 @@ register(
         told=TOLD,
         notes=(*NOTES, NO_NUMBERS, "It shows DSF above KMA with either frequency."),
         curves=("acc_global",),
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig5",
         title="accuracy over time with different numbers of devices on MNIST",
@@ -265,9 +250,7 @@ register(
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
         runs_of="easf/table1",
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig6",
         title="mean duration of a round with different numbers of devices on MNIST",
@@ -275,9 +258,7 @@ register(
         measures={"length": LENGTH},
         notes=(*NOTES, "The paper's figure has no numbers; it shows KMA-RAF's rounds longest, EASF's and Syn's alike."),
         runs_of="easf/table1",
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig7",
         title="accuracy over time with different sample distributions on EMNIST",
@@ -287,10 +268,7 @@ register(
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
         runs_of="easf/table3",
-    )
-)
-NAMES = tuple(name for name in WORKS if ";" in name)
-register(
+    ),
     Study(
         name="easf/fig8",
         title="the case study: four models on MNIST and 20 newsgroups, half the devices may not aggregate",
@@ -299,9 +277,7 @@ register(
         notes=(*NOTES, NO_NUMBERS, "ResNet-18 on ImageNet-10 is easf/fig8_resnet."),
         curves=("acc_global",),
         comment=lead,
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig8_resnet",
         title="the case study: ResNet-18 on ImageNet-10 (whose files you must have)",
@@ -310,9 +286,7 @@ register(
         notes=(*NOTES, NO_NUMBERS, "Batch normalisation is replaced by group normalisation; images are 64×64."),
         curves=("acc_global",),
         comment=lead,
-    )
-)
-register(
+    ),
     Study(
         name="easf/fig9",
         title="accuracy over time of EASF without DSF, AAF, abandonment on EMNIST",
@@ -322,5 +296,5 @@ register(
         notes=(*NOTES, NO_NUMBERS),
         curves=("acc_global",),
         runs_of="easf/table6",
-    )
+    ),
 )

@@ -206,10 +206,7 @@ register(
         notes=(*NOTES, "phefl/long: at small a LeNet, all training data, 200 rounds of 5 epochs, 1 seed."),
         comment=never_last,
         facts={"alphas": read_alphas},
-    )
-)
-
-register(
+    ),
     Study(
         name="phefl/fig3",
         title="accuracy over rounds of the three methods",
@@ -218,7 +215,7 @@ register(
         notes=(*NOTES, "The paper's figure has no numbers; the curves are in curves.csv and in the report."),
         curves=("acc_edge",),
         runs_of="phefl/table5",
-    )
+    ),
 )
 
 
