@@ -2,6 +2,7 @@
 
     python benchmarks/ray_overhead.py [--rounds 15] [--json FILE] [--only lenet/10]
     python benchmarks/ray_overhead.py --facts
+    python benchmarks/ray_overhead.py --bytes
 
 Both run the same experiment (HierFAVG, 4 edges, 40 devices with 120 samples each of random MNIST-shaped data, two
 local epochs a round) round by round in turn, within one process; a round is everything: events, training, merging,
@@ -12,7 +13,8 @@ more, seconds say little), and whether all rows of the two records are equal.
 Starting Ray and its workers takes some seconds once and is printed apart. Exit code 1 says that a ratio is above
 1.10 or a row differs.
 
-`--facts` measures what docs/scale.md reasons from: one job, one merge, one transfer of a ResNet-18.
+`--facts` measures what docs/scale.md reasons from: one job, one merge, one transfer of a ResNet-18. `--bytes` counts
+what four workers send to the driver in a round, with sums joined there and on workers (the MLP, HierFAVG).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -38,6 +41,7 @@ from espalier.core.seeds import key
 from espalier.core.store import Ref
 from espalier.data.dataset import ArrayPool, Dataset
 from espalier.experiment import Experiment
+from espalier.scale import joins
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
 from espalier.scale.computer import Ray
@@ -141,6 +145,30 @@ def compare(model: str, batch: int, rounds: int) -> Row:
     )
 
 
+def bytes_back() -> list[dict[str, Any]]:
+    """Print and return what comes into the driver in a round, with sums joined there and on workers."""
+    found = []
+    print("| devices | edges | workers | models of an edge round | parts joined by the driver | by workers |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for devices, edges in ((40, 4), (60, 3), (100, 2), (100, 1)):
+        received = []
+        for fewest in (1 << 60, joins.FEWEST_BYTES):
+            with patch.object(joins, "FEWEST_BYTES", fewest):
+                table = experiment("mlp", 10, 1).to_plain() | {"fleet": {"devices": devices, "edges": edges}}
+                remote = Runner(Experiment.build(table), None, dataset=data(), backend=Ray(workers=4))
+                remote.run()
+                computer: Any = remote.task.computers[0]
+                received.append(computer.received / remote.task.spec.model_bytes)
+                rounds = remote.simulation.ledger.computed // devices
+        row = {"devices": devices, "edges": edges, "workers": 4, "driver": received[0] / rounds / edges,
+               "joined": received[1] / rounds / edges}  # fmt: skip
+        found.append(row)
+        print(
+            f"| {devices} | {edges} | 4 | {devices // edges} | {row['driver']:.1f} | {row['joined']:.1f} |", flush=True
+        )
+    return found
+
+
 def cpu_seconds(computer: Any) -> float:
     """CPU seconds of this process and of all workers so far."""
     asked = [hand.actor.__ray_call__.remote(lambda _: time.process_time()) for hand in computer.pool.hands]
@@ -231,9 +259,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", help="one case, such as lenet/10")
     parser.add_argument("--facts", action="store_true", help="measure what docs/scale.md reasons from")
+    parser.add_argument("--bytes", action="store_true", help="count what comes into the driver")
     args = parser.parse_args()
     if args.facts:
         return facts()
+    if args.bytes:
+        rows_found = bytes_back()
+        if args.json:
+            args.json.write_text(json.dumps(rows_found, indent=1) + "\n")
+        return None
     found = []
     heads = f"{'local s':>8} {'Ray s':>8} {'ratio':>6} {'CPU':>6} {'start s':>8} {'kept away':>9} {'KB back':>8}"
     print(f"{'':10} {heads} {'load':>5}  rows")

@@ -59,6 +59,7 @@ PARTS = {
     "million": Part("scale.py --million"),
     "ray": Part("ray_overhead.py --rounds 8"),
     **{f"agreement_{name}": Part(f"fleet_agreement.py --only {name}", 20, rarely=True) for name in tables.AGREEING},
+    "bytes": Part("ray_overhead.py --bytes"),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
     "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
 }

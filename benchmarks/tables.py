@@ -129,6 +129,17 @@ def agreement(rows: Rows) -> list[str]:
     return table([*heads, f"accuracy at rounds {marks}: simulated", "on a real fleet at its own speed"], lines)
 
 
+def into_driver(rows: Rows) -> list[str]:
+    """What workers send to the driver, in models per edge round."""
+    lines = [
+        [str(r["devices"]), str(r["edges"]), str(r["workers"]), str(r["devices"] // r["edges"]), f"{r['driver']:.1f}",
+         f"{r['joined']:.1f}"]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["devices", "edges", "workers", "models of an edge round", "parts joined by the driver", "by workers"]
+    return table(heads, lines, text=0)
+
+
 #: block of a page -> how it is rendered, and the parts whose rows it shows
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "peers": (peers, "peers", "peers_cnn"),
@@ -142,4 +153,5 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),
     "ray": (on_ray, "ray"),
     "agreement": (agreement, *(f"agreement_{name}" for name in AGREEING)),
+    "bytes": (into_driver, "bytes"),
 }

@@ -1,7 +1,8 @@
 """Cutting a wave of jobs into batches: evenly loaded, and so that whole nodes of sums lie in one batch.
 
 Jobs of one node of a sum's addition stay together as long as batches stay even: the few that even them out come
-back as models, the others as partial sums.
+back as models, the others as partial sums. Where sums are to be joined on workers, a sum of several batches comes back
+as one model: its pieces (partial sums, and the models that evened batches out) stay until one worker has joined them.
 What comes back how changes bytes and time, never the numbers (see `espalier.simulator.reduction`).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -51,10 +53,16 @@ class Batch:
     """Jobs that are computed in one place: their names, and the nodes that take the place of their models.
 
     The model of a job that is in no node comes back itself.
+
+    Attributes:
+        names: The jobs.
+        nodes: What comes back in place of models.
+        left: What stays with the workers until it is joined with other batches' (of a single term: its model).
     """
 
     names: tuple[int, ...]
     nodes: tuple[SumNode, ...]
+    left: tuple[SumNode, ...] = ()
 
 
 def size_for(spec: ParamSpec, jobs: int, workers: int) -> int:
@@ -67,7 +75,12 @@ def size_for(spec: ParamSpec, jobs: int, workers: int) -> int:
 
 
 def cut(
-    weights: Mapping[int, float], sums: Mapping[int, Sum], free: AbstractSet[int], workers: int, size: int
+    weights: Mapping[int, float],
+    sums: Mapping[int, Sum],
+    free: AbstractSet[int],
+    workers: int,
+    size: int,
+    join: bool = False,
 ) -> list[Batch]:
     """Cut a wave into batches.
 
@@ -77,14 +90,23 @@ def cut(
         free: Jobs that nothing but these sums needs.
         workers: Batches that are computed at a time.
         size: Jobs of a batch, about; where there are few jobs, smaller batches keep every worker busy.
+        join: Whether sums of several batches are joined on workers.
     """
     count = len(weights) // size
     if count < _CHUNKS_PER_BATCH * workers:  # with more, whoever is free first evens them out
         count = min(len(weights), max(1, count // workers) * workers)
     batches = [b for b in _dealt(_groups(list(weights), sums), weights, count) if b]
     home = {name: number for number, batch in enumerate(batches) for name in batch}
-    found = _covered(sums, home, free)
-    return [Batch(tuple(batch), tuple(found.get(number, ()))) for number, batch in enumerate(batches)]
+    joint = _joint(sums, home, free) if join else {}
+    others = {key: recipe for key, recipe in sums.items() if key not in joint}
+    found = _covered(others, home, free)
+    left: dict[int, list[SumNode]] = {}
+    for number, node in (piece for pieces in joint.values() for piece in pieces):
+        left.setdefault(number, []).append(node)
+    return [
+        Batch(tuple(batch), tuple(found.get(number, ())), tuple(left.get(number, ())))
+        for number, batch in enumerate(batches)
+    ]
 
 
 def _groups(names: Sequence[int], sums: Mapping[int, Sum]) -> list[list[tuple[int, int]]]:
@@ -161,6 +183,26 @@ def _covered(sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet
         if kept == away:
             return found
         away = kept
+
+
+def _joint(
+    sums: Mapping[int, Sum], home: Mapping[int, int], free: AbstractSet[int]
+) -> dict[int, list[tuple[int, SumNode]]]:
+    """Return the sums of several batches whose models nothing else needs: by name, their pieces and who has them."""
+    uses = Counter(int(ref) for recipe in sums.values() for _, ref in recipe.terms)
+    found: dict[int, list[tuple[int, SumNode]]] = {}
+    for key, recipe in sums.items():
+        terms = tuple((c, int(ref)) for c, ref in recipe.terms)
+        if not all(name in home and name in free and uses[name] == 1 for _, name in terms):
+            continue
+        batches = [home[name] for _, name in terms]
+        if len(set(batches)) > 1:
+            found[key] = [
+                (batches[a], SumNode(key, b, len(terms), terms[a:b]))
+                for first, stop in _runs(batches)
+                for a, b in nodes(first, stop, len(terms))
+            ]
+    return found
 
 
 def _runs(batches: Sequence[int]) -> list[tuple[int, int]]:

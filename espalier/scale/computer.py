@@ -14,6 +14,7 @@ from torch import Tensor
 
 from espalier.core.errors import ConfigError
 from espalier.core.store import Ref
+from espalier.scale import joins
 from espalier.scale.batches import Batch, cut, size_for
 from espalier.scale.cluster import connect, parse, ray
 from espalier.scale.errands import Errands
@@ -21,6 +22,7 @@ from espalier.scale.pool import ActorPool
 from espalier.scale.worker import Answer, BatchOrder, Holding, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.reduction import PartialSum
 from espalier.simulator.task import Task
 from espalier.training.trainer import FallbackWarning
 
@@ -68,9 +70,10 @@ class RayComputer:
         connect(address, workers)
         self.versions = StoredVectors()
         self.pool: ActorPool | None = None
-        #: batches, jobs whose models stayed away, and bytes that came back
+        #: batches, jobs whose models stayed away, sums that workers joined, and bytes that came back
         self.batches = 0
         self.handed = 0
+        self.joined = 0
         self.received = 0
 
     def __call__(
@@ -94,19 +97,27 @@ class RayComputer:
         sizes = self._views.partition.sizes
         weights = {name: float(job.work.updates * sizes[job.device]) for name, job in jobs.items()}
         workers = pool.size()
-        batches = cut(weights, sums, free, workers, size_for(self._task.spec, len(jobs), workers))
+        spec = self._task.spec
+        size, join = size_for(spec, len(jobs), workers), spec.model_bytes >= joins.FEWEST_BYTES
+        batches = cut(weights, sums, free, workers, size, join)
+        joint = joins.Joins(batches)
         home = {name: (number, place) for number, b in enumerate(batches) for place, name in enumerate(b.names)}
         last: dict[int, int] = {}
         for name in jobs:
             last[home[name][0]] = name
-        errands = Errands(pool, [self._order(batch, jobs, vector, optimizer_state) for batch in batches])
+        orders = [self._order(b, jobs, vector, optimizer_state, partial(joint.keep, n)) for n, b in enumerate(batches)]
+        errands = Errands(pool, [*orders, *joint.orders()], joint.needs, joint.heard)
         answers: dict[int, Answer] = {}
         try:
             for name in jobs:
                 number, place = home[name]
                 if number not in answers:
                     answers[number] = self._noted(errands.take(number))
-                yield self._outcome(batches[number], answers[number], place)
+                outcome = self._outcome(batches[number], answers[number], place)
+                if name in joint.ends and isinstance(outcome, Handed):
+                    key, order = joint.ends[name]
+                    outcome.parts |= self._joined(key, len(sums[key].terms), errands.take(order))
+                yield outcome
                 if last[number] == name:
                     del answers[number]
         finally:
@@ -132,8 +143,12 @@ class RayComputer:
         jobs: Mapping[int, Job],
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
+        keep: Callable[[Sequence[Any]], None],
     ) -> Callable[[Any], Any]:
-        """Return the function that gives a batch to a worker; only then do its models go to the object store."""
+        """Return the function that gives a batch to a worker; only then do its models go to the object store.
+
+        ``keep`` is told where the pieces will be that the batch leaves on the cluster.
+        """
         mine = tuple(jobs[name] for name in batch.names)
         models = {int(r): vector(r) for job in mine for r in job.work.models.values()}
         states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
@@ -143,9 +158,22 @@ class RayComputer:
         def give(actor: Any) -> Any:
             self.batches += 1
             references = [self.versions.reference(v) for v in (*models.values(), *memories.values())]
-            return actor.train.remote(order, *references)
+            if not batch.left:
+                return actor.train.remote(order, *references)
+            # results of their own, which stay where they are until somebody wants them
+            answer, *left = actor.train.options(num_returns=1 + len(batch.left)).remote(order, *references)
+            keep(left)
+            return answer
 
         return give
+
+    def _joined(self, key: int, terms: int, model: Any) -> dict[tuple[int, int], PartialSum]:
+        """Return a sum that a worker has joined as the part that ends it."""
+        self.joined += 1
+        if model is None:
+            return {(key, terms - 1): PartialSum(terms, None, False, self._task.dtype)}
+        self.received += model.nbytes
+        return {(key, terms - 1): PartialSum(terms, tensor(model).clone(), True, self._task.dtype)}
 
     def _outcome(self, batch: Batch, answer: Answer, place: int) -> Outcome | Handed:
         name, loss = batch.names[place], float(answer.losses[place])

@@ -1,19 +1,21 @@
 """Orders under way: given to whoever is free, and again to others if a worker is lost.
 
-An order is a pure function of what it carries, so it may be computed anywhere and any number of times.
+An order is a pure function of what it carries, so it may be computed anywhere and any number of times. An order may
+need what others leave on the cluster: it is given when they are answered, and they again if what they left is lost.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Any
 
 from espalier.core.errors import ClusterError, TrainingError
 from espalier.scale.cluster import ray
 from espalier.scale.pool import LOG, TRIES, ActorPool, Hand, last_line, result
-from espalier.scale.worker import Answer
 
 _ANSWERS_AHEAD = 4
 """Answers per worker that may wait for their turn."""
@@ -25,14 +27,28 @@ _PATIENCE_SECONDS = 300.0
 class Errands:
     """Orders under way; :meth:`take` returns their answers, each once."""
 
-    def __init__(self, pool: ActorPool, orders: Sequence[Callable[[Any], Any]]) -> None:
-        self._pool, self._orders = pool, dict(enumerate(orders))
-        self._todo = deque(range(len(orders)))
+    def __init__(
+        self,
+        pool: ActorPool,
+        orders: Sequence[Callable[[Any], Any]],
+        needs: Mapping[int, AbstractSet[int]] = MappingProxyType({}),
+        heard: Callable[[int, Any], None] = lambda number, answer: None,
+    ) -> None:
+        """Begin; ``needs`` names the orders that others need, ``heard`` is told every answer as it comes."""
+        self._pool, self._orders, self._needs, self._heard = pool, dict(enumerate(orders)), needs, heard
+        #: orders that cannot be given yet, and what they still wait for
+        self._held = {number: set(needed) for number, needed in needs.items()}
+        self._users: dict[int, set[int]] = {}
+        for number, needed in needs.items():
+            for other in needed:
+                self._users.setdefault(other, set()).add(number)
+        self._todo = deque(number for number in self._orders if number not in needs)
         self._under_way: dict[Any, tuple[Hand, int]] = {}
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Any] = {}
+        self._taken: set[int] = set()
         self._tries: dict[int, int] = {}
 
-    def take(self, number: int) -> Answer:
+    def take(self, number: int) -> Any:
         """Return the answer to one order, as soon as it is there.
 
         Raises:
@@ -51,6 +67,7 @@ class Errands:
                     "or free some CPUs; what was done until the last checkpoint is saved (espalier resume)."
                 )
         self._give(number)
+        self._taken.add(number)
         return self._answers.pop(number)
 
     def drop(self) -> None:
@@ -67,7 +84,7 @@ class Errands:
             number = self._todo[0]
             ahead = len(self._under_way) + len(self._answers)
             hand = self._pool.free()
-            if hand is None or (ahead >= window and number > wanted):
+            if hand is None or (ahead >= window and number > wanted and not self._urgent(number)):
                 return
             self._todo.popleft()
             hand.orders.append(number)
@@ -83,22 +100,52 @@ class Errands:
     def _answered(self, reference: Any) -> None:
         hand, number = self._under_way.pop(reference)
         try:
-            answer: Answer = result(reference)
+            answer = result(reference)
         except ray().exceptions.RayError as error:
-            self._lose(hand, number, error)
+            if number in self._needs and isinstance(getattr(error, "cause", error), ray().exceptions.ObjectLostError):
+                hand.orders.remove(number)
+                self._renew(number, error)
+            else:
+                self._lose(hand, number, error)
             return
         hand.orders.remove(number)
-        del self._orders[number]
-        self._answers[number] = answer
+        self._heard(number, answer)
+        if number not in self._taken:
+            self._answers[number] = answer
+        self._settle(number)
+
+    def _settle(self, number: int) -> None:
+        """An order is answered: those that needed it may be given; it is kept as long as it may be wanted again."""
+        for other in self._needs.get(number, ()):
+            self._users[other].discard(number)
+            if not self._users[other]:
+                del self._orders[other]
+        if not self._users.get(number):
+            self._orders.pop(number, None)
+        for user in self._users.get(number, ()):
+            if user in self._held:
+                self._held[user].discard(number)
+                if not self._held[user]:
+                    del self._held[user]
+                    self._todo.appendleft(user)
+
+    def _urgent(self, number: int) -> bool:
+        """Tell whether an order may be given ahead of its turn: it is a last step, or it is given once more."""
+        return number in self._needs or number in self._taken or number in self._answers
+
+    def _renew(self, number: int, error: Exception) -> None:
+        """What an order needs is lost with the node where it was: it is computed again."""
+        self._try_again(number, error)
+        LOG.warning("a node was lost with what others need; it is computed again (%s)", type(error).__name__)
+        self._held[number] = set(self._needs[number])
+        under_way = {other for _, other in self._under_way.values()}
+        again = self._held[number] - under_way - set(self._todo)
+        self._todo.extendleft(sorted(again, reverse=True))
+        self._pool.again += len(again)
 
     def _lose(self, hand: Hand, number: int, error: Exception) -> None:
         """A worker is gone: what it had is given to others, first of all the order at which it was lost."""
-        self._tries[number] = self._tries.get(number, 0) + 1
-        if self._tries[number] >= TRIES:
-            raise TrainingError(
-                f"{TRIES} workers were lost over the same batch of jobs; the last: {last_line(error)}. If they ran out "
-                "of memory, give each worker more of it (fewer --workers per node)."
-            ) from error
+        self._try_again(number, error)
         self._pool.dismiss(hand)
         LOG.warning("a worker was lost; its jobs are given to others (%s)", type(error).__name__)
         for reference in [r for r, (other, _) in self._under_way.items() if other is hand]:
@@ -106,6 +153,19 @@ class Errands:
         self._todo.extendleft(sorted(hand.orders, reverse=True))
         self._pool.again += len(hand.orders)
         hand.orders = []
+
+    def _try_again(self, number: int, error: Exception) -> None:
+        """Count a failure of an order.
+
+        Raises:
+            TrainingError: It has failed too often.
+        """
+        self._tries[number] = self._tries.get(number, 0) + 1
+        if self._tries[number] >= TRIES:
+            raise TrainingError(
+                f"{TRIES} workers were lost over the same batch of jobs; the last: {last_line(error)}. If they ran out "
+                "of memory, give each worker more of it (fewer --workers per node)."
+            ) from error
 
 
 def _resources() -> str:

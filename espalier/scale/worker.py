@@ -30,6 +30,10 @@ from espalier.simulator.task import Task
 from espalier.training.native import kernels
 
 Array = NDArray[Any]
+#: a node's partial sum as it is sent: total, whole or not, coefficient and integer buffers
+SentSum = tuple[Array | None, bool, tuple[float, Array] | None]
+#: what is left of a sum: a node's partial sum, or the model of a single term
+Piece = SentSum | Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +112,21 @@ class Answer:
     fits: NDArray[np.bool_]
     vectors: dict[int, Array]
     memories: dict[int, Array]
-    parts: tuple[tuple[Array | None, bool, tuple[float, Array] | None], ...]
+    parts: tuple[SentSum, ...]
     why_not: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinOrder:
+    """A sum whose pieces are to be added up.
+
+    Attributes:
+        terms: Coefficients, and whether the models are finite.
+        counts: How many terms each piece has.
+    """
+
+    terms: tuple[tuple[float, bool], ...]
+    counts: tuple[int, ...]
 
 
 class BatchWorker:
@@ -126,14 +143,20 @@ class BatchWorker:
         self.views.flip = holding.flip
         self._compute = self.task.computer_here(holding.seed, self.views)
 
-    def train(self, order: BatchOrder, *arrays: Array) -> Answer:
-        """Compute a batch; ``arrays`` are the order's models and then its optimiser states."""
+    def train(self, order: BatchOrder, *arrays: Array) -> tuple[Answer, *tuple[Piece, ...]]:
+        """Compute a batch; ``arrays`` are the order's models and then its optimiser states.
+
+        Returns:
+            What comes back, and the pieces of sums that are left to be joined.
+        """
         if len(order.looks) > len(self.views.looks):
             self.views.restore(list(order.looks))
         names = order.batch.names
         models = {n: tensor(a) for n, a in zip(order.models, arrays, strict=False)}
         memories = {n: tensor(a) for n, a in zip(order.memories, arrays[len(models) :], strict=True)}
-        adding = _Adding(order.batch.nodes, self.task)
+        here, left = order.batch.nodes, order.batch.left
+        adding = _Adding((*here, *(node for node in left if len(node.terms) > 1)), self.task)
+        single = {node.terms[0][1] for node in left if len(node.terms) == 1}
         losses, fits, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
         for place, (name, outcome) in enumerate(zip(names, self._outcomes(order, models, memories), strict=True)):
             losses[place] = outcome.loss
@@ -142,8 +165,25 @@ class BatchWorker:
             if adding.wants(name):
                 fits[place] = adding.take(name, outcome.vector)
             else:
-                fits[place], vectors[name] = True, outcome.vector.numpy()
-        return Answer(losses, fits, vectors, kept, adding.parts(), self.task.trainer.why_not)
+                fits[place] = name not in single or fit(outcome.vector)
+                vectors[name] = outcome.vector.numpy()
+        parts = adding.parts()
+        sums = iter(parts[len(here) :])
+        pieces: list[Piece] = [next(sums) if len(n.terms) > 1 else vectors.pop(n.terms[0][1]) for n in left]
+        return Answer(losses, fits, vectors, kept, parts[: len(here)], self.task.trainer.why_not), *pieces
+
+    def join(self, order: JoinOrder, *pieces: Piece) -> Array | None:
+        """Add up the pieces of a sum, in order; return the finished model (None: every term was left out)."""
+        running, at = Running(self.task.spec, len(order.terms)), 0
+        for count, piece in zip(order.counts, pieces, strict=True):
+            if isinstance(piece, tuple):
+                for coefficient, good in order.terms[at : at + count - 1]:
+                    running.count(coefficient, good)
+                running.count(*order.terms[at + count - 1], received(piece, count, self.task.dtype))
+            else:
+                running.add([order.terms[at][0]], [tensor(piece)])
+            at += count
+        return None if running.empty else running.result(None).numpy()
 
     def _outcomes(
         self, order: BatchOrder, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
@@ -167,9 +207,14 @@ class WorkerActor:
         self._worker = BatchWorker(holding)
         return arithmetic()
 
-    def train(self, order: BatchOrder, *arrays: Array) -> Answer:
-        """Compute a batch."""
-        return self._worker.train(order, *arrays)
+    def train(self, order: BatchOrder, *arrays: Array) -> Answer | tuple[Answer, *tuple[Piece, ...]]:
+        """Compute a batch; what is left to be joined is returned beside the answer, if there is any."""
+        found = self._worker.train(order, *arrays)
+        return found if order.batch.left else found[0]
+
+    def join(self, order: JoinOrder, *pieces: Piece) -> Array | None:
+        """Add up the pieces of a sum."""
+        return self._worker.join(order, *pieces)
 
 
 class _Adding:
@@ -214,7 +259,7 @@ class _Adding:
                 if not self._uses[name]:
                     del self._waiting[name]
 
-    def parts(self) -> tuple[tuple[Array | None, bool, tuple[float, Array] | None], ...]:
+    def parts(self) -> tuple[SentSum, ...]:
         """Return the finished nodes."""
         return tuple(_sent(running.part()) for running in self._running)
 
@@ -230,12 +275,12 @@ def arithmetic() -> dict[str, str]:
     }
 
 
-def _sent(part: PartialSum) -> tuple[Array | None, bool, tuple[float, Array] | None]:
+def _sent(part: PartialSum) -> SentSum:
     total = None if part.total is None else part.total.numpy()
     return total, part.whole, None if part.tail is None else (part.tail[0], part.tail[1].numpy())
 
 
-def received(part: tuple[Array | None, bool, tuple[float, Array] | None], terms: int, dtype: torch.dtype) -> PartialSum:
+def received(part: SentSum, terms: int, dtype: torch.dtype) -> PartialSum:
     """Return a part as it was before it was sent; a whole sum's model is copied, for it is kept."""
     total, whole, tail = part
     sums = None if total is None else tensor(total)

@@ -13,9 +13,11 @@ from espalier.core.store import Ref
 from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.scale.batches import cut
+from espalier.scale.joins import Joins
 from espalier.scale.worker import BatchOrder, BatchWorker, Holding, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.reduction import PartialSum
 from espalier.simulator.runner import Runner
 from espalier.simulator.task import Backend, Task
 from espalier.testing.conformance import BASE
@@ -46,9 +48,11 @@ def rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:
 class Near:
     """A backend of workers in this process; what goes to them and back is pickled, as Ray does."""
 
-    def __init__(self, workers: int = 2, size: int = 8) -> None:
-        self.workers, self.size = workers, size
+    def __init__(self, workers: int = 2, size: int = 8, join: bool = False) -> None:
+        self.workers, self.size, self.join = workers, size, join
         self.handed = 0
+        #: models and partial sums that came back
+        self.back = 0
 
     def computer(self, task: Task, seed: int, views: Views) -> NearComputer:
         """Return what computes one run's jobs."""
@@ -80,7 +84,10 @@ class NearComputer:
         if self._worker is None:
             self._worker = BatchWorker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
         found: dict[int, Outcome | Handed] = {}
-        for batch in cut(dict.fromkeys(jobs, 1.0), sums, free, self._near.workers, self._near.size):
+        near = self._near
+        batches = cut(dict.fromkeys(jobs, 1.0), sums, free, near.workers, near.size, near.join)
+        joint = Joins(batches)
+        for number, batch in enumerate(batches):
             mine = tuple(jobs[n] for n in batch.names)
             models = {int(r): vector(r) for j in mine for r in (j.work.start, j.work.anchor) if r is not None}
             states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
@@ -89,7 +96,11 @@ class NearComputer:
             order, arrays = pickle.loads(pickle.dumps((order, [v.numpy() for v in (*models.values(), *kept.values())])))
             for array in arrays:
                 array.flags.writeable = False
-            answer = pickle.loads(pickle.dumps(self._worker.train(order, *arrays)))
+            answer, *left = pickle.loads(pickle.dumps(self._worker.train(order, *arrays)))
+            assert len(left) == len(batch.left)
+            joint.keep(number, left)
+            joint.heard(number, answer)
+            near.back += len(answer.vectors) + len(answer.parts)
             for place, name in enumerate(batch.names):
                 state = answer.memories.get(name)
                 loss, state = float(answer.losses[place]), None if state is None else tensor(state)
@@ -103,6 +114,14 @@ class NearComputer:
                     if node.terms[-1][1] == name
                 }
                 found[name] = Handed(bool(answer.fits[place]), parts, loss, state)
+        for name, (key, order_number) in joint.ends.items():
+            order, pieces = joint.order(order_number - len(batches))
+            model = self._worker.join(*pickle.loads(pickle.dumps((order, *pieces))))
+            terms, last = len(sums[key].terms), found[name]
+            total = None if model is None else tensor(model)
+            assert isinstance(last, Handed)
+            last.parts[key, terms - 1] = PartialSum(terms, total, model is not None, self._task.dtype)
+            near.back += 1
         yield from (found[name] for name in jobs)
 
     def close(self) -> None:

@@ -83,6 +83,19 @@ def test_many_jobs_go_in_larger_nodes() -> None:
     assert [len(node.terms) for b in batches for node in b.nodes] == [64] * 15
 
 
+def test_a_sum_of_several_batches_is_left_in_pieces_that_make_it_up() -> None:
+    sums = {5000: merge(*range(50)), 5001: merge(*range(50, 60)), 5002: merge(*range(60, 70), 99)}
+    batches = cut(dict.fromkeys(range(70), 1.0), sums, set(range(70)) - {55}, 3, 8, join=True)
+    pieces = sorted((node.stop, node) for b in batches for node in b.left)
+    # of the three sums one has a job that something else needs, and one a term of another wave
+    assert {node.sum for _, node in pieces} == {5000}
+    assert [name for _, node in pieces for _, name in node.terms] == list(range(50))
+    for stop, node in pieces:
+        assert (stop - len(node.terms), stop) in list(nodes(stop - len(node.terms), stop, 50))
+    assert not {node.sum for b in batches for node in b.nodes} & {5000}
+    assert all({n for node in b.left for _, n in node.terms} <= set(b.names) for b in batches)
+
+
 @settings(max_examples=50)
 @given(st.data())
 def test_every_job_is_once_in_a_batch_and_nodes_are_nodes(data: st.DataObject) -> None:

@@ -29,10 +29,11 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("join", [False, True], ids=["parts come back", "parts are joined"])
 @pytest.mark.parametrize("case", CASES)
-def test_every_row_is_as_from_one_process(case: str) -> None:
+def test_every_row_is_as_from_one_process(case: str, join: bool) -> None:
     options = dict(CASES[case])
-    near = Near()
+    near = Near(join=join)
     away, here = run(near, **options), run(None, **options)
     assert rows(away) == rows(here)
     for name, vector in here.final_models().items():
@@ -49,14 +50,24 @@ def test_models_stay_away_where_sums_are_enough_and_come_back_where_they_are_wan
     assert vectors.handed == 0
 
 
-def test_models_that_are_not_finite_are_left_out_and_told_in_the_same_order() -> None:
+def test_a_sum_of_several_batches_comes_back_as_one_model() -> None:
+    parts, joined = Near(workers=3), Near(workers=3, join=True)
+    for near in (parts, joined):
+        run(near, "hierfavg", fleet={"devices": 40, "edges": 2}, stop={"rounds": 1})
+    # two edges' twenty jobs each are seven batches' work: one model per edge and edge round is all that is needed
+    rounds = joined.handed // 40
+    assert joined.back == 2 * rounds < parts.back
+
+
+@pytest.mark.parametrize("join", [False, True])
+def test_models_that_are_not_finite_are_left_out_and_told_in_the_same_order(join: bool) -> None:
     options: dict[str, Any] = {
         "fleet": {"devices": 40, "edges": 2},
         "world": {"compute": {"kind": "rate", "low": 1.0, "high": 8.0}},
         "training": {"lr": 3e38, "batch_size": 10},
         "stop": {"rounds": 1},
     }
-    near = Near()
+    near = Near(join=join)
     away, here = run(near, "hierfavg", **options), run(None, "hierfavg", **options)
     rejected = [row for row in rows(here)["events"] if "rejected" in row]
     assert rejected and near.handed
