@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 import espalier
 from espalier.experiment import Experiment
@@ -60,13 +62,18 @@ def real(method: Any, table: dict[str, Any], folder: Path, script: Script | None
     return Run(folder / "cloud")
 
 
-def difference(folder: Path, simulated: Path) -> float:
+def difference(folder: Path, simulated: Path) -> tuple[float, float]:
+    """Return by how much a weight differs at most, and the share of those that differ by more than 1e-6.
+
+    Adding in another order may tip a ReLU: then the weights of one hidden unit differ. A lost update changes all.
+    """
     found = {p.name: p for p in folder.glob("**/models/*.safetensors")}
-    worst = 0.0
+    off: list[Tensor] = []
     for path in (simulated / "models").glob("*.safetensors"):
         one, other = load_file(found[path.name]), load_file(path)
-        worst = max(worst, *(float((one[k] - other[k]).abs().max()) for k in other))
-    return worst
+        off += [(one[k] - other[k]).abs().reshape(-1) for k in other]
+    every = torch.cat(off)
+    return float(every.max()), float((every > 1e-6).double().mean())
 
 
 def curve(run: Run, rounds: list[int]) -> list[float | None]:
@@ -102,20 +109,26 @@ def main() -> None:
         # what came out of order: a machine that is too busy for the script shows here, not in the models alone
         late = len(real(equal, table, folder / "equal", script).events("behind"))
         espalier.simulate(equal, table, directory=folder / "simulated")
-        worst = difference(folder / "equal", folder / "simulated")
-        print(f"{name:9} equal speeds: the models differ by at most {worst:.1e}; {late} times behind", flush=True)
+        worst, apart = difference(folder / "equal", folder / "simulated")
+        told = f"the models differ by at most {worst:.1e}, {apart:.1%} of the weights by 1e-6"
+        print(f"{name:9} equal speeds: {told}; {late} times behind", flush=True)
         simulated = espalier.simulate(as_it_is, table)
         there = curve(simulated, marks)
         print(f"{'':9} simulated   {shown(there)} ({score_of(simulated)})", flush=True)
         here = curve(real(as_it_is, table, folder / "real", None), marks)
         print(f"{'':9} real speeds {shown(here)}", flush=True)
         shutil.rmtree(folder)
-        row = {"method": simulated.label, "score": score_of(simulated), "difference": worst, "behind": late}
+        row = {
+            "method": simulated.label,
+            "score": score_of(simulated),
+            "difference": worst,
+            "apart": apart,
+            "behind": late,
+        }
         rows.append({**row, "rounds": marks, "simulated": there, "real": here})
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1) + "\n")
-    # a tipped ReLU makes 1e-5, a lost update 1e-3
-    sys.exit(1 if any(row["difference"] > 1e-4 for row in rows) else 0)
+    sys.exit(1 if any(row["apart"] > 0.1 for row in rows) else 0)
 
 
 if __name__ == "__main__":

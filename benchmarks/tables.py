@@ -121,11 +121,11 @@ def agreement(rows: Rows) -> list[str]:
 
     lines = [
         [r["method"] + (" (edges' models)" if r["score"] == "acc_edge" else ""), f"{r['difference']:.1e}",
-         str(r["behind"]), curve(r["simulated"]), curve(r["real"])]
+         f"{r['apart']:.1%}", str(r["behind"]), curve(r["simulated"]), curve(r["real"])]
         for r in rows
     ]  # fmt: skip
     marks = ", ".join(map(str, rows[0]["rounds"]))
-    heads = ["method", "largest difference of a weight", "times behind its script"]
+    heads = ["method", "largest difference of a weight", "weights that differ by 1e-6", "times behind its script"]
     return table([*heads, f"accuracy at rounds {marks}: simulated", "on a real fleet at its own speed"], lines)
 
 

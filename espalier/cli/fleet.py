@@ -140,7 +140,7 @@ def submit(
             return
         shown = _Progress(quiet)
         state = fleet.wait(run, look=lambda row: shown.say(_stage(row)))
-        if out is not None:
+        if out is not None and state != "failed":  # it may have no record
             fleet.fetch(run, out)
         if state != "finished":
             why = next((row["why"] for row in fleet.runs() if row["run"] == run), "")

@@ -1,7 +1,8 @@
 """The examples for containers: commands that the real command line understands, ports and volumes that fit together.
 
-No engine runs here: images are not built and nothing is started. Commands are parsed by the commands themselves, shell
-scripts are run by a real shell with programs in their places that write down what they were called with.
+No engine runs here: images are not built. Commands are parsed by the commands themselves, shell scripts are run by a
+real shell with programs in their places that write down what they were called with. Compose's certificates, cloud, an
+edge, two devices and the operator are also run, as processes of this machine.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
 import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,8 @@ import yaml
 
 from espalier.cli.main import main
 from espalier.cli.node import one_run
+from espalier.core.errors import TrainingError
+from espalier.record.run import Run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KUBERNETES = EXAMPLES / "kubernetes"
@@ -133,6 +139,89 @@ def check_certificates(commands: list[list[str]]) -> dict[str, tuple[str, tuple[
         if words[1] == "issue":
             found[options["name"]] = (options["role"], options["hosts"])
     return found
+
+
+class Here:
+    """Compose's services as processes: its volumes are folders, its hosts and ports are of this machine."""
+
+    def __init__(self, compose: dict[str, Any], folder: Path) -> None:
+        self.services, self.folder = compose["services"], folder
+        self._ports: dict[str, int] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        program = folder / "bin" / "espalier"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'from espalier.cli.main import main; main()' \"$@\"\n")
+        program.chmod(0o755)
+
+    def port(self, place: str) -> int:
+        """Return the port of this machine that stands for one of a service's."""
+        if place not in self._ports:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self._ports[place] = free.getsockname()[1]
+        return self._ports[place]
+
+    def text(self, name: str, text: str) -> str:
+        """Return a service's words as they are meant here."""
+        text = re.sub(r"\b0\.0\.0\.0:(\d+)", lambda m: f"127.0.0.1:{self.port(f'{name}:{m[1]}')}", text)
+        hosts = "|".join(self.services)
+        text = re.sub(rf"(?<![\w-])({hosts}):(\d+)", lambda m: f"127.0.0.1:{self.port(m[0])}", text)
+        text = re.sub(r"(--ops |127\.0\.0\.1:)9100", lambda m: f"{m[1]}{self.port(f'{name}:9100')}", text)
+        state = "certs" if name == "certificates" else f"state-{name}"
+        return text.replace("/certs", f"{self.folder}/certs/{name}").replace("/state", f"{self.folder}/{state}")
+
+    def call(self, name: str, words: list[str]) -> subprocess.Popen[bytes]:
+        """Start a service's command."""
+        told = {key: self.text(name, value) for key, value in self.services[name].get("environment", {}).items()}
+        path = f"{self.folder / 'bin'}:{os.environ['PATH']}"
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(words, env={**os.environ, "PATH": path, **told}, stdout=log, stderr=log)
+
+    def espalier(self, name: str, command: str) -> subprocess.Popen[bytes]:
+        """Start what the image's entry point does with a command."""
+        return self.call(name, ["espalier", *shlex.split(self.text(name, command))])
+
+    def is_healthy(self, name: str) -> bool:
+        """Ask as compose does."""
+        _, program, *rest = self.services[name]["healthcheck"]["test"]
+        assert program == "python"
+        return self.call(name, [sys.executable, *(self.text(name, word) for word in rest)]).wait() == 0
+
+
+def test_composes_services_take_a_run(compose: dict[str, Any], tmp_path: Path) -> None:
+    here = Here(compose, tmp_path)
+    (tmp_path / "certs").mkdir()
+    make = here.services["certificates"]
+    script = here.text("certificates", make["command"][0].replace("$$", "$"))
+    # of the twelve devices those of the first edge that take part here
+    script = script.replace("0 1 2 3 4 5 6 7 8 9 10 11", "0 3").replace("0 1 2;", "0;")
+    assert here.call("certificates", [*make["entrypoint"], script]).wait() == 0
+    nodes = ["cloud", "edge-0", "device-0", "device-3"]
+    try:
+        for name in nodes:
+            here.running[name] = here.espalier(name, here.services[name]["command"])
+        text = (EXAMPLES / "compose.yaml").read_text().replace("\\\n#  ", "")
+        submit = re.findall(r"run --rm operator (fleet submit .*)", text)[0]
+        smaller = " --set fleet.devices=2 --set fleet.edges=1 --set stop.rounds=2"
+        until = time.monotonic() + 120
+        while not here.is_healthy("cloud"):
+            assert time.monotonic() < until, (tmp_path / "cloud.log").read_text()
+        # the demo's data cannot be dealt to so few: whoever waits is told why it failed
+        assert here.espalier("operator", submit + smaller).wait(60) == TrainingError.exit_code
+        assert "cannot cover 10 cells" in (tmp_path / "operator.log").read_text()
+        smaller += " --set \"partition={kind='iid'}\""
+        operator = here.running["operator"] = here.espalier("operator", submit + smaller)
+        assert operator.wait(180) == 0, (tmp_path / "operator.log").read_text()
+        assert all(here.is_healthy(name) for name in nodes)
+        status = here.espalier("cloud", "fleet status /state")
+        assert status.wait(60) == 0
+        shown = (tmp_path / "cloud.log").read_text()
+        assert re.search(r"page: http://\S+token=", shown), shown
+    finally:
+        for process in here.running.values():
+            process.kill()
+            process.wait()
+    assert Run(tmp_path / "state-operator" / "first").status["state"] == "finished"
 
 
 # -- Kubernetes ----------------------------------------------------------------------------------------------------
