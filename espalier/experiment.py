@@ -67,7 +67,10 @@ class MethodEntry:
 
     def plan(self, setting: Setting) -> Plan:
         """Return the method's plan with the entry's own policies in place."""
-        return override(self.method.plan(setting), self.overrides)
+        plan = self.method.plan(setting)
+        if not isinstance(plan, Plan):
+            raise ConfigError(f"method {self.method.kind!r}: plan returned {plan!r}; it must return a Plan.")
+        return override(plan, self.overrides)
 
     def to_plain(self) -> dict[str, Any]:
         """Return the entry as a plain table."""

@@ -6,7 +6,8 @@ one report is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.messages import (
@@ -25,6 +26,7 @@ from espalier.core.messages import (
 )
 from espalier.core.opening import SURVEY, Opening
 from espalier.core.policies import Progress
+from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
 
@@ -103,9 +105,16 @@ class Closing(Opening):
         self._merge(view, cohort.arrived)
         return self._advance(key, now)
 
+    def _merged(self, view: View, arrivals: Sequence[Arrival]) -> Mapping[str, Ref]:
+        """Return the merge's models by group."""
+        found: Any = self.rules.merge.merge(view, arrivals)
+        right = isinstance(found, Mapping) and all(isinstance(model, int) for model in found.values())
+        wanted = "a Ref by group, as view.store.combine and view.store.put(vector) make them"
+        return self.rules.merge.returned("merge", found, right, wanted)
+
     def _merge(self, view: View, arrivals: Sequence[Arrival]) -> None:
         state = self.state
-        merged, beside = self.rules.merge.merge(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
+        merged, beside = self._merged(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
         view.models = state.models = {**state.models, **merged}
         view.auxiliary = state.auxiliary = {**state.auxiliary, **beside}
         state.samples = self.rules.merge.samples(view, arrivals)

@@ -107,12 +107,17 @@ class Device:
         return self._train(order, now)
 
     def _train(self, order: Order, now: float) -> list[Action]:
-        train = self.local.train(self._view(now), order)
+        train = self._decided(self._view(now), order)
         self.state.decides = self.pace.child_decides
         if self.state.decides:
             # Update by update: the optimiser's state goes from one to the next, as if they were one training.
             train = replace(train, updates=1, keep_optimizer_state=True)
         return [self._begin(train)]
+
+    def _decided(self, view: LocalView, order: Order) -> Train:
+        """Return the order's first training."""
+        train = self.local.train(view, order)
+        return self.local.returned("train", train, isinstance(train, Train), "a Train: where it starts, how long it is")
 
     def _begin(self, train: Train) -> Train:
         """Return a training as the one under way."""
@@ -129,15 +134,19 @@ class Device:
         view, progress = self._view(now), Progress(order, state.done, state.spent, event.seconds, state.memory)
         if state.decides and not self.pace.enough(progress):
             state.token += 1
-            train, last = self.local.train(view, order), event.model
+            train, last = self._decided(view, order), event.model
             carried = replace(train, optimizer_state=last, keep_optimizer_state=True)
             return [self._begin(replace(carried, start=last, updates=1))]
         state.decides = False
         following = self.local.then(view, order, state.models)
         if following is not None:
+            new = isinstance(following, Train) and following.name not in state.models
+            self.local.returned("then", following, new, "the order's next Train, with a name of its own, or None")
             state.token += 1
             return [self._begin(replace(following, follows=True))]
-        return self._report(now, self.local.done(view, order, state.models))
+        told = self.local.done(view, order, state.models)
+        self.local.returned("done", told, isinstance(told, Contribution), "a Contribution: what is reported")
+        return self._report(now, told)
 
     def _measured(self, event: Measured, now: float) -> list[Action]:
         state = self.state

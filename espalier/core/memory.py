@@ -26,6 +26,7 @@ All of it is plain data that is saved with the run.
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -79,7 +80,18 @@ class Policy(Spec):
             return
         if not isinstance(state, type) or not dataclasses.is_dataclass(state):
             raise ConfigError(f"{cls.__qualname__}.State must be a dataclass: it is saved with the run.")
+        for one in dataclasses.fields(state):
+            if one.default is dataclasses.MISSING and one.default_factory is dataclasses.MISSING:
+                raise ConfigError(f"{cls.__qualname__}.State.{one.name} needs a default: what stands there at first.")
         register(state)
+
+    def returned(self, hook: str, value: T, right: bool, wanted: str) -> T:
+        """Return what a hook has returned, or refuse it in a sentence if it is not right."""
+        if not right:
+            raise ConfigError(
+                f"{self.family} {self.kind!r}: {hook} returned {reprlib.repr(value)}; it must return {wanted}."
+            )
+        return value
 
     def parts(self) -> Iterator[Policy]:
         """Yield this policy and those it is made of."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from espalier.core.address import Address
 from espalier.core.codec import register
@@ -199,7 +200,7 @@ class Opening(ABC):
         view.children = self._free(view.children)
         if not view.children:
             return self._stall(key, now)
-        chosen = self.rules.selection.pick(view)
+        chosen = self._picked(view, least=1)
         work = self.rules.pace.assign(view, chosen)
         actions = [self._send(key, child, share, view) for child, share in work.items()]
         seconds = self.rules.pace.deadline(view, work)
@@ -207,11 +208,17 @@ class Opening(ABC):
             actions.append(SetDeadline(max(0.0, seconds), CloseCohort(key, cohort.round)))
         return actions
 
+    def _picked(self, view: View, least: int = 0) -> Sequence[Address]:
+        """Return whom the selection draws."""
+        drawn: Any = self.rules.selection.pick(view)
+        right = isinstance(drawn, Sequence) and len(drawn) >= least and set(drawn) <= set(view.children)
+        return self.rules.selection.returned("pick", drawn, right, f"{least} or more of view.children")
+
     def _refill(self, key: str, now: float) -> list[Action]:
         """Give work to free children until as many are at work as the selection draws: those it draws first."""
         view = self._view(key, now)
         view.absent = [c for c, out in self.state.tickets.items() if any(t.cohort == key for t in out.values())]
-        drawn = self.rules.selection.pick(view) if view.children else []
+        drawn = self._picked(view) if view.children else []
         # Unless the pace admits them at once, whoever has reported waits for the merge.
         reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)
         wanted = len(drawn) - self._out(key) - reported

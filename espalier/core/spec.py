@@ -18,9 +18,10 @@ A third party's kind becomes usable in configuration files as soon as its module
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_origin, get_type_hints
 
 from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, nearest
@@ -59,6 +60,11 @@ class Spec:
         """Return the type of each field; resolved once per class, as annotations are strings."""
         if "_types" not in cls.__dict__:
             hints = get_type_hints(cls, include_extras=True)
+            for name in inspect.get_annotations(cls).keys() & cls.__dict__.keys():
+                if "__dataclass_fields__" not in cls.__dict__ and get_origin(hints[name]) is not ClassVar:
+                    raise ConfigError(
+                        f"{cls.__qualname__}.{name}: the class must be decorated @dataclass(frozen=True)."
+                    )
             cls._types = {f.name: hints[f.name] for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
         return cls._types
 

@@ -159,7 +159,10 @@ class Ledger:
             if name in needed or name in self._tables.values:
                 continue
             if name not in self._tables.recipes:
-                raise TrainingError(f"Model {name} is unknown: it was dropped because no node held it any more.")
+                raise TrainingError(
+                    f"Model {name} is unknown: it was dropped because no node held it any more. A policy keeps "
+                    "models in its State (view.state(self)), nowhere else."
+                )
             needed.add(name)
             todo.extend(self._tables.recipes[name].inputs)
         return needed

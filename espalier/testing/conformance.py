@@ -13,19 +13,24 @@ Each check runs the method on a small fleet of real digits under a world made fo
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from espalier.core.codec import pack, unpack
+from espalier.core.errors import EspalierError
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 
+_PACKAGE = Path(__file__).parents[1]
+_HINTS = {"FrozenInstanceError": "; what a policy remembers is its State, reached with view.state(self)"}
 Target = str | Method | dict[str, Any]
 
 #: a fleet small enough that a run takes about a second
@@ -46,9 +51,7 @@ def _digits() -> Dataset:
 
 
 def _runner(target: Target, **changes: Any) -> Runner:
-    table = {**BASE, **changes}
-    experiment = Experiment.build({**table, "methods": []} if not isinstance(target, str) else table)
-    return Runner(experiment.only(target, 3), None, dataset=_digits())
+    return Runner(Experiment.build({**BASE, **changes}).only(target, 3), None, dataset=_digits())
 
 
 def _rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:
@@ -72,7 +75,10 @@ def runs(target: Target, rounds: int) -> None:
 
 def _ended_well(runner: Runner, rounds: int) -> None:
     sim = runner.simulation
-    assert sim.round >= rounds, f"the run stopped in round {sim.round} of {rounds} at {sim.now:.1f} s"
+    why = sim.stalled or "nobody had anything left to do"
+    assert sim.round >= rounds, (
+        f"the run stopped in round {sim.round} of {rounds} at {sim.now:.1f} s: {why.rstrip('.')}"
+    )
     for name, vector in runner.final_models().items():
         assert torch.isfinite(vector).all(), f"the model {name} has numbers that are not finite"
 
@@ -81,7 +87,9 @@ def determinism(target: Target) -> None:
     """The same seed gives the same rows twice."""
     first, second = _rows(_run(target)), _rows(_run(target))
     for table, rows in first.items():
-        assert rows == second[table], f"two runs of one seed differ in {table}"
+        assert rows == second[table], (
+            f"two runs of one seed differ in {table}: draw with view.env.rng, and remember nothing outside a State"
+        )
 
 
 def resume(target: Target) -> None:
@@ -108,7 +116,9 @@ def resume(target: Target) -> None:
                 runner = fresh
         found = _rows(runner)
         for table, rows in _rows(whole).items():
-            assert found[table] == rows, f"saving and restoring every {every} events changes {table}"
+            assert found[table] == rows, (
+                f"saving and restoring every {every} events changes {table}: what is remembered must be in a State"
+            )
 
 
 def empty_edge(target: Target) -> None:
@@ -169,14 +179,46 @@ def fixed_point(target: Target) -> None:
     for address, models in sim.served.items():
         for group, ref in models.items():
             gap = (initials - sim.ledger.vector(ref)).abs().amax(1).min()
-            assert gap <= 1e-6, f"node {address}, group {group!r}: merging equal models moved them by {gap:.2e}"
+            assert gap <= 1e-6, (
+                f"node {address}, group {group!r}: merging equal models moved them by {gap:.2e}: coefficients "
+                "must sum to 1"
+            )
+
+
+def learns(target: Target) -> None:
+    """Devices come to use models that training has changed; where they are to use their own, they do."""
+    sim = _run(target).simulation
+    own = [device for device in range(sim.fleet.n_devices) if sim.served.get(device)]
+    assert own or sim.plan.serves != "device", (
+        'the plan says serves="device", but no device ever used a model of its own: Contribution(uses=…) says which'
+    )
+    initials = torch.stack([sim.task.initial(sim.seed, i) for i in range(8)])
+    used = [sim.ledger.vector(ref) for ref in sim.meter.in_use()[1]]
+    assert any(float((initials - vector).abs().amax(1).min()) > 1e-6 for vector in used), (
+        "all devices still use an initial model: is what they report merged, in the group that is handed down?"
+    )
 
 
 CHECKS: dict[str, Callable[[Target], None]] = {
-    c.__name__: c for c in (determinism, resume, empty_edge, late_updates, join_and_leave, faults, fixed_point)
+    c.__name__: c for c in (determinism, resume, empty_edge, late_updates, join_and_leave, faults, fixed_point, learns)
 }
 
 
 def check(target: Target, name: str) -> None:
-    """Run one check on a method (its name, a table with options, or an object)."""
-    CHECKS[name](target)
+    """Run one check on a method (its name, a table with options, or an object).
+
+    Raises:
+        AssertionError: What the method lacks, in a sentence; an error in its own code with the line.
+        EspalierError: What of the method is refused.
+    """
+    try:
+        CHECKS[name](target)
+    except (AssertionError, EspalierError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [f for f in frames if f.line and not Path(f.filename).is_relative_to(_PACKAGE)]
+        own = theirs[-1] if theirs else None
+        where = "" if own is None else f" ({own.filename}, line {own.lineno}: {own.line})"
+        hint = _HINTS.get(type(error).__name__, "")
+        raise AssertionError(f"{type(error).__name__}: {error}{where}{hint}") from error
