@@ -16,13 +16,17 @@ import pytest
 from espalier.core.errors import ProtocolError
 from espalier.core.messages import Report
 from espalier.core.store import Ref
-from espalier.fleet.certs import Bundle
+from espalier.fleet.certs import Bundle, Identity
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.links import transport, wire
-from espalier.fleet.links.delivery import BYTES_AHEAD, DeliveryState
+from espalier.fleet.links.delivery import BYTES_AHEAD, DeliveryState, Transmitter
 from espalier.fleet.links.door import REASON_LETTERS
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
+from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.relay import Relay
+from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.transport import Link
 from espalier.fleet.membership import Member
 from espalier.fleet.node.events import Joined, Restarted
 from espalier.fleet.node.journal import Journal
@@ -146,6 +150,21 @@ def test_frames_that_keep_an_edge_busy_are_counted(ca: Path, quick: Path) -> Non
         assert len([why for why in refused if why.startswith("More than 200 frames")]) == 2
 
     asyncio.run(play())
+
+
+def test_a_peers_frames_are_counted_as_a_childs_are() -> None:
+    # devices that lead others have links of devices which are nobody's children
+    def nowhere(*_: Any) -> Any:
+        raise AssertionError("nothing is sent")
+
+    relay = Relay(RoutingTable(1), Transmitter(1, nowhere), Limits(letters_per_second=1.0), 4, nowhere)
+    for link in (Link("a", Identity("d3", "device", 7)), Link("b", Identity("d3", "device", 7))):
+        with pytest.raises(ProtocolError, match="More than 1 frames"):
+            for _ in range(11):
+                relay.rate(link, 1, 0)
+    made = Link("parent")
+    for _ in range(100):
+        relay.rate(made, 1, 0)
 
 
 def test_who_reads_no_answers_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

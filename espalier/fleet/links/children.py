@@ -76,7 +76,7 @@ class ChildLinks:
         if link in self.greetings.probes:
             if kind != "ping":
                 raise ProtocolError(f"A link that measures the way sends {kind!r}; pings are accepted.")
-            self._pong(link, frame.ping)
+            await self._take_hop(link, None, frame)
         elif link in hub.door.room:
             self.greetings.waits(link, frame)
         elif child is None and link not in hub.routes.peers.values():
@@ -86,13 +86,13 @@ class ChildLinks:
         elif hub.relay is not None and hub.relay.take(link, frame):
             pass
         else:
-            if hub.relay is not None:
-                hub.relay.rate(link, 1, frame.ByteSize())
             await self._take_hop(link, child, frame)
 
     async def _take_hop(self, link: Link, child: Child | None, frame: pb.Frame) -> None:
         """Take a frame that concerns this hop only."""
         hub, kind = self._hub, frame.WhichOneof("kind")
+        if hub.relay is not None:
+            hub.relay.rate(link, 1, frame.ByteSize())
         if kind == "ping":
             self._pong(link, frame.ping)
         elif child is None:

@@ -29,8 +29,8 @@ class Relay:
         self._routes, self._transmitter, self._limits, self._deliver = routes, transmitter, limits, deliver
         self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
-        #: letters and bytes of each child, over all its links
-        self._meters: dict[int, tuple[TokenBucket, TokenBucket]] = {}
+        #: letters and bytes of each child and peer by name, over all its links
+        self._meters: dict[str, tuple[TokenBucket, TokenBucket]] = {}
         self.relayed = 0
         self.lost = 0
 
@@ -93,23 +93,22 @@ class Relay:
             self.relayed += 1
 
     def rate(self, link: Link, letters: int, data: int) -> None:
-        """Count what a child sends.
+        """Count what somebody sends who has a link to this host.
 
         Raises:
             ProtocolError: It sends more than it may.
         """
-        child = self._routes.child(link)
-        if child is None:
-            return
-        limits = self._limits
-        if child.address not in self._meters:
-            # a relay speaks for everybody below it
-            self._meters[child.address] = (
+        if link.peer is None:
+            return  # this host has made the link, to its parent or to a peer that it was told of
+        child, limits = self._routes.child(link), self._limits
+        if link.peer.name not in self._meters:
+            self._meters[link.peer.name] = (
                 TokenBucket(limits.letters_per_second, 10 * limits.letters_per_second),
                 TokenBucket(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
             )
-        share = max(1, len(child.below))
-        meters = self._meters[child.address]
+        # a relay speaks for everybody below it
+        share = 1 if child is None else max(1, len(child.below))
+        meters = self._meters[link.peer.name]
         if not meters[0].take(letters / share) or not meters[1].take(data / share):
             raise ProtocolError(
                 f"More than {limits.letters_per_second:g} frames or {limits.bytes_per_second:g} bytes per second."
