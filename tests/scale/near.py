@@ -89,7 +89,7 @@ class NearComputer:
         joint = Joins(batches)
         for number, batch in enumerate(batches):
             mine = tuple(jobs[n] for n in batch.names)
-            models = {int(r): vector(r) for j in mine for r in (j.work.start, j.work.anchor) if r is not None}
+            models = {int(r): vector(r) for j in mine for r in j.work.models.values()}
             states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
             kept = {n: m for n, m in states.items() if m is not None}
             order = BatchOrder(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))

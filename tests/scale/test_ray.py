@@ -125,6 +125,14 @@ def test_a_run_is_as_from_one_process_though_a_worker_and_a_node_are_lost(nodes:
     assert work.versions.puts <= 9 * (3 + 1)
 
 
+@pytest.mark.parametrize("method", ["scaffold", "moon", "apfl", "fedproto"])
+def test_corrections_and_what_lies_beside_a_model_reach_the_workers(nodes: Any, method: str) -> None:
+    here, away = run(None, method), run(Ray(nodes.address), method)
+    assert rows(away) == rows(here)
+    for name, vector in here.final_models().items():
+        assert torch.equal(away.final_models()[name], vector)
+
+
 def test_a_run_begun_here_goes_on_there_and_ends_here(nodes: Any, tmp_path: Path) -> None:
     whole = run(None, "csahfl", stop={"rounds": 3})
 
