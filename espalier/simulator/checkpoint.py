@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,6 +28,18 @@ VERSION = 6
 KEEP = 2
 
 _NAME = "state-*.safetensors"
+
+
+class Saved(Protocol):
+    """A part of a simulation whose state is saved with the run."""
+
+    def save(self) -> Any:
+        """Return the state as plain data."""
+        ...
+
+    def restore(self, plain: Any) -> None:
+        """Become what was saved."""
+        ...
 
 
 class Damaged(RunError):

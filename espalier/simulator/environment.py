@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +115,19 @@ class Fleet(TreeView):
     def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
         """Return mean losses of models on a node's own set."""
         return self._judge(refs, where, node, "loss")
+
+    def save(self) -> dict[str, Any]:
+        """Return who is there, at work, and where: plain data."""
+        return {
+            "alive": self.alive.copy(), "working": self.working.copy(), "location": self.location.copy(),
+            "moved": self.moved.copy(), "tree": self.tree.to_plain(),
+        }  # fmt: skip
+
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become what was saved."""
+        self.alive[:], self.working[:] = plain["alive"], plain["working"]
+        self.location[:], self.moved[:] = plain["location"], plain["moved"]
+        self.tree.restore(plain["tree"])
 
 
 class SimulatedPlaces:

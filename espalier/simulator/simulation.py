@@ -27,6 +27,7 @@ from espalier.data.partition import Partition
 from espalier.policies.privacy import PRIVATE
 from espalier.record.database import Recorder
 from espalier.simulator.attacks import Attacks
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import LATE, NODE, ToNode, ToWorld, VirtualClock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.dataviews import Views
@@ -360,54 +361,37 @@ class Simulation:
 
     # -- saving ------------------------------------------------------------------------------------------
 
+    def _parts(self) -> dict[str, Saved]:
+        """Return the parts that save themselves, in the order in which they are restored."""
+        return {
+            "clock": self.clock, "presence": self.presence, "conditions": self.conditions, "delivery": self.delivery,
+            "process": self.process, "transport": self.transport, "usage": self.usage, "meter": self.meter,
+            "divergence": self._divergence,
+        }  # fmt: skip
+
     def save(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the whole state: plain data, and vectors by name."""
         ledger, tensors = self.ledger.save()
-        fleet = self.fleet
         plain = {
             "finished": self.finished,
             "stalled": self.stalled,
             "diverged": self.diverged,
-            "clock": self.clock.save(),
             "runtime": self.runtime.save(),
             "rounds": {"done": self.rounds.done, "closed": self.rounds.closed},
-            "alive": fleet.alive.copy(),
-            "working": fleet.working.copy(),
-            "location": fleet.location.copy(),
-            "moved": fleet.moved.copy(),
-            "tree": fleet.tree.to_plain(),
             "looks": self.views.looks,
-            "presence": self.presence.save(),
-            "conditions": self.conditions.save(),
-            "delivery": self.delivery.save(),
-            "process": self.process.save(),
-            "transport": self.transport.save(),
-            "usage": self.usage.save(),
-            "meter": self.meter.save(),
-            "divergence": self._divergence.save(),
             "moment": list(self._moment),
             "ledger": ledger,
         }
-        return plain, tensors
+        return plain | self.fleet.save() | {name: part.save() for name, part in self._parts().items()}, tensors
 
     def restore(self, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Become the simulation that :meth:`save` described."""
         self.finished, self.stalled, self.diverged = plain["finished"], plain["stalled"], plain["diverged"]
-        self.clock.restore(plain["clock"])
-        fleet = self.fleet
-        fleet.alive[:], fleet.working[:] = plain["alive"], plain["working"]
-        fleet.location[:], fleet.moved[:] = plain["location"], plain["moved"]
-        fleet.tree.restore(plain["tree"])
-        self.rounds.restore(**plain["rounds"], present=np.flatnonzero(fleet.alive).tolist())
+        self.fleet.restore(plain)
+        self.rounds.restore(**plain["rounds"], present=np.flatnonzero(self.fleet.alive).tolist())
         self.views.restore(plain["looks"])
-        self.presence.restore(plain["presence"])
-        self.conditions.restore(plain["conditions"])
-        self.delivery.restore(plain["delivery"])
-        self.process.restore(plain["process"])
-        self.transport.restore(plain["transport"])
-        self.usage.restore(plain["usage"])
-        self.meter.restore(plain["meter"])
-        self._divergence.restore(plain["divergence"])
+        for name, part in self._parts().items():
+            part.restore(plain[name])
         self._moment = (plain["moment"][0], plain["moment"][1])
         self.ledger.restore(plain["ledger"], tensors)
         self.runtime.restore(plain["runtime"])
