@@ -101,10 +101,10 @@ def test_who_has_lost_its_memory_is_counted_on(quick: Path) -> None:
     net.join(1, 2, stamp=2)
     net.run()
     trained = {host: 0 for host in range(2)}
-    for (host, _), (jobs, _) in net.coordinator._spent.items():
+    for (host, _), (jobs, _) in net.coordinator._told.spent.items():
         trained[host] += jobs
     assert trained == {0: 4, 1: 4}
-    assert len([key for key in net.coordinator._spent if key[0] == 1]) == 2
+    assert len([key for key in net.coordinator._told.spent if key[0] == 1]) == 2
     assert spent(net)["reports"]["releases"] == 4
 
 

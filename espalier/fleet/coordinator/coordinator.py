@@ -8,31 +8,25 @@ after it are dropped at a restart, because what made them comes again.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from espalier.core.address import Address, host_of
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.run_rounds import RunRounds
 from espalier.core.store import Ref
-from espalier.fleet.authority.fields import LONG_COUNT
 from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
-from espalier.fleet.coordinator.manifest import Manifest
-from espalier.fleet.coordinator.models import hand_models_in_use, save_models, source_of
+from espalier.fleet.coordinator.host_figures import HostFigures
+from espalier.fleet.coordinator.models import hand_models_in_use, open_record, save_models, source_of
 from espalier.fleet.coordinator.topology import Arranger
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.privacy import is_private, spending
-from espalier.record.database import Recorder
-from espalier.record.measures import spread
 from espalier.simulator.meter import Divergence
 
 #: so many times as many updates in vain as in a simulation end a run whose training has diverged
@@ -49,7 +43,7 @@ class Coordinator:
         self.engine, self.registry, self.directory = engine, registry, directory
         experiment = engine.manifest.experiment
         fleet = experiment.fleet
-        self.recorder = _recorder(engine.manifest, directory)
+        self.recorder = open_record(engine.manifest, directory)
         self._start_with = start_with
         plain = engine.journal.get("coordinator") or {}
         self.started: bool = plain.get("started", False)
@@ -62,9 +56,6 @@ class Coordinator:
         self._divergence = Divergence()
         if "divergence" in plain:
             self._divergence.restore(plain["divergence"])
-        #: since the last evaluation: trainings by device, and updates that aggregators could not use, by their host
-        self._trained: Counter[int] = Counter(plain.get("trained", {}))
-        self._unusable: Counter[int] = Counter(plain.get("unusable", {}))
         self._trainings: int = plain.get("trainings", 0)
         #: when the last of the run's rounds was over; giving account does not count
         self._ended_at: float = plain.get("ended_at", 0.0)
@@ -74,19 +65,13 @@ class Coordinator:
         self._incarnations: dict[int, int] = plain.get("incarnations", {})
         #: when models are evaluated next, if that goes by time
         self._evaluate_at: float | None = plain.get("evaluate_at")
-        self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
-        self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
-        self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
-        #: what devices say they have trained and told: (host, incarnation) -> (trainings, statistics)
-        self._spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
+        self._told = HostFigures(engine.directory.n_devices, engine.directory.n_edges, plain)
         self.tree = Arranger(engine, self.recorder, plain.get("tree", {}))
         self.recorder.rewind(plain.get("rows") or dict.fromkeys(self.recorder.watermarks(), 0))
         self.bulletin = Bulletin(engine.directory, plain.get("bulletin", {}), self.recorder.connection)
         self.traffic: dict[tuple[str, str, str], int] = {}
         #: at the end: who has not given account yet, and until when they are waited for
         self._accounts = Accounts(engine.manifest.slowdown)
-        #: seconds of the longest training that somebody told of
-        self._longest: float = plain.get("longest", 0.0)
         #: whether devices have been handed the models that they would use
         self._handed = False
         self.wants_count = False  # whether the bytes must be counted anew before the last evaluation
@@ -188,13 +173,13 @@ class Coordinator:
 
     def evaluate(self) -> None:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
-        self._trainings += self._trained.total()
-        for number in range(sum(min(count, self._below(host)) for host, count in self._unusable.items())):
+        self._trainings += self._told.trained.total()
+        for number in range(sum(min(count, self._below(host)) for host, count in self._told.unusable.items())):
             self._divergence.rejected(number)
         # what members tell is a second old: it takes more in vain than in a simulation
         why = self._divergence.noticed(self._trainings, PATIENCE_TIMES * self.present(), self.round)
-        self._trained.clear()
-        self._unusable.clear()
+        self._told.trained.clear()
+        self._told.unusable.clear()
         if why and not self.ending:
             self.stalled = f"{why} Try a lower training.lr (it is {self.engine.manifest.experiment.training.lr:g})."
             self.recorder.event(self.engine.now(), "stalled", None, {"why": self.stalled})
@@ -206,10 +191,10 @@ class Coordinator:
         """Return the trainings of the devices that report to a host: it cannot have got more updates."""
         directory = self.engine.directory
         if host == self.engine.me:
-            return self._trained.total()
+            return self._told.trained.total()
         devices = {m.address for m in directory.members.values() if m.via == host}
         devices |= {node for node, parent in directory.placed.items() if host_of(parent) == host}
-        return sum(self._trained[d] for d in devices)
+        return sum(self._told.trained[d] for d in devices)
 
     def proceed(self, device: Address) -> None:
         """Tell a lone device which round the run is in: it may have waited for it."""
@@ -294,7 +279,7 @@ class Coordinator:
     def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Write something into the record."""
         if kind == "rejected":
-            self._unusable[self.engine.me] += 1
+            self._told.unusable[self.engine.me] += 1
         self.bulletin.noted(self.engine.me, kind, data)
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
 
@@ -311,7 +296,7 @@ class Coordinator:
                     raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
                 self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
             case "spent" if self.engine.directory.is_device(origin):
-                self._spent[origin, int(data["incarnation"])] = (int(data["jobs"]), int(data["revealed"]))
+                self._told.spent[origin, int(data["incarnation"])] = (int(data["jobs"]), int(data["revealed"]))
             case "notes":
                 self._noted(origin, data)
             case _:
@@ -320,22 +305,15 @@ class Coordinator:
     def _noted(self, origin: int, data: dict[str, Any]) -> None:
         for time, kind, node, what in data["events"]:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
-            self._unusable[origin] += kind == "rejected"
             self.bulletin.noted(origin, str(kind), what)
         for node, kind, start, stop in data["spans"]:
-            self._trained[origin] += kind == "train"
             if kind == "train":
-                self._longest = max(self._longest, float(stop) - float(start))
                 self.bulletin.worked(origin, min(float(stop), self.engine.now()))
-            self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + float(stop) - float(start)
             if self.engine.manifest.experiment.record.spans:
                 self.recorder.span(int(node), str(kind), float(start), float(stop))
-        for tier, direction, kind, count in data["traffic"]:
-            self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
-        if data["scores"]:
-            self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
+        self._told.take(origin, data)
         if data["final"]:
-            self._accounts.given(origin, self.engine.now(), self._longest)
+            self._accounts.given(origin, self.engine.now(), self._told.longest)
             self._accounted()
 
     # -- evaluating ------------------------------------------------------------------------------------------
@@ -353,28 +331,20 @@ class Coordinator:
         """Write an evaluation down."""
         time, round, last = (work.action.data[k] for k in ("time", "round", "last"))
         row = {f"{name}_global": value for name, value in figures[0].items()} if figures else {}
-        directory, recorder = self.engine.directory, self.recorder
-        for scope, first, size in (
-            ("edge", directory.n_devices, directory.n_edges),
-            ("device", 0, directory.n_devices),
-        ):
-            row |= self._spread(time, round, scope, first, size)
+        recorder = self.recorder
+        for name, values, summary in self._told.spreads():
+            recorder.array(time, round, name, values)
+            row |= summary
         for name, value in row.items():
             recorder.metric(time, round, name, value)
-        totals: dict[tuple[str, str, str], int] = dict(self.traffic)
-        for (_, *key), count in self._traffic.items():
-            tier, direction, kind = key
-            # what members say may be anything; the record's integers end
-            totals[tier, direction, kind] = min(LONG_COUNT, totals.get((tier, direction, kind), 0) + count)
-        for (tier, direction, kind), count in sorted(totals.items()):
+        for (tier, direction, kind), count in sorted(self._told.sent(self.traffic).items()):
             recorder.traffic(time, round, tier, direction, kind, count)
         self.last = row
         self.bulletin.evaluated(round, time, row)
         self._account_for_privacy()
         if last:
             for kind in ("train", "measure"):
-                seconds = [self._seconds.get((d, kind), 0.0) for d in range(directory.n_devices)]
-                recorder.array(time, round, f"seconds_{kind}", np.array(seconds))
+                recorder.array(time, round, f"seconds_{kind}", self._told.seconds_of(kind))
             self._finish()
 
     def _account_for_privacy(self) -> None:
@@ -382,25 +352,9 @@ class Coordinator:
         plan, devices = self.engine.plan, self.engine.directory.n_devices
         if not is_private(plan):
             return
-        jobs, revealed = [0] * devices, [0] * devices
-        for (host, _), (trained, told) in self._spent.items():
-            jobs[host] += trained
-            revealed[host] += told
+        jobs, revealed = self._told.spendings()
         self.recorder.commit()
         self.recorder.meta("privacy", spending(plan, devices, jobs, revealed, self.recorder.connection))
-
-    def _spread(self, time: float, round: int, scope: str, first: int, size: int) -> dict[str, float]:
-        """Write what hosts said of themselves: a number each, mean, spread and the worst tenth."""
-        row: dict[str, float] = {}
-        known = {h - first: s for h, s in self._scores.items() if first <= h < first + size}
-        for name in sorted({n for s in known.values() for n in s}):
-            values = np.full(size, np.nan)
-            for place, scores in known.items():
-                values[place] = scores.get(name, np.nan)
-            if summary := spread(f"{name}_{scope}", values):
-                self.recorder.array(time, round, f"{name}_{scope}", values)
-                row |= summary
-        return row
 
     def _finish(self) -> None:
         engine = self.engine
@@ -432,25 +386,10 @@ class Coordinator:
                 "round": self.round, "started": self.started, "ending": self.ending, "finished": self.finished,
                 "ended_at": self._ended_at, "stalled": self.stalled, "stopped": self.stopped,
                 "divergence": self._divergence.save(),
-                "trained": dict(self._trained), "unusable": dict(self._unusable), "trainings": self._trainings,
+                "trainings": self._trainings,
                 "closed": self.rounds.closed, "incarnations": self._incarnations, "evaluate_at": self._evaluate_at,
-                "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "longest": self._longest,
-                "spent": self._spent, "tree": self.tree.to_plain(), "last": self.last,
-                "bulletin": self.bulletin.to_plain(), "rows": self.recorder.watermarks(),
+                "tree": self.tree.to_plain(), "last": self.last,
+                "bulletin": self.bulletin.to_plain(), "rows": self.recorder.watermarks(), **self._told.to_plain(),
             },
         )  # fmt: skip
         self.engine.journal.put("registry", self.registry.known)
-
-
-def _recorder(manifest: Manifest, directory: Path) -> Recorder:
-    """Open a run's record."""
-    experiment, spec = manifest.experiment, manifest.card.spec
-    entry = experiment.methods[0]
-    return Recorder(
-        directory / "run.sqlite",
-        {
-            "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
-            "reconstruction": entry.method.reconstruction, "seed": manifest.seed, "model_bytes": spec.model_bytes,
-            "parameters": spec.n_params, "status": {"state": "running"}, "deployed": True,
-        },
-    )  # fmt: skip

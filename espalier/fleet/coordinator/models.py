@@ -1,4 +1,4 @@
-"""The models in use when a run is over: which one a device would use, and where they are written."""
+"""What a run leaves behind: its record, and the models in use when it is over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from espalier.core.messages import ALL, Word
 from espalier.core.serving import Source
 from espalier.core.store import Ref
 from espalier.fleet.authority.rules import IN_USE
+from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.node.engine import Engine
+from espalier.record.database import Recorder
 from espalier.simulator.checkpoint import atomic_write
 
 
@@ -43,3 +45,17 @@ def save_models(engine: Engine, models: Mapping[str, Ref], folder: Path, name: s
     for group, ref in models.items():
         views = {k: v.clone() for k, v in engine.store.spec.views(engine.store.vector(ref)).items()}
         atomic_write(folder / f"{name if group == ALL else f'{name}-{group}'}.safetensors", to_bytes(views))
+
+
+def open_record(manifest: Manifest, directory: Path) -> Recorder:
+    """Open a run's record."""
+    experiment, spec = manifest.experiment, manifest.card.spec
+    entry = experiment.methods[0]
+    return Recorder(
+        directory / "run.sqlite",
+        {
+            "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
+            "reconstruction": entry.method.reconstruction, "seed": manifest.seed, "model_bytes": spec.model_bytes,
+            "parameters": spec.n_params, "status": {"state": "running"}, "deployed": True,
+        },
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""What hosts have told the cloud of themselves: scores, bytes, seconds, and what their devices have given away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.fleet.authority.fields import LONG_COUNT
+from espalier.record.measures import spread
+
+#: a tier, a direction and a kind of traffic
+Way = tuple[str, str, str]
+
+
+class HostFigures:
+    """The figures of one run's hosts, the newest that each has told."""
+
+    def __init__(self, n_devices: int, n_edges: int, plain: dict[str, Any]) -> None:
+        """Go on from what :meth:`to_plain` said."""
+        self._n_devices, self._n_edges = n_devices, n_edges
+        self._scores: dict[int, dict[str, float]] = plain.get("scores", {})
+        self._traffic: dict[tuple[int, str, str, str], int] = plain.get("traffic", {})
+        self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
+        #: what devices say they have trained and told: (host, incarnation) -> (trainings, statistics)
+        self.spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
+        #: since the last evaluation: trainings by device, and updates that aggregators could not use, by their host
+        self.trained: Counter[int] = Counter(plain.get("trained", {}))
+        self.unusable: Counter[int] = Counter(plain.get("unusable", {}))
+        #: seconds of the longest training that somebody told of
+        self.longest: float = plain.get("longest", 0.0)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return all that must outlive the process."""
+        return {
+            "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "spent": self.spent,
+            "trained": dict(self.trained), "unusable": dict(self.unusable), "longest": self.longest,
+        }  # fmt: skip
+
+    def take(self, origin: int, data: dict[str, Any]) -> None:
+        """Take a host's notes."""
+        for _, kind, *_ in data["events"]:
+            self.unusable[origin] += kind == "rejected"
+        for _, kind, start, stop in data["spans"]:
+            seconds = float(stop) - float(start)
+            self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + seconds
+            if kind == "train":
+                self.trained[origin] += 1
+                self.longest = max(self.longest, seconds)
+        for tier, direction, kind, count in data["traffic"]:
+            self._traffic[origin, str(tier), str(direction), str(kind)] = int(count)
+        if data["scores"]:
+            self._scores[origin] = {str(k): float(v) for k, v in data["scores"].items()}
+
+    def spreads(self) -> Iterator[tuple[str, NDArray[np.float64], dict[str, float]]]:
+        """Yield each figure of edges, then of devices: its name, a number for each, mean, spread and worst tenth."""
+        for scope, first, size in (("edge", self._n_devices, self._n_edges), ("device", 0, self._n_devices)):
+            known = {h - first: s for h, s in self._scores.items() if first <= h < first + size}
+            for name in sorted({n for s in known.values() for n in s}):
+                values = np.full(size, np.nan)
+                for place, scores in known.items():
+                    values[place] = scores.get(name, np.nan)
+                if summary := spread(f"{name}_{scope}", values):
+                    yield f"{name}_{scope}", values, summary
+
+    def sent(self, here: Mapping[Way, int]) -> dict[Way, int]:
+        """Return the bytes that all hosts have sent; ``here`` are those of the cloud itself."""
+        totals = dict(here)
+        for (_, *way), count in self._traffic.items():
+            tier, direction, kind = way
+            # what members say may be anything; the record's integers end
+            totals[tier, direction, kind] = min(LONG_COUNT, totals.get((tier, direction, kind), 0) + count)
+        return totals
+
+    def seconds_of(self, kind: str) -> NDArray[np.float64]:
+        """Return the seconds that each device has spent on a kind of work, [N]."""
+        return np.array([self._seconds.get((d, kind), 0.0) for d in range(self._n_devices)])
+
+    def spendings(self) -> tuple[list[int], list[int]]:
+        """Return each device's trainings, and the statistics it has told."""
+        jobs, revealed = [0] * self._n_devices, [0] * self._n_devices
+        for (host, _), (trained, told) in self.spent.items():
+            jobs[host] += trained
+            revealed[host] += told
+        return jobs, revealed
