@@ -7,8 +7,7 @@ import io
 from collections.abc import Sequence
 from html import escape
 
-from espalier.report.paired import Difference
-from espalier.report.standings import Column, Place, Values
+from espalier.report.standings import Column, Difference, Place, Values
 from espalier.report.verdict import Verdict
 
 _LATEX = str.maketrans({

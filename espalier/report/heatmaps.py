@@ -9,7 +9,7 @@ import numpy as np
 
 from espalier.record.run import Run
 from espalier.report.figures import LIGHT, SCALE, Figure, axis, figure, numbers, thin
-from espalier.report.names import Names
+from espalier.report.reading import Names
 from espalier.report.tree_history import moments
 
 #: devices drawn one by one; of more, every so many-th

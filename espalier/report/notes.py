@@ -17,7 +17,7 @@ import numpy as np
 from espalier.record.run import Run
 from espalier.report.budget import called
 from espalier.report.figures import SCALE, Figure, axis, colour, dash, figure, numbers, thin, time_unit
-from espalier.report.names import Names
+from espalier.report.reading import Names
 
 #: events of the simulator and of the tree; they have places of their own in a report
 KNOWN = frozenset((

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from espalier.record.run import Run
 from espalier.report.figures import thin
-from espalier.report.names import Names
+from espalier.report.reading import Names
 
 #: what a node can be doing; a moment's state is its number here
 STATES = ("waits", "trains", "measures", "sends", "receives", "is away")

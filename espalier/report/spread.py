@@ -14,7 +14,7 @@ from espalier.record.run import Run
 from espalier.report.budget import called
 from espalier.report.figures import LIGHT, MUTED, SCALE, Figure, axis, colour, faded, figure, numbers, thin, time_unit
 from espalier.report.groups import Groups
-from espalier.report.names import Names
+from espalier.report.reading import Names
 
 Floats = NDArray[np.float64]
 Series = list[tuple[float, int, NDArray[np.float32]]]

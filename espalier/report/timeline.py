@@ -16,7 +16,7 @@ from espalier.core.errors import ConfigError
 from espalier.record.run import Run
 from espalier.report.budget import called
 from espalier.report.figures import AWAY, LIGHT, WAITING, Figure, axis, figure, numbers, thin, time_unit
-from espalier.report.names import Names
+from espalier.report.reading import Names
 from espalier.report.spans import STATES, Spans, hosts_shown, raster, read_spans
 from espalier.report.tree_history import absences
 

@@ -14,7 +14,7 @@ from espalier.core.errors import ConfigError, nearest
 from espalier.record.measures import human_seconds
 from espalier.record.run import Run
 from espalier.report.figures import LIGHT, MUTED, Figure, colour, figure, symbol
-from espalier.report.names import Names
+from espalier.report.reading import Names
 from espalier.report.tree_history import Moment, moments
 
 Point = tuple[float, float]

@@ -9,7 +9,7 @@ import numpy as np
 
 from espalier.core.address import Address
 from espalier.record.run import Run
-from espalier.report.names import Names
+from espalier.report.reading import Names
 
 
 @dataclass(frozen=True)

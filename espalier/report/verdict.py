@@ -14,9 +14,8 @@ from espalier.record.measures import human_bytes, lower_is_better, spoken
 from espalier.report.budget import Budget, budgets, called, reached
 from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
-from espalier.report.paired import FEWEST_PAIRS
 from espalier.report.reading import Reading
-from espalier.report.standings import Column, Kind, Place, Values, marked, ranked
+from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values, marked, ranked
 
 #: a score that has risen by no more than this, while the loss did not fall, has risen by chance
 UNLEARNT_GAIN = 0.1

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from espalier.core.address import role
 from espalier.core.errors import ConfigError
 from espalier.record.database import Recorder
-from espalier.report.names import Names
-from espalier.report.reading import opened
+from espalier.report.reading import Names, opened
 from espalier.report.tree import MOST_DEVICES, dressed, place, tree
 from espalier.report.tree_history import absences, moments
 from tests.report.made import write_run

@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from espalier.core.address import Address, host_of
+from espalier.core.aggregator import Aggregator
+from espalier.core.codec import pack, unpack
 from espalier.core.errors import ProtocolError, TrainingError
 from espalier.core.messages import (
     Action,
@@ -37,7 +39,6 @@ from espalier.fleet.authority.fields import Receiver
 from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.links.framing import ReceivedLetter
 from espalier.fleet.membership import Member
-from espalier.fleet.node.culprits import without_culprit
 from espalier.fleet.node.events import (
     Acknowledged,
     Call,
@@ -305,3 +306,40 @@ class Engine(HostState):
         for kept in (self, self.outbox, self.jobs, self.sums, self.masking, self.stragglers):
             kept.save()
         self.journal.put("authority", self.authority.to_plain())
+
+
+def without_culprit(
+    state: HostState, address: Address, event: Event, ask: Callable[[Address, Event], list[Action]]
+) -> tuple[set[Address], list[Action]] | None:
+    """Let a node that has just been put back take an event without the report that it stumbles over.
+
+    What a policy reads of a report (statistics above all) is checked by its reader, who may find it unreadable only
+    when somebody else's report or a deadline closes the round. The node takes the same event again without each of its
+    reports in turn: the one without which it goes on is refused, and its sender named.
+
+    Returns:
+        Who is to blame, and what the node says then. Nobody, if no single one is: it goes on without all that it has.
+        None if it cannot take the event without them either.
+    """
+    node = state.nodes.get(address)
+    if not isinstance(node, Aggregator):
+        return None
+    senders = {a.report.sender for c in node.state.cohorts.values() for a in c.arrived}
+    before = pack(node.state)
+    for left_out in [*({s} for s in sorted(senders)), senders]:
+        if not left_out:
+            continue
+        state.runtime.nodes.pop(address)
+        state.runtime.node(address).state = found = unpack(before)
+        for cohort in found.cohorts.values():
+            cohort.arrived = [a for a in cohort.arrived if a.report.sender not in left_out]
+        state.touch(address)
+        try:
+            actions = ask(address, event)
+        except Exception:
+            continue
+        return (left_out if len(left_out) == 1 else set()), actions
+    state.runtime.nodes.pop(address)
+    state.runtime.node(address).state = unpack(before)
+    state.touch(address)
+    return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.report.paired import Difference, difference, holm, widened
+from espalier.report.standings import Difference, difference, holm, widened
 
 
 def test_difference_by_hand() -> None:
