@@ -60,6 +60,11 @@ site: $(STAMP)
 	$(BIN)/python -m sphinx -W -q -b html docs build/site
 	@echo "open build/site/index.html"
 
+# README's pictures, of the demo under three seeds.
+.PHONY: pictures
+pictures: $(STAMP) chromium
+	$(BIN)/python benchmarks/pictures.py
+
 # A wheel, installed in a fresh environment and tried without a compiler.
 .PHONY: wheel
 wheel: $(STAMP)

@@ -29,6 +29,26 @@ _PLACE = frozenset(("node", "child", "round", "clock", "time", "cohort", "device
 #: lines in one figure; more series become rows of a heatmap, at most so many
 MOST_LINES, MOST_ROWS, MOST_POINTS, MOST_FIGURES = 12, 120, 200, 8
 
+#: plain words for what the bundled methods note; what has none here is called as it was noted
+SPOKEN = {
+    "agreement": "agreement of its update with the others'",
+    "alpha": "weight of own and others' models",
+    "arranged: angle_after": "mean angle between devices of a cluster, after the search",
+    "arranged: angle_before": "mean angle between devices of a cluster, before the search",
+    "arranged: seconds": "round time of a cluster (s)",
+    "discrepancy": "distance of its subtree's labels from all",
+    "frequency: updates": "updates per round that children are given",
+    "interval: seconds": "time after which a round closes (s)",
+    "limit: accuracy": "accuracy that the staleness limit is chosen by",
+    "limit: limit": "rounds that a report may be late",
+    "mismatch": "distance between gradients",
+    "split: greatest": "greatest norm of an update",
+    "split: mean": "norm of the mean update",
+    "stale: staleness": "rounds that a report was late",
+    "statistic": "what a device told of its labels",
+    "weights": "weight in the merge",
+}
+
 #: by label: when (virtual seconds), in which round if the event says so, and the number
 Series = dict[str, list[tuple[float, Any, float]]]
 
@@ -64,7 +84,7 @@ def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
             pairs: list[tuple[str, Any]] = [(str(k), v) for k, v in value.items()]
         elif isinstance(value, Sequence) and not isinstance(value, str):
             # whole numbers in a list name nodes more often than they measure something
-            pairs = [(str(i), v) for i, v in enumerate(value) if isinstance(v, float)]
+            pairs = [(str(i) if len(value) > 1 else "", v) for i, v in enumerate(value) if isinstance(v, float)]
         else:
             pairs = [("", value)]
         for key, number in pairs:
@@ -96,6 +116,7 @@ def _figure(title: str, series: Series, clock: str) -> Figure:
     else:
         horizontal, word = axis(clock, unit), f"%{{x}} {unit}"
         lines = {k: [(time / size, value) for time, _, value in points] for k, points in series.items()}
+    title = SPOKEN.get(title, title)
     if len(lines) > MOST_LINES:
         return _heatmap(title, lines, horizontal, word)
     data: list[dict[str, Any]] = []
@@ -107,12 +128,23 @@ def _figure(title: str, series: Series, clock: str) -> Figure:
             "line": {"color": colour(number), "dash": dash(number)}, "marker": {"color": colour(number)},
             "hovertemplate": f"{escape(label)}<br>{word}: %{{y}}<extra></extra>", "showlegend": True,
         })  # fmt: skip
-    return figure(data, horizontal, axis(title, "s" if "seconds" in title else None), height=380)
+    return figure(data, horizontal, axis(title, None), height=380)
+
+
+def _bars(title: str, values: dict[str, float]) -> Figure:
+    """Draw what was noted once, of every node."""
+    bars = {
+        "type": "bar", "x": [escape(label) for label in values], "y": numbers(list(values.values())),
+        "marker": {"color": colour(0)}, "hovertemplate": "%{x}: %{y}<extra></extra>", "showlegend": False,
+    }  # fmt: skip
+    return figure([bars], axis("", None, type="category"), axis(title, None), height=320)
 
 
 def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[str, Any], word: str) -> Figure:
     labels = [list(lines)[i] for i in thin(len(lines), MOST_ROWS).tolist()]
     grid = np.unique([at for label in labels for at, _ in lines[label]])
+    if len(grid) == 1:
+        return _bars(title, {label: lines[label][0][1] for label in labels})
     grid = grid[thin(len(grid), MOST_POINTS)]
     table = np.full((len(labels), len(grid)), np.nan)
     for row, label in enumerate(labels):
@@ -123,5 +155,5 @@ def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[st
         "z": [numbers(row, 4) for row in table], "hovertemplate": f"%{{y}}<br>{word}: %{{z}}<extra></extra>",
         "colorbar": {"title": {"text": escape(title)}, "thickness": 12},
     }  # fmt: skip
-    vertical = axis("node · key", None, type="category", autorange="reversed")
+    vertical = axis("", None, type="category", autorange="reversed")
     return figure([picture], x, vertical, height=min(900, 140 + 14 * len(labels)))

@@ -299,6 +299,8 @@ def test_light_and_dark(wide: Any) -> None:
 def test_a_phone_s_width_is_enough(desk: Desk, report: Path) -> None:
     page = desk.open(report, width=360)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.locator("#verdict table").first.is_visible()
+    assert "Right:" not in page.inner_text("#verdict")  # there is no room for two panels
     for name in PLOTS:
         box = page.locator(f"#{name}").bounding_box()
         assert drawn(page, name) and box["x"] >= 0 and box["x"] + box["width"] <= 360, name

@@ -147,7 +147,9 @@ async function showVerdict() {
 function blankBlock(_, number) {
   const box = Object.assign(document.createElement("div"), { className: "block" });
   box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="plot"></div><p class="note key" hidden></p><div class="table"></div>';
-  box.querySelector(".key").textContent = "Mark: mean over seeds; ticks: every seed. Right: the mean difference with its 95 % interval, in grey where zero is in it.";
+  box.querySelector(".key").textContent = "Mark: mean over seeds; ticks: every seed.";
+  const right = Object.assign(document.createElement("span"), { className: "not-on-phones", textContent: " Right: the mean difference with its 95\u00a0% interval, in grey where zero is in it." });
+  box.querySelector(".key").append(right);
   box.querySelector(".plot").id = number ? `plot-lead-${number + 1}` : "plot-lead";
   return box;
 }
@@ -258,7 +260,7 @@ async function showTree(figure) {
     page.frames.tree().catch(trouble);
   };
   byId("tree-play").hidden = !figure || !figure.frames || figure.frames.length < 2;
-  await sliding("tree", figure, about.live);
+  await sliding("tree", figure, true); // in some methods the tree is still to be built at the beginning
 }
 
 let playing = null;
