@@ -113,7 +113,7 @@ def _library() -> tuple[Any, Any, Any]:
 
 
 #: children whose releases are composed exactly: those with the most of them
-COMPOSED = 64
+COMPOSED_CHILDREN = 64
 
 
 def is_private(plan: Plan) -> bool:
@@ -170,7 +170,7 @@ def _merges(record: sqlite3.Connection) -> dict[int, Counter[Release]]:
 
 
 def _worst(releases: list[Counter[Release]], delta: float) -> dict[str, Any]:
-    most = sorted(releases, key=lambda counter: -counter.total())[:COMPOSED]
+    most = sorted(releases, key=lambda counter: -counter.total())[:COMPOSED_CHILDREN]
     worst = max((epsilon(counter, delta) for counter in most), default=0.0)
     return {
         "epsilon": None if math.isinf(worst) else worst,

@@ -87,14 +87,14 @@ class Device:
         if state.order is not None:
             surveyed = state.order.back and not order.back
             if order.ask is not None or state.order.ask is not None or surveyed:
-                # Neither may be lost: whoever asked and whoever ordered would wait for ever.
+                # Neither may be dropped: the node that asked and the node that ordered both wait for an answer.
                 state.waiting.append(order)
                 return []
             if not order.follows(state.order):
                 return []  # overtaken on the way by a newer one
             parent = self.env.parent(self.me)
             if state.order.sender == parent != order.sender and not order.back:
-                return []  # of a parent that it has left, late on its way: the present one would wait for ever
+                return []  # a late order of a former parent: taking it would leave the present parent without a report
             state.superseded = True
         state.order, state.order_at, state.done, state.spent, state.models = order, now, 0, 0.0, {}
         state.token += 1

@@ -21,7 +21,7 @@ from espalier.core.policies import HandDown, Pace, Progress, Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import View
 
-#: an order that is never done: whoever has it goes on until the run ends
+#: updates of an order that is never done: its receiver trains until the run ends
 FOREVER = 2**31 - 1
 
 

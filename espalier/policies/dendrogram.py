@@ -17,15 +17,15 @@ from scipy.spatial.distance import squareform
 from espalier.core.address import Address
 from espalier.core.view import View
 
-#: devices of one recorded matrix at most; of more, every so-manieth
-MOST = 250
+#: devices of one recorded matrix at most; of more, every k-th is recorded
+MOST_RECORDED_DEVICES = 250
 
 
 def note_similarity(view: View, devices: Sequence[Address], matrix: ArrayLike, what: str) -> None:
     """Record a matrix ``[n, n]`` over n devices (if there are two); ``what`` says what it measures, with its unit."""
     if len(devices) < 2:
         return
-    kept = np.unique(np.linspace(0, len(devices) - 1, min(len(devices), MOST)).round().astype(int))
+    kept = np.unique(np.linspace(0, len(devices) - 1, min(len(devices), MOST_RECORDED_DEVICES)).round().astype(int))
     values = np.asarray(matrix, dtype=np.float64)[np.ix_(kept, kept)]
     view.note("similarity", what=what, devices=[devices[i] for i in kept.tolist()], matrix=values.round(3))
 

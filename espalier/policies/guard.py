@@ -23,7 +23,7 @@ from espalier.core.view import Arrival, View
 from espalier.policies.robust import coordinate_median
 
 #: lengths of accepted changes that are remembered, per group
-WINDOW = 64
+REMEMBERED_LENGTHS = 64
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ class MedianGuard(Guard, kind="median"):
             if length > bound > 0:
                 refused[i] = f"its change is {length:.3g} long, the bound is {bound:.3g}"
         known += [length for length in lengths.tolist() if length <= bound]
-        del known[:-WINDOW]
+        del known[:-REMEMBERED_LENGTHS]
         return refused

@@ -12,7 +12,7 @@ from espalier.report.figures import LIGHT, SCALE, Figure, axis, figure, numbers,
 from espalier.report.reading import Names
 from espalier.report.tree_history import moments
 
-#: devices drawn one by one; of more, every so many-th
+#: devices drawn one by one; of more, every k-th
 MOST_DEVICES = 400
 
 

@@ -15,7 +15,7 @@ from espalier.report.reading import Names
 #: what a node can be doing; a moment's state is its number here
 STATES = ("waits", "trains", "measures", "sends", "receives", "is away")
 WAITS, TRAINS, MEASURES, SENDS, RECEIVES, AWAY = range(6)
-#: rows of a timeline; of larger fleets every so many-th device is shown
+#: rows of a timeline; of larger fleets every k-th device is shown
 MOST_ROWS = 420
 
 

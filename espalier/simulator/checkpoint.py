@@ -25,7 +25,7 @@ from espalier.core.codec import pack, unpack
 from espalier.core.errors import RunError
 
 VERSION = 6
-KEEP = 2
+KEPT_CHECKPOINTS = 2
 
 _NAME = "state-*.safetensors"
 
@@ -70,7 +70,7 @@ def write(folder: Path, number: int, plain: dict[str, Any], tensors: dict[str, T
             f"The checkpoint {path} cannot be written: {error.strerror or error}. The earlier one stays usable: "
             "free the disk (or fix its permissions) and resume."
         ) from error
-    for old in sorted(folder.glob(_NAME))[:-KEEP]:
+    for old in sorted(folder.glob(_NAME))[:-KEPT_CHECKPOINTS]:
         with contextlib.suppress(OSError):
             old.unlink()
     return path

@@ -1,6 +1,6 @@
 """The fleet as nodes see it: the tree, who is there, who is busy, what is registered.
 
-It is the simulator's :class:`~espalier.core.policies.Environment`: everything here is what a deployed node
+It is the simulator's :class:`~espalier.core.environment.Environment`: everything here is what a deployed node
 would know from its parent's directory and its children's greetings.
 """
 

@@ -219,7 +219,7 @@ class Transport:
             self._clock.push(now + RESEND_SECONDS, WORLD, ToWorld("resend", what))
             return
         self._recorder.event(now, "undelivered", src, {"to": dst})
-        # Whoever waits for an answer must not wait for ever.
+        # The receiver of an answer is told that none will come; else its round would never close.
         if isinstance(message, Order):
             self._inform(message.sender, ChildLeft(message.to))
         elif isinstance(message, Report):

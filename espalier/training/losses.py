@@ -94,13 +94,13 @@ def label_counts(labels: Tensor, n_classes: int) -> Tensor:
     return counts
 
 
-FEWEST = 1e-8
+FEWEST_SAMPLES = 1e-8
 """Samples that a label without any counts as in a margin, which is then 100 tau: it takes no part."""
 
 
 def label_margin(counts: Tensor, tau: float) -> Tensor:
     """Return ``tau * n^(-1/4)`` of counts ``[C]``: FedLC's margin of each label (Zhang et al. 2022)."""
-    return tau * counts.clamp(min=FEWEST) ** -0.25
+    return tau * counts.clamp(min=FEWEST_SAMPLES) ** -0.25
 
 
 def restriction(counts: Tensor, alpha: float) -> Tensor:

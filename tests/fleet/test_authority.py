@@ -117,7 +117,7 @@ def test_a_root_that_is_none_changes_nothing(quick: Path, root: Any) -> None:
         assert net.engines[CLOUD].directory.tree.root == CLOUD
 
 
-def bequest(sender: int, to: int) -> bytes:
+def handover(sender: int, to: int) -> bytes:
     """A report that brings a model to begin with as the root."""
     return wire.pack(Report(0, to, sender, to, {"": Ref(0)}, {"": 0}, 0, 0, 0.0, stats={"root_round": 1}), Places())
 
@@ -147,14 +147,14 @@ def test_a_head_begins_as_the_root_only_with_a_model_that_it_asked_for(quick: Pa
     # any device could hand any head a model: it left its parent and had its devices train that
     net = Rogue(quick, "easf")
     head = role(VICTIM, 1)
-    why = net.attack(VICTIM, bequest(ROGUE, head), model())
+    why = net.attack(VICTIM, handover(ROGUE, head), model())
     assert why is not None and "asked for the newest model" in why
     engine = net.engines[VICTIM]
     engine.authority.sends(Word("model_request", VICTIM, ROGUE, 0.0, {"head": head}))
-    assert net.attack(VICTIM, bequest(ROGUE, head), model()) is None
-    assert net.attack(VICTIM, bequest(ROGUE, head), model()) is not None, "asked once, answered once"
+    assert net.attack(VICTIM, handover(ROGUE, head), model()) is None
+    assert net.attack(VICTIM, handover(ROGUE, head), model()) is not None, "asked once, answered once"
     engine.directory.tree.root = role(ROGUE, 1)
-    assert net.attack(VICTIM, bequest(role(ROGUE, 1), head), model()) is None
+    assert net.attack(VICTIM, handover(role(ROGUE, 1), head), model()) is None
 
 
 def order(to: int, sender: int = ROGUE, **changes: Any) -> Order:

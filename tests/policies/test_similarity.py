@@ -9,7 +9,7 @@ import pytest
 
 import espalier
 from espalier.core.view import View
-from espalier.policies.dendrogram import MOST, note_similarity
+from espalier.policies.dendrogram import MOST_RECORDED_DEVICES, note_similarity
 
 FLEET = {"fleet": {"devices": 12, "edges": 3}, "stop": {"rounds": 3}}
 
@@ -52,5 +52,5 @@ def test_of_many_devices_some_are_recorded() -> None:
     note_similarity(view, list(range(n)), np.arange(n)[:, None] - np.arange(n)[None], "difference")
     (note,) = view.notes
     kept = note.data["devices"]
-    assert len(kept) == MOST and kept[0] == 0 and kept[-1] == n - 1
+    assert len(kept) == MOST_RECORDED_DEVICES and kept[0] == 0 and kept[-1] == n - 1
     assert note.data["matrix"][3, 7] == kept[3] - kept[7]

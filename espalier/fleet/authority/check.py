@@ -13,8 +13,8 @@ from espalier.core.method import Listener
 from espalier.fleet.authority.fields import LEVELS, Receiver, Statement, is_address
 from espalier.fleet.authority.rules import (
     AWAKE,
-    BEQUEST,
     CONTROLS,
+    HANDOVER,
     IN_USE,
     ORDER,
     REPORT,
@@ -113,7 +113,7 @@ class Authority:
             case Order():
                 return SURVEY if message.back or message.ask is not None else ORDER
             case Report(order=0) if self._scopes[Scope.ELECTING]:
-                return BEQUEST
+                return HANDOVER
             case Report():
                 return REPORT
             case Word(kind="awake"):
@@ -132,7 +132,7 @@ class Authority:
                     raise Outdated  # its parent before it moved, or one that does not know yet that it did
             case Sender.CHILD:
                 allowed = self._answers(sender, to) and not fleet.is_device(to)
-            case Sender.TESTATOR:
+            case Sender.PREDECESSOR:
                 allowed = self._was_asked(sender, to) or sender == fleet.tree.root
             case Sender.COORDINATOR:
                 allowed = sender == fleet.cloud and fleet.is_device(to)

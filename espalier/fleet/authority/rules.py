@@ -67,7 +67,7 @@ class Sender(Enum):
     CHILD = "a child of the node that it is to, or one that this node has ordered to work"
     COORDINATOR = "the coordinator"
     ROOT = "the root that the coordinator knows"
-    TESTATOR = "the root that the receiver was told of, or a device that it has asked for the newest model"
+    PREDECESSOR = "the root that the receiver was told of, or a device that it has asked for the newest model"
     DEVICE = "a device"
     MEMBER = "any member"
     SERVER = "the coordinator, or the parent of the device that it is to"
@@ -134,8 +134,8 @@ _REPORT = {
 ORDER = Rule("order", "a node", Sender.PARENT, _ORDER)
 SURVEY = Rule("order with `ask` or `back`: a survey", "a device", Sender.COORDINATOR, _ORDER)
 REPORT = Rule("report", "an aggregator", Sender.CHILD, _REPORT)
-BEQUEST = Rule(
-    "report of order 0: a root hands over", "an aggregator", Sender.TESTATOR, {**_REPORT, "order": whole(0)},
+HANDOVER = Rule(
+    "report of order 0: a root hands over", "an aggregator", Sender.PREDECESSOR, {**_REPORT, "order": whole(0)},
     scope=Scope.ELECTING,
 )  # fmt: skip
 AWAKE = Rule("word `awake`", "an aggregator", Sender.CHILD, {"sent": TIME, "data": EMPTY})
@@ -212,7 +212,7 @@ REQUESTS = {rule.kind: rule for rule in (
     Rule("fetch", "the cloud", Sender.OPERATOR, {"run": text(64)}, after=True),
 )}  # fmt: skip
 
-RULES = (ORDER, SURVEY, REPORT, BEQUEST, AWAKE, SERVES, USES, WORD, *CONTROLS.values(), *REQUESTS.values())
+RULES = (ORDER, SURVEY, REPORT, HANDOVER, AWAKE, SERVES, USES, WORD, *CONTROLS.values(), *REQUESTS.values())
 
 
 def as_markdown() -> str:

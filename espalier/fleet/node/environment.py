@@ -1,6 +1,6 @@
 """What a host knows of the fleet: its part of the tree, greetings from below, groups from above.
 
-It is the deployed :class:`~espalier.core.policies.Environment`. A host knows everybody below it (each greeting
+It is the deployed :class:`~espalier.core.environment.Environment`. A host knows everybody below it (each greeting
 travels up to the cloud), its parent, and what the cloud told it. Who *reports* to whom is by default who is linked
 to whom; a flat structure makes every device report to the cloud, an arrangement may place any node under any other.
 """

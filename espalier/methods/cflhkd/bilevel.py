@@ -30,7 +30,7 @@ from espalier.policies.dendrogram import Floats
 GLOBAL = "global"
 
 #: the least accuracy a cluster counts with
-FLOOR = 0.01
+LEAST_ACCURACY = 0.01
 
 
 def cluster_weights(samples: ArrayLike, accuracies: ArrayLike, distances: ArrayLike, lam: float) -> Floats:
@@ -43,7 +43,7 @@ def cluster_weights(samples: ArrayLike, accuracies: ArrayLike, distances: ArrayL
         lam: Strength of the penalty.
     """
     sizes = np.maximum(np.asarray(samples, dtype=np.float64), 1e-300)
-    logs = np.log(sizes) + np.log(np.maximum(np.asarray(accuracies, dtype=np.float64), FLOOR))
+    logs = np.log(sizes) + np.log(np.maximum(np.asarray(accuracies, dtype=np.float64), LEAST_ACCURACY))
     logs = logs - lam * np.asarray(distances, dtype=np.float64)
     # Distances of real models reach hundreds: only differences of the logarithms are safe to exponentiate.
     shares = np.exp(logs - logs.max())

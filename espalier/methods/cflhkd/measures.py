@@ -20,7 +20,7 @@ from espalier.study.base import last
 
 NAN = float("nan")
 #: evaluations in which the fall after a drift is looked for
-WINDOW = 3
+WINDOW_EVALUATIONS = 3
 
 
 def score(run: Run) -> str:
@@ -175,7 +175,7 @@ class Shock:
     devices: int
 
 
-def shock(before: float, after: dict[int, float], at: int, devices: int = 0, window: int = WINDOW) -> Shock:
+def shock(before: float, after: dict[int, float], at: int, devices: int = 0, window: int = WINDOW_EVALUATIONS) -> Shock:
     """Work out a shock from scores.
 
     Args:
@@ -190,7 +190,7 @@ def shock(before: float, after: dict[int, float], at: int, devices: int = 0, win
     return Shock(at, before, before - min(early), back[0] - at if back else None, devices)
 
 
-def shocks(run: Run, score: str = "acc_device", window: int = WINDOW) -> list[Shock]:
+def shocks(run: Run, score: str = "acc_device", window: int = WINDOW_EVALUATIONS) -> list[Shock]:
     """Return every abrupt drift of a run, oldest first; of a gradual one, what its first step began.
 
     Drifts in consecutive rounds are one: its beginning counts. Each is followed up to the next.

@@ -120,7 +120,7 @@ DATA: Mapping[Scale, Mapping[str, Data]] = {
 }  # fmt: skip
 SEEDS: Mapping[Scale, tuple[int, ...]] = {"smoke": (0,), "small": (0, 1, 2), "full": (0, 1, 2)}
 #: rounds between evaluations, where a run is not watched round by round
-EVALUATED = 5
+ROUNDS_BETWEEN_EVALUATIONS = 5
 #: the round of an abrupt drift, and the rounds that a run under drift has
 DRIFT: Mapping[Scale, tuple[int, int]] = {"smoke": (4, 9), "small": (25, 60), "full": (50, 100)}
 
@@ -203,7 +203,7 @@ def experiment(
             "training": training,
             "world": world,
             "stop": {"rounds": until if drift else data.rounds},
-            "evaluate": {"every": 1 if drift or scale == "smoke" else EVALUATED},
+            "evaluate": {"every": 1 if drift or scale == "smoke" else ROUNDS_BETWEEN_EVALUATIONS},
             "record": {"spans": False},
         }
     )

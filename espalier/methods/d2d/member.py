@@ -35,7 +35,7 @@ Feature = Literal["phi", "phi_crop", "skew", "pred"]
 SLACK = 1e-9
 
 #: seconds of a global round in which nobody takes part
-EMPTY_ROUND = 60.0
+EMPTY_ROUND_SECONDS = 60.0
 
 
 @register
@@ -64,7 +64,7 @@ class GlobalRound:
     clusters: list[Cluster] = field(default_factory=list)
     features: dict[Address, Ref] = field(default_factory=dict)
     samples: dict[Address, int] = field(default_factory=dict)
-    t_g: float = EMPTY_ROUND
+    t_g: float = EMPTY_ROUND_SECONDS
 
 
 GLOBAL_ROUND = Product("global round", GlobalRound)

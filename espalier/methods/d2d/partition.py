@@ -17,7 +17,7 @@ from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.fill import draw_cells
 from espalier.data.rows import FloatArray, apportion, deal
 
-ATTEMPTS = 400
+MOST_DRAWS = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class Sized(PartitionSpec, kind="sized"):
         sizes = spread_sizes(len(request.rows), self.sigma, least, normal)
         pools = request.pools()
         totals = np.array([len(p) for p in pools])
-        for attempt in range(ATTEMPTS):
+        for attempt in range(MOST_DRAWS):
             held = draw_cells(
                 request.rng("cells", attempt),
                 request.n_devices,
@@ -67,7 +67,7 @@ class Sized(PartitionSpec, kind="sized"):
             if counts is not None:
                 return RowAssignment(deal(counts, pools), request.edge)
         raise PartitionError(
-            f"In {ATTEMPTS} draws of {self.classes} cells per device none could use up every cell with sizes of "
+            f"In {MOST_DRAWS} draws of {self.classes} cells per device none could use up every cell with sizes of "
             f"{sizes.min()}…{sizes.max()} samples; raise classes, lower sigma, or use more devices."
         )
 

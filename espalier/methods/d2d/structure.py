@@ -18,7 +18,7 @@ from espalier.methods.d2d.clustering import Clustering, Ground, SwapSearch
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints
 from espalier.methods.d2d.defence import audit_links
 from espalier.methods.d2d.features import crop, model_difference
-from espalier.methods.d2d.member import EMPTY_ROUND, GLOBAL_ROUND, Cluster, Feature
+from espalier.methods.d2d.member import EMPTY_ROUND_SECONDS, GLOBAL_ROUND, Cluster, Feature
 from espalier.methods.d2d.swap import Configuration, evaluate
 from espalier.methods.d2d.theory import gradient_mismatch, progress_weight
 from espalier.methods.d2d.timing import arrivals as arrival_times
@@ -26,7 +26,7 @@ from espalier.methods.d2d.timing import intra_rounds
 from espalier.policies.dendrogram import note_similarity
 
 #: models looked at together: enough for the batched trainer, few enough for memory
-_TOGETHER = 64
+_MODELS_TOGETHER = 64
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class CoOptimisation(Structure, kind="d2d"):
         if self.t_g is not None:
             return self.t_g
         finite = times[np.isfinite(times)]
-        return self.rounds * float(np.median(finite)) if len(finite) else EMPTY_ROUND
+        return self.rounds * float(np.median(finite)) if len(finite) else EMPTY_ROUND_SECONDS
 
     def _mismatch(
         self, view: View, devices: Sequence[Address], weights: Ints, configuration: Configuration, rounds: Ints
@@ -268,8 +268,8 @@ def _differences(
     places = tuple(slice(*span) for span in spans)
     found: dict[Address, NDArray[Any]] = {}
     names = list(models)
-    for at in range(0, len(names), _TOGETHER):
-        some = names[at : at + _TOGETHER]
+    for at in range(0, len(names), _MODELS_TOGETHER):
+        some = names[at : at + _MODELS_TOGETHER]
         first, *rest = store.vectors([start, *(models[d] for d in some)]).numpy()
         rows = crop(model_difference(np.stack(rest), first), places)
         found |= dict(zip(some, rows, strict=True))

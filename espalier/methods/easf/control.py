@@ -151,7 +151,7 @@ class ControlNode:
     def _exchange(self) -> float:
         """Return the seconds in which every device is told and has answered."""
         delays = self.env.links.delays(sorted(self.state.devices), PLACE_BYTES)
-        # Who has died unnoticed cannot be reached, and nobody waits for its answer for ever.
+        # A device that died unnoticed has an infinite delay: it is not waited for.
         return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))
 
     def _build(self, now: float) -> list[Action]:

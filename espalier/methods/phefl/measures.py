@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from espalier.record.run import Run
 
-WINDOW = 10
+WINDOW_ROUNDS = 10
 """Rounds in which a drop is looked for."""
 
 
@@ -21,7 +21,7 @@ def acc_n(curve: ArrayLike, rounds: int) -> float:
     return float(values.max()) if len(values) else float("nan")
 
 
-def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW) -> float | None:
+def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW_ROUNDS) -> float | None:
     """Drop_M: the largest max - min inside a window of rounds, from the first round at M % on.
 
     Every window that starts at or after that round counts; the last ones are shorter. As the paper words it, a

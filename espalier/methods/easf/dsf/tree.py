@@ -143,7 +143,7 @@ class TreeMaintenance(AgentBase):
         if tree > known:
             self._tell_oldest_tree(word.sender)
         elif not word.data["sure"]:
-            # Trees dissolve, and rumours of them outlive them: whoever is said to be in it must know.
+            # News of a tree may be older than its end: a node that is said to be in it is asked.
             self.send(TREE_QUERY, centre, asker=self.me, relays=MOST_RELAYS)
         else:
             self.around.oldest = (tree, centre)
