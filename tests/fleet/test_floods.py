@@ -152,6 +152,21 @@ def test_frames_that_keep_an_edge_busy_are_counted(ca: Path, quick: Path) -> Non
     asyncio.run(play())
 
 
+def test_a_device_does_not_claim_more_samples_than_a_fleet_accepts(ca: Path, quick: Path) -> None:
+    # a device's weight in a merge is its samples, of which it alone knows the number
+    async def play() -> None:
+        limits = Limits(samples=1000)
+        async with fleet(ca, quick, limits=limits) as (scene, rogue):
+            member = pb.Member(incarnation=1, samples=1_000_000, address=LINKED_ROGUE, stamp=2)
+            await rogue.say(pb.Frame(reach=pb.Reach(members=[member])))
+            edge = scene.hosts["edge-0"]
+            await until(lambda: LINKED_ROGUE not in edge.routes.children)
+        (why,) = [e["why"] for e in Run(quick / "cloud").events("refused") if e["who"] == "d2"]
+        assert why == "d2 says that it has 1000000 samples; 1000 are accepted."
+
+    asyncio.run(play())
+
+
 def test_a_peers_frames_are_counted_as_a_childs_are() -> None:
     # devices that lead others have links of devices which are nobody's children
     def nowhere(*_: Any) -> Any:

@@ -125,6 +125,9 @@ class ChildLinks:
                 member = replace(member, name=child.name, role=child.role, via=hub.me)
             elif child.role != "edge" or not self._plausible(member):
                 raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
+            most = hub.admission.limits.samples
+            if most is not None and member.role == "device" and member.samples > most:
+                raise ProtocolError(f"{member.name} says that it has {member.samples} samples; {most} are accepted.")
             members.append(member)
         gone = [h for h in reach.gone if hub.routes.forget(h, through=child.address)]
         if reach.full:

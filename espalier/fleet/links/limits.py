@@ -22,6 +22,7 @@ class Limits(Spec, family="limits"):
         bytes_per_second: Of one child, on average.
         greetings_per_minute: Links that one name may open.
         children: Links at one time.
+        samples: Samples that a device may say it has, and so its weight in merges (None: any number).
     """
 
     letter_bytes: int = 1 << 30
@@ -32,11 +33,12 @@ class Limits(Spec, family="limits"):
     bytes_per_second: float = float(1 << 30)
     greetings_per_minute: float = 120.0
     children: int = 10_000
+    samples: int | None = None
 
     def check(self) -> None:
         """Refuse what would let nothing through."""
         for name in self._fields():
-            self.require(getattr(self, name) > 0, name, "more than 0")
+            self.require(getattr(self, name) is None or getattr(self, name) > 0, name, "more than 0")
 
     def fitted(self, numbers: int) -> Limits:
         """Return these limits for models of so many numbers: no letter is larger than its models may be."""
