@@ -1,19 +1,23 @@
 """The examples for containers: commands that the real command line understands, ports and volumes that fit together.
 
-No engine runs here: images are not built. Commands are parsed by the commands themselves, shell scripts are run by a
-real shell with programs in their places that write down what they were called with. Compose's certificates, cloud, an
-edge, two devices and the operator are also run, as processes of this machine.
+The image is built where a container engine is at hand, and read closely in any case. Commands are parsed by the
+commands themselves, shell scripts are run by a real shell with programs in their places that write down what they were
+called with. Compose's certificates, cloud, an edge, two devices and the operator are also run, as processes of this
+machine.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -309,6 +313,54 @@ def test_the_clusters_certificates_are_those_that_its_pods_look_for(tmp_path: Pa
         ["tar", "-tf", tmp_path / "bundles-cloud" / "cloud-0.tar"], capture_output=True, text=True, check=True
     )
     assert sorted(listed.stdout.split()) == ["ca.pem", "crl.pem", "node.key", "node.pem"]
+
+
+def engine() -> str | None:
+    """Return a container engine of this machine that works."""
+    for name in ("podman", "docker"):
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
+            return name
+    return None
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """Return the instructions of a Containerfile: continued lines joined, comments left out."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    whole = re.sub(r"\\\n", " ", "\n".join(lines))
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in whole.splitlines() if line)]
+
+
+def test_the_image_is_built_and_runs_or_at_least_holds_together() -> None:
+    found = engine()
+    if found is not None:
+        build = [found, "build", "-f", EXAMPLES / "Containerfile", "-t", "espalier:test", EXAMPLES.parent]
+        subprocess.run(build, check=True, timeout=1800)
+        run = [found, "run", "--rm", "espalier:test", "--version"]
+        assert "espalier" in subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    steps = instructions((EXAMPLES / "Containerfile").read_text())
+    known = {"FROM", "RUN", "COPY", "ENV", "USER", "VOLUME", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+    assert {name for name, _ in steps} <= known
+    assert steps[0][0] == "FROM"
+    stages = {rest.partition(" AS ")[2] for name, rest in steps if name == "FROM"}
+    for name, rest in steps:
+        if name == "FROM":
+            assert re.fullmatch(r"[\w./]+:[\w.-]+( AS \w+)?", rest), "an image of a version"
+        elif name == "COPY" and rest.startswith("--from="):
+            assert rest[len("--from=") :].split()[0] in stages
+        elif name == "COPY":
+            assert (EXAMPLES.parent / rest.split()[0]).exists()
+        elif name == "RUN" and "apt-get install" in rest:
+            assert all(
+                part in rest for part in ("apt-get update", " -y ", "--no-install-recommends", "rm -rf /var/lib/apt")
+            )
+        elif name in ("ENTRYPOINT", "CMD"):
+            assert all(isinstance(word, str) for word in json.loads(rest)), "a list: signals reach the node"
+    assert [rest for name, rest in steps if name == "USER"][-1] != "root"
+    installed = " ".join(rest for name, rest in steps if name == "RUN")
+    (extra,) = re.findall(r"/src\[(\w+)\]", installed)
+    assert extra in tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for file in re.findall(r"-c /src/(\S+)", installed):
+        assert (EXAMPLES.parent / file).is_file()
 
 
 def test_the_image_has_the_command_on_its_path() -> None:
