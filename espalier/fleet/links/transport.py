@@ -58,12 +58,10 @@ def options(patience_ms: int = 2000) -> list[tuple[str, int]]:
 
 @dataclass
 class Traffic:
-    """Bytes of one link, as serialised: models (chunks) and all else."""
+    """Bytes that one link has sent, as serialised: models (chunks) and all else."""
 
     models_out: int = 0
     control_out: int = 0
-    models_in: int = 0
-    control_in: int = 0
 
 
 @dataclass(eq=False)
@@ -155,13 +153,6 @@ class Link:
                 return
             self._ready.clear()
             await self._ready.wait()
-
-    def count(self, frame: pb.Frame) -> None:
-        """Count a frame that came in."""
-        if frame.HasField("chunk"):
-            self.traffic.models_in += frame.ByteSize()
-        else:
-            self.traffic.control_in += frame.ByteSize()
 
     def over(self) -> None:
         """Note that the stream is over."""
@@ -283,7 +274,6 @@ class LinkServer:
             if frame is None:
                 self._malformed(link, "what it sent is no frame of this protocol")
                 return
-            link.count(frame)
             if link.unread:
                 self._malformed(link, "it does not read what it is answered")
                 return
@@ -391,5 +381,4 @@ async def _read_call(link: Link, call: grpc.aio.StreamStreamCall, take: Take) ->
             return f"{code.name.lower()}: {details}" if details else code.name.lower()
         if frame is None:
             return "what it sent is no frame of this protocol"
-        link.count(frame)
         await take(link, frame)
