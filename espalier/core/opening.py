@@ -200,7 +200,8 @@ class Opening(ABC):
         view.children = self._free(view.children)
         if not view.children:
             return self._stall(key, now)
-        chosen = self._picked(view, least=1)
+        # a round that lasts until its deadline in any case may have nobody at work (D2D: no cluster can finish one)
+        chosen = self._picked(view, least=0 if self.rules.pace.whole else 1)
         work = self.rules.pace.assign(view, chosen)
         actions = [self._send(key, child, share, view) for child, share in work.items()]
         seconds = self.rules.pace.deadline(view, work)
