@@ -38,7 +38,9 @@ class TaskSpec(Spec, family="task"):
     ``loss`` is ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
     (``package.module:function``, from Python the function): outputs and targets in, one loss per sample out.
     ``metrics`` are measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
-    functions, outputs and targets in, a number out.
+    functions, outputs and targets in, a number out. ``sample_metrics`` are means over samples: ``mae``, or your own
+    functions, one number per sample out; simulated, they are measured of every edge's and device's model (the worst is
+    the highest, as of errors).
     ``target`` is the score (of ``score``) whose first reaching is measured as time to target. For choosing settings,
     ``judged_on = "validation"`` puts a fifth of the training data in the place of the test data.
     """
@@ -49,6 +51,7 @@ class TaskSpec(Spec, family="task"):
     model_options: dict[str, Any] = field(default_factory=dict)
     loss: str | None = None
     metrics: tuple[str, ...] = ()
+    sample_metrics: tuple[str, ...] = ()
     target: float | None = None
     score: str = "acc_device"
     start: Literal["drawn", "given"] = "drawn"
@@ -67,11 +70,10 @@ class TaskSpec(Spec, family="task"):
             object.__setattr__(self, "model", name_of(self.model))
         if not isinstance(self.loss, str | None):
             object.__setattr__(self, "loss", code.name_of(self.loss, "task.loss", "a name, or a function"))
-        if isinstance(self.metrics, list | tuple):
-            metrics = [
-                m if isinstance(m, str) else code.name_of(m, "task.metrics", "names, functions") for m in self.metrics
-            ]
-            object.__setattr__(self, "metrics", tuple(metrics))
+        for key in ("metrics", "sample_metrics"):
+            if isinstance(given := getattr(self, key), list | tuple):
+                names = [m if isinstance(m, str) else code.name_of(m, f"task.{key}", "names, functions") for m in given]
+                object.__setattr__(self, key, tuple(names))
         super().__post_init__()
 
     def check(self) -> None:

@@ -74,6 +74,7 @@ class Scores:
         #: looks under which test features are the same share one evaluation: look -> the first such look
         self._same_features: dict[int, int] = {}
         self.names = figure_names(self.kind, task.metric_names)
+        self._summed = task.metric_names
 
     def prepare(self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None) -> None:
         """Evaluate the models that devices (each may use several), edges and all together use."""
@@ -262,12 +263,12 @@ class Scores:
     def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
         """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""
         if self.kind != "classification":
-            return figures(evaluation, mix, self.kind, self.names)
+            return figures(evaluation, mix, self.kind, self._summed)
         table = None if look is None else self._views.permutation(look)
         truth = np.arange(len(evaluation.count)) if table is None else table
-        out = figures(evaluation, mix, self.kind, truth=truth)
-        if table is not None:
-            out["loss"] = np.full(len(mix), np.nan)
+        out = figures(evaluation, mix, self.kind, self._summed, truth)
+        if table is not None:  # of other labels than were counted
+            out |= {name: np.full(len(mix), np.nan) for name in ("loss", *self._summed)}
         return out
 
 

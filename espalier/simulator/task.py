@@ -64,6 +64,7 @@ class Task:
         metric: Callable[[Tensor, Tensor], Tensor] | None = None,
         metric_names: Sequence[str] = (),
         metrics: Sequence[str] = (),
+        sample_metrics: Sequence[str] = (),
         workers: int = 1,
         backend: Backend | None = None,
         device: str = "cpu",
@@ -78,12 +79,16 @@ class Task:
         self.device = device
         where = "cpu" if backend else device
         self.trainer = Trainer(module, self.loss, workers=workers, where=where, half=self.training.half)
+        figured = (*figure_names(dataset.kind, metric_names), "loss")
+        own = whole.resolve(sample_metrics, dataset.kind, figured, by_sample=True)
         self.evaluator = Evaluator(
-            module, dataset.kind, dataset.n_cells, metric=metric, loss=self.loss, workers=workers
+            module, dataset.kind, dataset.n_cells, metric=metric, own=own, loss=self.loss, workers=workers
         )
-        self.metric_names = tuple(metric_names)
+        #: those of samples, in the order in which they are summed
+        given = metric_names or (("mse",) if dataset.kind == "regression" else ())
+        self.metric_names = (*given, *own)
         #: of the whole test set
-        self.metrics = whole.resolve(metrics, dataset.kind, (*figure_names(dataset.kind, metric_names), "loss"))
+        self.metrics = whole.resolve(metrics, dataset.kind, (*figured, *own))
         self._backend = backend
         self.computers: list[Computer] = []
 
@@ -109,7 +114,8 @@ class Task:
         return Task(
             dataset, module, experiment.training, loss=experiment.task.loss, start=experiment.task.start,
             metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),
-            metrics=experiment.task.metrics, workers=workers, backend=backend, device=device,
+            metrics=experiment.task.metrics, sample_metrics=experiment.task.sample_metrics, workers=workers,
+            backend=backend, device=device,
         )  # fmt: skip
 
     def initial(self, seed: int, index: int) -> Tensor:

@@ -10,9 +10,10 @@ import copy
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Literal
 
@@ -45,6 +46,20 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return mse(outputs, y).unsqueeze(1)
 
 
+def _own_values(name: str, metric: Metric, outputs: Tensor, y: Tensor) -> Tensor:
+    """Return a user's metric of each sample ``[n, 1]``; refuse one that gives something else."""
+    try:
+        found = torch.as_tensor(metric(outputs, y))
+    except Exception as error:  # the user's own code may raise anything
+        raise TrainingError(f"The metric {name!r} failed: {type(error).__name__}: {error}") from error
+    if found.shape != (len(y),):
+        raise TrainingError(
+            f"The metric {name!r} gave shape {tuple(found.shape)} for {len(y)} samples; one number per sample is "
+            "accepted in task.sample_metrics (one number for all: task.metrics)."
+        )
+    return found.unsqueeze(1)
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """One model's counts.
@@ -55,7 +70,7 @@ class Evaluation:
         correct: Classification: right answers per cell, int64 ``[n_cells]``. Else None.
         confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
             per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
-        sums: Regression: summed metrics per cell, float64 ``[n_cells, n_metrics]``. Else empty.
+        sums: Summed metrics of samples per cell, float64 ``[n_cells, n_metrics]``; empty if there are none.
         answers: Classification, if asked for: the class that each row was given, int32 ``[n_rows]``. Else empty.
         losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
         outputs: Each row's outputs, if asked for, ``[n_rows, …]``. Else empty.
@@ -130,6 +145,7 @@ class Evaluator:
         *,
         batch: int = 512,
         metric: Metric | None = None,
+        own: Mapping[str, Metric] | None = None,
         loss: Loss | None = None,
         workers: int = 1,
     ) -> None:
@@ -141,6 +157,7 @@ class Evaluator:
             n_cells: Number of cells.
             batch: Rows computed at once, for every model of a chunk.
             metric: Regression: ``(outputs, y) -> per-sample metrics [n, m]``; the squared error by default.
+            own: The user's metrics of samples by name, ``(outputs, y) -> [n]``, summed after it (of any kind).
             loss: The loss that is summed; by default the kind's own.
             workers: Batches computed at the same time, each in a thread of its own; figures do not depend on it.
         """
@@ -151,7 +168,8 @@ class Evaluator:
         self._module = copy.deepcopy(module).eval()
         self._spec = ParamSpec.of(self._module)
         self._kind, self._cells, self._batch = kind, n_cells, batch
-        self._metric = metric or squared_error
+        values: list[Metric] = [metric or squared_error] if kind == "regression" else []
+        self._values: list[Metric] = [*values, *(partial(_own_values, name, one) for name, one in (own or {}).items())]
         self._loss = resolve(loss or BY_KIND[kind])
         self._plans: dict[torch.dtype, MergePlan] = {}
         self._workers = workers
@@ -193,11 +211,11 @@ class Evaluator:
         distinct = {id(v): v for v in vectors}
         keys = list(distinct)
         done: dict[int, Evaluation] = {}
-        tally, counted = _Tally(0, self._kind, self._cells, self._metric, each, outputs), range(0)
+        tally, counted = _Tally(0, self._kind, self._cells, self._values, each, outputs), range(0)
         for models, cut, found, y in self._outputs(list(distinct.values()), pool, rows):
             if models != counted:
                 done |= zip([keys[m] for m in counted], tally.done(), strict=True)
-                tally, counted = _Tally(len(models), self._kind, self._cells, self._metric, each, outputs), models
+                tally, counted = _Tally(len(models), self._kind, self._cells, self._values, each, outputs), models
             found = found if offset is None else factor * found + offset.to(found)
             tally.add(found, y, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)), self._losses(found, y))
         done |= zip([keys[m] for m in counted], tally.done(), strict=True)
@@ -305,8 +323,10 @@ class Evaluator:
 class _Tally:
     """Counts of some models, batch by batch."""
 
-    def __init__(self, models: int, kind: Kind, cells: int, metric: Metric, each: bool, outputs: bool) -> None:
-        self._models, self._kind, self._cells, self._metric = models, kind, cells, metric
+    def __init__(
+        self, models: int, kind: Kind, cells: int, values: Sequence[Metric], each: bool, outputs: bool
+    ) -> None:
+        self._models, self._kind, self._cells, self._values = models, kind, cells, values
         self._each, self._keep = each, outputs
         self._outputs: list[Tensor] = []
         self._answers: list[Tensor] = [torch.zeros(models, 0, dtype=torch.int32)]
@@ -328,11 +348,12 @@ class _Tally:
             self._losses.append(losses.float())
         if self._keep:
             self._outputs.append(outputs.float())
-        if self._kind == "regression":
-            values = torch.stack([self._metric(one, y).double() for one in outputs])
+        if self._values:
+            values = torch.stack([torch.cat([m(one, y).double() for m in self._values], 1) for one in outputs])
             if not self._sums.numel():
                 self._sums = torch.zeros(self._models, self._cells, values.shape[2], dtype=torch.float64)
             self._sums.flatten(0, 1).index_add_(0, places.flatten(), values.flatten(0, 1))
+        if self._kind == "regression":
             return
         classes = outputs.shape[2]
         answers = outputs.argmax(2)

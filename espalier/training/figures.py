@@ -18,8 +18,9 @@ Floats = NDArray[np.float64]
 
 
 def figure_names(kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return the figures of a task, the main one first, besides ``loss``; ``metrics`` are a regression's own."""
-    return {"classification": ("acc",), "segmentation": ("miou",)}.get(kind, tuple(metrics) or ("mse",))
+    """Return the figures of a task, the main one first, besides ``loss``; ``metrics`` are those of samples."""
+    main = {"classification": ("acc",), "segmentation": ("miou",)}.get(kind, () if metrics else ("mse",))
+    return (*main, *metrics)
 
 
 def figures(
@@ -35,7 +36,7 @@ def figures(
         evaluation: Its counts.
         mix: The distributions ``[n, n_cells]``; they need not be normalised.
         kind: What its outputs are.
-        metrics: The names of a regression's metrics.
+        metrics: The names of the metrics that were summed, if not a regression's ``mse``.
         truth: Classification: the answer that is right in each cell ``[n_cells]`` (None: what the labels said).
     """
     count = np.maximum(evaluation.count, 1)
@@ -54,7 +55,6 @@ def figures(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of no class at all: NaN is right
             out["miou"] = np.nanmean(iou, axis=1)
-    else:
-        for i, name in enumerate(figure_names(kind, metrics)):
-            out[name] = weights @ (evaluation.sums[:, i] / count)
+    for i, name in enumerate(metrics or figure_names(kind, ()) if evaluation.sums.size else ()):
+        out[name] = weights @ (evaluation.sums[:, i] / count)
     return out

@@ -68,6 +68,13 @@ def mae(outputs: Tensor, y: Tensor) -> float:
     return float((outputs.double() - y.reshape(outputs.shape).double()).abs().mean())
 
 
+def absolute_errors(outputs: Tensor, y: Tensor) -> Tensor:
+    """Each sample's mean absolute error ``[n]``."""
+    return (outputs - y.reshape(outputs.shape)).abs().flatten(1).mean(1)
+
+
+#: those that are means over samples, and so can be measured under any test distribution
+_BY_SAMPLE: dict[str, tuple[WholeMetric, str]] = {"mae": (absolute_errors, "regression")}
 _BY_NAME: dict[str, tuple[WholeMetric, str]] = {
     "f1": (f1, "classification"),
     "auc": (auc, "classification"),
@@ -76,30 +83,34 @@ _BY_NAME: dict[str, tuple[WholeMetric, str]] = {
 }
 
 
-def resolve(names: Sequence[str], kind: str, taken: Sequence[str] = ()) -> dict[str, WholeMetric]:
+def resolve(
+    names: Sequence[str], kind: str, taken: Sequence[str] = (), *, by_sample: bool = False
+) -> dict[str, WholeMetric]:
     """Return the metrics by the names they are recorded under; one of the user's own has its function's name.
 
     Args:
         names: Bundled ones or import paths.
         kind: The task's.
         taken: Figures that are measured anyway.
+        by_sample: Whether they give a number per sample.
 
     Raises:
         ConfigError: One is unknown, of another kind of task, or recorded under a name that is taken.
     """
     found: dict[str, WholeMetric] = {}
+    key, bundled = ("task.sample_metrics", _BY_SAMPLE) if by_sample else ("task.metrics", _BY_NAME)
     for name in names:
-        if not is_own(name) and name not in _BY_NAME:
-            known = ", ".join(_BY_NAME)
+        if not is_own(name) and name not in bundled:
+            known = ", ".join(bundled)
             raise ConfigError(
-                f"task.metrics has {name!r}; accepted: {known}, package.module:function.{nearest(name, _BY_NAME)}"
+                f"{key} has {name!r}; accepted: {known}, package.module:function.{nearest(name, bundled)}"
             )
-        function, wanted = (named(name, "task.metrics"), kind) if is_own(name) else _BY_NAME[name]
+        function, wanted = (named(name, key), kind) if is_own(name) else bundled[name]
         if wanted != kind:
-            raise ConfigError(f"task.metrics has {name!r}, which needs a {wanted}; this task is a {kind}.")
+            raise ConfigError(f"{key} has {name!r}, which needs a {wanted}; this task is a {kind}.")
         label = short_name(name)
         if label in (*taken, *found):
-            raise ConfigError(f"task.metrics has {name!r}, but {label!r} is measured already; give it another name.")
+            raise ConfigError(f"{key} has {name!r}, but {label!r} is measured already; give it another name.")
         found[label] = function
     return found
 

@@ -23,7 +23,7 @@ from tests.training.problems import Textbook, distance
 from tests.training.test_losses import squared_hinge
 
 LOSS, OPTIMIZER = "tests.training.test_losses:squared_hinge", "torch.optim:AdamW"
-METRIC = "tests.training.test_metrics:right_share"
+METRIC, OF_SAMPLES = "tests.training.test_metrics:right_share", "tests.training.test_metrics:right"
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((25, 64), dtype=np.float32), RNG.integers(0, 10, 25)
 ARRAYS = {"x": X, "y": Y, "x_test": X, "y_test": Y}
@@ -33,7 +33,7 @@ def own() -> Manifest:
     """Return a manifest that names code of the user's own."""
     made = manifest(2, 1, 1)
     training = replace(made.experiment.training, optimizer=OPTIMIZER, precision="float64")
-    task = replace(made.experiment.task, metrics=("f1", METRIC))
+    task = replace(made.experiment.task, metrics=("f1", METRIC), sample_metrics=(OF_SAMPLES,))
     experiment = replace(made.experiment, training=training, task=task)
     return replace(made, card=replace(made.card, loss=LOSS), experiment=experiment)
 
@@ -53,13 +53,19 @@ def test_a_node_trains_with_what_its_operator_allowed() -> None:
     assert distance(found.vector, Textbook(module, squared_hinge).run(job)[0], work.start) < 1e-12
 
 
+def test_metrics_are_code_that_an_operator_must_allow() -> None:
+    held = from_arrays(ARRAYS, "here", "classification", 10)
+    with pytest.raises(ConfigError, match=f"The fleet's task.metrics is '{METRIC}', code of its own"):
+        ArrayTrainer(own(), held, allowed=[LOSS, OPTIMIZER], metrics=("f1", METRIC))
+
+
 def test_the_cloud_measures_the_metrics(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **ARRAYS)
     options = Options(tmp_path, data=str(tmp_path / "mine.npz"), allow_models=(LOSS, OPTIMIZER))
     cloud, device = (make_trainer(own(), 0, options, role) for role in ("cloud", "device"))
     model = cloud.initial(0, 0)
     (found,), (known,) = cloud.score([model], "test"), device.score([model], "test")
-    assert set(found) - set(known) == {"f1", "right_share"}
-    assert found["right_share"] == pytest.approx(found["acc"])
+    assert set(found) - set(known) == {"f1", "right_share", "right"}
+    assert found["right_share"] == pytest.approx(found["acc"]) and found["right"] == pytest.approx(found["acc"])
     outputs = torch.nn.functional.linear(torch.from_numpy(X).double(), model[:640].view(10, 64), model[640:])
     assert found["loss"] == pytest.approx(float(squared_hinge(outputs, torch.from_numpy(Y)).mean()))

@@ -94,3 +94,66 @@ def test_metrics_stand_beside_the_accuracy_of_the_global_model():
     for name, metric in {"f1": f1, "auc": auc, "ece": ece}.items():
         assert last[f"{name}_global"] == pytest.approx(metric(outputs, data.y_test))
     assert 0.5 < last["auc_global"] < 1.0
+
+
+def right(outputs, y):
+    """A metric of samples, of a user's own: whether each is right."""
+    return (outputs.argmax(1) == y).float()
+
+
+def least(outputs, y):
+    """No metric of samples: a number for all."""
+    return outputs.min()
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "ditto"])
+def test_metrics_of_samples_are_measured_under_every_distribution(method):
+    table = {
+        "fleet": {"devices": 6, "edges": 2},
+        "partition": {"kind": "dirichlet", "alpha": 0.3},
+        "stop": {"rounds": 2},
+        "task": {"sample_metrics": ["tests.training.test_metrics:right"]},
+    }
+    runner = Runner(Experiment.build(table).only(method, 0), None)
+    runner.run()
+    last = runner.simulation.meter.last
+    for what in ("global", "edge", "edge_std", "device", "device_std"):
+        assert last[f"right_{what}"] == pytest.approx(last[f"acc_{what}"]), what
+
+
+def test_a_regression_has_its_own_metrics_and_the_users_beside_them():
+    table = {
+        "fleet": {"devices": 4, "edges": 2},
+        "partition": {"fraction": 0.0005},
+        "stop": {"rounds": 1},
+        "task": {"dataset": "magnet", "metrics": [], "sample_metrics": ["mae"]},
+    }
+    runner = Runner(Experiment.build(table).only("hierfavg", 0), None)
+    runner.run()
+    last, data = runner.simulation.meter.last, runner.task.dataset
+    (model,) = runner.final_models().values()
+    outputs = runner.task.evaluator.logits([model], data.pool("test"), np.arange(len(data.y_test)))[0]
+    assert last["mae_global"] == pytest.approx(mae(outputs, data.y_test), rel=1e-5)
+    assert last["mae_device"] > 0 and "position_mm_device" in last
+
+
+def test_metrics_of_samples_are_unknown_where_labels_have_changed_since():
+    table = {
+        "fleet": {"devices": 4, "edges": 2},
+        "stop": {"rounds": 2},
+        "world": {"drift": {"kind": "permute_labels", "at_round": 1}},
+        "task": {"sample_metrics": ["tests.training.test_metrics:right"]},
+    }
+    runner = Runner(Experiment.build(table).only("hierfavg", 0), None)
+    runner.run()
+    found = runner.recorder.connection.execute("SELECT round, name FROM metrics WHERE name LIKE 'right%'").fetchall()
+    assert {name for round, name in found if round == 0} >= {"right_global", "right_device"}
+    assert not [name for round, name in found if round == 2 and name == "right_device"]
+
+
+def test_what_is_no_metric_of_samples_is_refused():
+    with pytest.raises(ConfigError, match=r"sample_metrics has 'f1'; accepted: mae"):
+        resolve(["f1"], "classification", (), by_sample=True)
+    table = {"fleet": {"devices": 4, "edges": 2}, "task": {"sample_metrics": ["tests.training.test_metrics:least"]}}
+    with pytest.raises(TrainingError, match=r"'least' gave shape \(\) for .* one number per sample"):
+        Runner(Experiment.build(table).only("hierfavg", 0), None).run()

@@ -271,8 +271,10 @@ def make_trainer(manifest: Manifest, address: int, options: Options, role: str) 
         raise ConfigError("--data: a device needs samples to train on (x and y).")
     # the cloud's operator wrote the manifest of its only run: what it names is the operator's own
     own = role == "cloud" and not manifest.standing
-    allowed = (*options.allow_models, *manifest.code) if own else options.allow_models
-    return ArrayTrainer(manifest, held, allowed, manifest.experiment.task.metrics if role == "cloud" else ())
+    task = manifest.experiment.task
+    metrics, sample_metrics = (task.metrics, task.sample_metrics) if role == "cloud" else ((), ())
+    allowed = (*options.allow_models, *manifest.code, *metrics, *sample_metrics) if own else options.allow_models
+    return ArrayTrainer(manifest, held, allowed, metrics, sample_metrics)
 
 
 def _holdings(manifest: Manifest, address: int, options: Options) -> Holdings:

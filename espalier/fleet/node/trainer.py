@@ -106,7 +106,12 @@ class ArrayTrainer:
     """The project's own trainer on arrays in memory."""
 
     def __init__(
-        self, manifest: Manifest, holdings: Holdings, allowed: Sequence[str] = (), metrics: Sequence[str] = ()
+        self,
+        manifest: Manifest,
+        holdings: Holdings,
+        allowed: Sequence[str] = (),
+        metrics: Sequence[str] = (),
+        sample_metrics: Sequence[str] = (),
     ) -> None:
         """Build the model that the manifest names.
 
@@ -115,9 +120,11 @@ class ArrayTrainer:
             holdings: This node's data.
             allowed: Code of the user's own (``package.module:name``) that may be imported here.
             metrics: What is measured of a whole test set, besides what is measured anyway.
+            sample_metrics: The same, a mean over samples.
         """
         card = manifest.card
-        for path, what in manifest.code.items():
+        measured = {path: "task.metrics" for path in (*metrics, *sample_metrics) if ":" in path}
+        for path, what in (manifest.code | measured).items():
             if path not in allowed:
                 raise ConfigError(
                     f"The fleet's {what} is {path!r}, code of its own; allow it on this node with --allow-model {path}."
@@ -130,8 +137,12 @@ class ArrayTrainer:
         self._dtype = dtype
         loss = resolve(card.loss or BY_KIND[card.kind])
         self._trainer = Trainer(module, loss, half=self._training.half)
-        self._evaluator = Evaluator(module, card.kind, card.n_cells, metric=holdings.metric, loss=loss)  # type: ignore[arg-type]
-        self._metrics = whole.resolve(metrics, card.kind, (*figure_names(card.kind, holdings.metric_names), "loss"))
+        figured = (*figure_names(card.kind, holdings.metric_names), "loss")
+        own = whole.resolve(sample_metrics, card.kind, figured, by_sample=True)
+        kind: Any = card.kind
+        self._evaluator = Evaluator(module, kind, card.n_cells, metric=holdings.metric, own=own, loss=loss)
+        self._summed = (*(holdings.metric_names or (("mse",) if card.kind == "regression" else ())), *own)
+        self._metrics = whole.resolve(metrics, card.kind, (*figured, *own))
         self.samples = holdings.samples
         self._serve = manifest.plan().serve
         self._fits()
@@ -247,7 +258,7 @@ class ArrayTrainer:
         # cells are labels where there is a distribution over them
         truth = None if mix is None else np.arange(len(found.count))
         weights = found.count if mix is None else mix
-        row = figures(found, weights[None], self._manifest.card.kind, self._held.metric_names, truth)
+        row = figures(found, weights[None], self._manifest.card.kind, self._summed, truth)
         return {name: float(values[0]) for name, values in row.items()}
 
 
