@@ -1,6 +1,6 @@
 """A user's own code as a device: plain PyTorch (three methods), or a Flower client as it is.
 
-Plain code implements :class:`Client` and is named ``--client package.module:factory``; ``factory(device)`` gets the
+Plain code implements :class:`OwnClient` and is named ``--client package.module:factory``; ``factory(device)`` gets the
 device's number and returns the client. A Flower ``NumPyClient`` (or its ``Client``) is named ``--flower-client
 package.module:client_fn``. Statistics that a method may ask for need the samples themselves: a client that has an
 attribute ``arrays()`` returning ``(x, y)`` can answer them, another is left out of such rounds.
@@ -58,7 +58,7 @@ class Work:
     calibration: Calibration | None = None
 
 
-class Client(Protocol):
+class OwnClient(Protocol):
     """What plain PyTorch code must have to be a device."""
 
     def samples(self) -> int:
@@ -77,7 +77,7 @@ class Client(Protocol):
 class ClientTrainer:
     """A user's client as a trainer."""
 
-    def __init__(self, manifest: Manifest, client: Client) -> None:
+    def __init__(self, manifest: Manifest, client: OwnClient) -> None:
         self._manifest, self._client = manifest, client
         self._spec: ParamSpec = manifest.card.spec
         self._dtype = manifest.experiment.training.dtype
@@ -153,7 +153,7 @@ def plain(manifest: Manifest, device: int, path: str) -> ClientTrainer:
 
 
 class FlowerAdapter:
-    """A Flower client behind :class:`Client`: parameters are the arrays of the model's state dict, in its order."""
+    """A Flower client behind :class:`OwnClient`: parameters are the arrays of the model's state dict, in its order."""
 
     def __init__(self, client: Any, names: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Wrap a ``NumPyClient``.
