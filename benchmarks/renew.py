@@ -102,6 +102,12 @@ def keep(data: dict[str, Any]) -> None:
     part.replace(DATA)
 
 
+def _loads(kept: list[dict[str, Any]], day: str, where: str) -> str:
+    """Return the loads before what was measured on one day and machine."""
+    found = [one["load"] for one in kept if (one["day"], one["machine"]) == (day, where)]
+    return " to ".join(f"{load:.1f}" for load in sorted({min(found), max(found)}))
+
+
 def rendered(page: str, data: dict[str, Any]) -> str:
     """Return the page with its tables rendered from what is kept."""
 
@@ -111,7 +117,8 @@ def rendered(page: str, data: dict[str, Any]) -> str:
         if not kept:
             return found[0]
         rows = [row for one in kept for row in one["rows"]]
-        told = sorted({f"{one['day']}, {one['machine']}, load {one['load']:.1f} before" for one in kept})
+        places = sorted({(one["day"], one["machine"]) for one in kept})
+        told = [f"{day}, {where}, load {_loads(kept, day, where)} before" for day, where in places]
         return found[1] + "\n".join([*render(rows), "", f"Measured {'; '.join(told)}."]) + "\n" + found[3]
 
     return _BLOCK.sub(block, page)

@@ -119,14 +119,15 @@ def agreement(rows: Rows) -> list[str]:
     def curve(found: list[float | None]) -> str:
         return " ".join("–" if value is None else f"{value:.3f}" for value in found)
 
-    lines = [
-        [r["method"] + (" (edges' models)" if r["score"] == "acc_edge" else ""), f"{r['difference']:.1e}",
-         f"{r['apart']:.1%}", str(r["behind"]), curve(r["simulated"]), curve(r["real"])]
-        for r in rows
-    ]  # fmt: skip
+    def line(r: dict[str, Any]) -> list[str]:
+        name = r["method"] + (" (edges' models)" if r["score"] == "acc_edge" else "")
+        parts = "none" if r["parting"] is None else f"{r['parting'][0]}, by {r['parting'][1]:.0e}"
+        return [name, f"{r['difference']:.1e}", parts, str(r["behind"]), curve(r["simulated"]), curve(r["real"])]
+
     marks = ", ".join(map(str, rows[0]["rounds"]))
-    heads = ["method", "largest difference of a weight", "weights that differ by 1e-6", "times behind its script"]
-    return table([*heads, f"accuracy at rounds {marks}: simulated", "on a real fleet at its own speed"], lines)
+    heads = ["method", "largest difference of a weight", "round in which losses part", "times behind its script"]
+    heads += [f"accuracy at rounds {marks}: simulated", "on a real fleet at its own speed"]
+    return table(heads, [line(row) for row in rows])
 
 
 def into_driver(rows: Rows) -> list[str]:

@@ -35,6 +35,7 @@ def test_a_method_gives_on_a_fleet_what_it_gives_simulated(tmp_path: Path, name:
     kept = bool(saved(simulated))
     run = scripted(method, tmp_path, table, simulated if kept else None)
     assert run.status == {"state": "finished"}
+    assert not run.events("refused"), "an honest fleet"
     assert run.rounds == simulated.rounds == ROUNDS
     real, virtual = run.frame().iloc[-1], simulated.frame().iloc[-1]
     for score in ("acc_global", "acc_edge", "acc_device", "acc_device_std", "acc_device_worst", "loss_device"):
