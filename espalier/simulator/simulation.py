@@ -34,14 +34,13 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.device_work import SimulatedWork
 from espalier.simulator.environment import Fleet
-from espalier.simulator.judge import SimulatedJudge
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.meter import Divergence, Meter
 from espalier.simulator.metrics import Scores
 from espalier.simulator.serving import ServedScores
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
-from espalier.simulator.trials import SimulatedTrials
+from espalier.simulator.trials import SimulatedJudge, SimulatedTrials
 from espalier.simulator.usage import Usage
 from espalier.simulator.world_process import WorldProcess
 from espalier.world.protocols import Shape

@@ -1,8 +1,7 @@
 """How fast devices train."""
 
-from espalier.world.compute.base import Compute
 from espalier.world.compute.modifiers import Busy, Fluctuating, Noise, Redrawn, Throttled
-from espalier.world.compute.speeds import Constant, Rate, Trace, TruncatedNormal, Uniform
+from espalier.world.compute.speeds import Compute, Constant, Rate, Trace, TruncatedNormal, Uniform
 
 __all__ = [
     "Busy",

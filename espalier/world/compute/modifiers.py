@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from espalier.core.bounds import NonNegativeFinite, PositiveFinite, PositiveSeconds
 from espalier.core.seeds import key
-from espalier.world.compute.base import Compute, Wrapped
+from espalier.world.compute.speeds import Compute, Wrapped
 from espalier.world.draws import Field, normal
 from espalier.world.piecewise import Bursts, Pace, step
 from espalier.world.protocols import BoundCompute, Shape
