@@ -43,7 +43,8 @@ class ParentLink:
         self._pongs: dict[float, asyncio.Future[float]] = {}
         self._welcomed, self._version = False, 0
         self._wake = asyncio.Event()
-        self._refused: str | None = None
+        #: why the parent has refused this node, if it did, and whether for good
+        self._told, self._final = "", False
         #: how often a link was made
         self.made = 0
 
@@ -56,15 +57,15 @@ class ParentLink:
         hub, failures, delay = self._hub, 0, FIRST_RETRY_SECONDS
         while not hub.stopping:
             name, target = self._parents[0]
-            self._welcomed = False
+            self._welcomed, self._told = False, ""
             hello = hub.hello()
             hello.wish = hub.settings.wish
             hello.member.stamp = await hub.next_stamp()
             why = await dial(hub.bundle, target, name, hello, self._take, connected=self._connected)
             self._link, hub.idle = None, False
             hub.routes.parent = None
-            if self._refused is not None:
-                raise ConfigError(f"{name or target} refuses this node: {self._refused}.")
+            if self._final:
+                raise ConfigError(f"{name or target} refuses this node: {self._told}.")
             if hub.stopping:
                 return
             if self._welcomed:
@@ -72,8 +73,9 @@ class ParentLink:
                 hub.log("link to parent lost", parent=name or target, why=why)
             else:
                 failures += 1
-                told = "warning" if failures in (1, TRIES) or failures % 100 == 0 else "debug"
-                hub.log("no link to parent", level=told, parent=name or target, why=why)
+                # who begins before its parent, or between two runs, need not be looked after
+                level = "info" if failures == 1 else "warning" if failures == TRIES or failures % 100 == 0 else "debug"
+                hub.log("no link to parent", level=level, parent=name or target, why=self._told or why)
             if failures >= TRIES and len(self._parents) > 1:
                 failures = 0
                 self._parents.append(self._parents.pop(0))
@@ -117,9 +119,9 @@ class ParentLink:
             else:
                 self._wait(frame.welcome)
         elif kind == "refusal":
-            if frame.refusal.final:
-                self._refused = frame.refusal.why
-            hub.log("refused", level="warning", why=frame.refusal.why)
+            self._told, self._final = frame.refusal.why, frame.refusal.final
+            if self._final or self._welcomed:
+                hub.log("refused", level="warning", why=self._told)
         elif kind == "pong":
             waiting = self._pongs.pop(frame.pong.sent, None)
             if not math.isfinite(frame.pong.now):
@@ -144,7 +146,7 @@ class ParentLink:
         mine = self._hub.settings.versions
         if mine.common(wire.WireVersions(welcome.version, welcome.version)) is not None:
             return True
-        self._refused = f"it speaks version {welcome.version}, this node {mine}"
+        self._told, self._final = f"it speaks version {welcome.version}, this node {mine}", True
         link.close()
         return False
 
