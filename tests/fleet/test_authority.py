@@ -141,6 +141,10 @@ def test_a_root_is_whom_others_follow(quick: Path) -> None:
     # a smaller tree's claim is passed over
     assert root_after(ROGUE, role(ROGUE, 2), {}) == theirs
     assert root_after(ROGUE, mine, {mine: None}) == theirs
+    # one that has just left is not followed by anybody, also if nobody is left
+    for host in range(4):
+        net.leave(host)
+    assert root_after(ROGUE, mine, {}) == theirs
 
 
 def test_a_head_begins_as_the_root_only_with_a_model_that_it_asked_for(quick: Path) -> None:

@@ -137,7 +137,8 @@ class Arranger:
         directory = self._engine.directory
         devices = [host for host in directory.members if directory.is_device(host)]
         followers = Counter(self._top(device) for device in devices)
-        return followers[claimant] >= min(2, len(devices)) and followers[claimant] == max(followers.values())
+        least = 1 if len(devices) == 1 else 2
+        return followers[claimant] >= least and followers[claimant] == max(followers.values())
 
     def _top(self, node: Address) -> Address:
         """Return the aggregator of a device at the top of a node's tree, or the node."""
