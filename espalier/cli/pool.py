@@ -11,7 +11,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
@@ -21,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -180,15 +180,23 @@ def attempt(number: int, request: RunRequest, tell: Callable[[RunStatus], None],
         return RunStatus(number, 0.0, traceback.format_exc(), "crash")
 
 
-def _work(number: int, request: RunRequest, channel: Any) -> None:
-    """Entry point of a worker process."""
+def _work(line: Connection) -> None:
+    """Entry point of a worker process: do one run after another, until there is none or the parent is gone."""
     # The terminal sends Ctrl-C to every process of the group; the parent passes it on as SIGTERM, once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop = Stop()
     signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
-    end = attempt(number, request, channel.put, stop)
-    if end.state not in DONE:
-        channel.put(end)
+
+    def tell(status: RunStatus) -> None:
+        with contextlib.suppress(OSError):  # nobody is left to hear the news
+            line.send(status)
+
+    with contextlib.suppress(EOFError):
+        while (numbered := line.recv()) is not None:
+            number, request = numbered
+            end = attempt(number, request, tell, stop)
+            if end.state not in DONE:
+                tell(end)
 
 
 @contextlib.contextmanager
@@ -222,14 +230,15 @@ def run_all(todo: Sequence[RunRequest], jobs: int, tell: Callable[[RunStatus], N
     for name, kind, data_dir in {(t["dataset"], t["dataset_options"].get("kind"), place) for t, place in tasks}:
         registry.require(name, data_dir, kind)
     ends: dict[int, RunStatus] = {}
-    for led in (False, True):  # those whose time others are to have come first
-        part = [(n, request) for n, request in enumerate(todo) if (request.leader is not None) is led]
-        if any(end.state == "stopped" for end in ends.values()):
-            ends |= {n: RunStatus(n, 0.0, "not begun", "stopped") for n, _ in part}
-        elif jobs <= 1 or len(part) == 1:
-            ends |= _one_by_one(part, tell)
-        else:
-            ends |= _Side(part, jobs, tell).by_side()
+    with contextlib.closing(_Side(jobs, tell)) as side:
+        for led in (False, True):  # those whose time others are to have come first
+            part = [(n, request) for n, request in enumerate(todo) if (request.leader is not None) is led]
+            if any(end.state == "stopped" for end in ends.values()):
+                ends |= {n: RunStatus(n, 0.0, "not begun", "stopped") for n, _ in part}
+            elif jobs <= 1 or len(part) == 1:
+                ends |= _one_by_one(part, tell)
+            else:
+                ends |= side.by_side(part)
     return [ends[n] for n in range(len(todo))]
 
 
@@ -255,72 +264,86 @@ def _one_by_one(todo: Numbered, tell: Callable[[RunStatus], None]) -> dict[int, 
     return ends
 
 
-class _Side:
-    """Runs side by side, each in a process of its own."""
+@dataclass(frozen=True)
+class _Worker:
+    """A process that does runs, and the line on which it is given them and tells how far it is."""
 
-    def __init__(self, todo: Numbered, jobs: int, tell: Callable[[RunStatus], None]) -> None:
+    process: Any
+    line: Connection
+
+
+class _Side:
+    """Runs side by side, in processes that do one after another: starting one takes longer than a small run."""
+
+    def __init__(self, jobs: int, tell: Callable[[RunStatus], None]) -> None:
         self.jobs, self.tell = jobs, tell
         self.context = multiprocessing.get_context("spawn")
-        self.channel: Any = self.context.Queue()
-        self.waiting = list(todo)
-        self.running: dict[int, Any] = {}
+        self.running: dict[int, _Worker] = {}
+        self.idle: list[_Worker] = []
         self.ends: dict[int, RunStatus] = {}
         self.stopping = False
 
-    def by_side(self) -> dict[int, RunStatus]:
+    def by_side(self, todo: Numbered) -> dict[int, RunStatus]:
         """Do all runs; return how each ended."""
+        waiting, self.ends = list(todo), {}
         with listening(self._stop, lambda: self._signal(signal.SIGKILL)):
-            while self.running or (self.waiting and not self.stopping):
-                while self.waiting and len(self.running) < self.jobs and not self.stopping:
-                    self._start(*self.waiting.pop(0))
-                try:
-                    self._hear(self.channel.get(timeout=0.2))
-                except queue.Empty:
-                    self._bury()
-        for number, _ in self.waiting:
-            self.ends[number] = RunStatus(number, 0.0, "not begun", "stopped")
-        return self.ends
+            while self.running or (waiting and not self.stopping):
+                while waiting and len(self.running) < self.jobs and not self.stopping:
+                    self._start(*waiting.pop(0))
+                numbers = {worker.line: number for number, worker in self.running.items()}
+                for line in wait(list(numbers), timeout=0.2):
+                    assert isinstance(line, Connection)
+                    self._hear(numbers[line], line)
+        return self.ends | {number: RunStatus(number, 0.0, "not begun", "stopped") for number, _ in waiting}
+
+    def close(self) -> None:
+        """Let the workers end: all runs have."""
+        for worker in self.idle:
+            with contextlib.suppress(OSError):
+                worker.line.send(None)
+            worker.line.close()
+        for worker in self.idle:
+            worker.process.join()
 
     def _start(self, number: int, request: RunRequest) -> None:
-        process = self.context.Process(target=_work, args=(number, request, self.channel), daemon=False)
-        process.start()
-        self.running[number] = process
+        self.idle = [worker for worker in self.idle if worker.process.is_alive()]
+        worker = self.running[number] = self.idle.pop() if self.idle else self._hire()
+        with contextlib.suppress(OSError):  # it died just now, which its line tells
+            worker.line.send((number, request))
         if self.stopping:  # asked between the check and the start
             self._signal(signal.SIGTERM)
+
+    def _hire(self) -> _Worker:
+        mine, theirs = self.context.Pipe()
+        process = self.context.Process(target=_work, args=(theirs,), daemon=False)
+        process.start()
+        theirs.close()
+        return _Worker(process, mine)
 
     def _stop(self) -> None:
         self.stopping = True
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
-        for process in list(self.running.values()):
+        for process in [worker.process for worker in (*self.running.values(), *self.idle)]:
             if process.pid and process.is_alive():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
 
-    def _hear(self, news: RunStatus) -> None:
+    def _hear(self, number: int, line: Connection) -> None:
+        """Take a run's news; a process that ended without a word has left a broken line."""
+        try:
+            news: RunStatus = line.recv()
+        except (EOFError, OSError):
+            worker = self.running.pop(number)
+            worker.process.join()
+            text = f"the process died (exit code {worker.process.exitcode}); its last checkpoint is whole"
+            news = RunStatus(number, 0.0, text, "stopped" if self.stopping else "crash")
         self.tell(news)
         if news.final:
-            self.ends[news.number] = news
-            process = self.running.pop(news.number, None)
-            if process is not None:
-                process.join()
-
-    def _bury(self) -> None:
-        """Take note of processes that ended without a word."""
-        dead = [n for n, process in self.running.items() if not process.is_alive()]
-        if not dead:
-            return
-        with contextlib.suppress(queue.Empty):  # their last words may still be on the way
-            for _ in range(100):
-                self._hear(self.channel.get(timeout=0.2))
-        for number in dead:
-            process = self.running.pop(number, None)
-            if process is None:
-                continue
-            text = f"the process died (exit code {process.exitcode}); its last checkpoint is whole"
-            self.ends[number] = RunStatus(number, 0.0, text, "stopped" if self.stopping else "crash")
-            self.tell(self.ends[number])
+            self.ends[number] = news
+            if number in self.running:
+                self.idle.append(self.running.pop(number))
 
 
 def on_terminal() -> bool:
