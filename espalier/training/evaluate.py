@@ -91,7 +91,7 @@ class Evaluation:
         return float(self.loss_sum.sum() / self.count.sum())
 
 
-class _Desk:
+class _ModelRunner:
     """A module of its own, and what computes several models' outputs with it."""
 
     def __init__(self, module: nn.Module, spec: ParamSpec) -> None:
@@ -173,10 +173,10 @@ class Evaluator:
         self._loss = resolve(loss or BY_KIND[kind])
         self._plans: dict[torch.dtype, MergePlan] = {}
         self._workers = workers
-        self._desks = [_Desk(copy.deepcopy(self._module), self._spec) for _ in range(workers)]
-        self._idle: SimpleQueue[_Desk] = SimpleQueue()
-        for desk in self._desks:
-            self._idle.put(desk)
+        self._runners = [_ModelRunner(copy.deepcopy(self._module), self._spec) for _ in range(workers)]
+        self._idle: SimpleQueue[_ModelRunner] = SimpleQueue()
+        for runner in self._runners:
+            self._idle.put(runner)
         self._threads = ThreadPoolExecutor(workers, "espalier-evaluator") if workers > 1 else None
         self.batched = True
         keep_pages()
@@ -265,19 +265,19 @@ class Evaluator:
 
         def compute(models: range, cut: slice) -> tuple[Tensor, Tensor]:
             chosen = [vectors[m] for m in models]
-            desk = self._idle.get()
+            runner = self._idle.get()
             try:
                 x, y = (cast(t, chosen[0].dtype) for t in pool.gather(index[cut]))
-                return desk.outputs(chosen, x, plan), y
+                return runner.outputs(chosen, x, plan), y
             finally:
-                self._idle.put(desk)
+                self._idle.put(runner)
 
         try:
             for (models, cut), (outputs, y) in zip(tasks, self._computed(compute, tasks), strict=True):
                 yield models, cut, outputs, y
         finally:
-            for desk in self._desks:
-                desk.forget()
+            for runner in self._runners:
+                runner.forget()
 
     def _computed(
         self, compute: Callable[[range, slice], tuple[Tensor, Tensor]], tasks: Sequence[tuple[range, slice]]
