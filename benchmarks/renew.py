@@ -57,6 +57,7 @@ PARTS = {
     "thousand": Part("scale.py --thousand"),
     "hundred_thousand": Part("scale.py --hundred-thousand"),
     "million": Part("scale.py --million"),
+    "many_runs": Part("many_runs.py"),
     "ray": Part("ray_overhead.py --rounds 8"),
     **{f"agreement_{name}": Part(f"fleet_agreement.py --only {name}", 20, rarely=True) for name in tables.AGREEING},
     "bytes": Part("ray_overhead.py --bytes"),

@@ -130,6 +130,15 @@ def agreement(rows: Rows) -> list[str]:
     return table(heads, [line(row) for row in rows])
 
 
+def side_by_side(rows: Rows) -> list[str]:
+    """What many small runs cost beyond themselves."""
+    lines = [
+        [str(r["runs"]), str(r["jobs"]), f"{r['cpu_s']:.1f}", f"{r['own_s']:.1f}", f"{r['cpu_s'] / r['own_s']:.2f}"]
+        for r in rows
+    ]
+    return table(["runs", "processes", "CPU seconds", "of the runs themselves", "ratio"], lines, text=0)
+
+
 def into_driver(rows: Rows) -> list[str]:
     """What workers send to the driver, in models per edge round."""
     lines = [
@@ -155,4 +164,5 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "ray": (on_ray, "ray"),
     "agreement": (agreement, *(f"agreement_{name}" for name in AGREEING)),
     "bytes": (into_driver, "bytes"),
+    "many_runs": (side_by_side, "many_runs"),
 }
