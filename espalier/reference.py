@@ -199,9 +199,11 @@ def words(hint: Any) -> str:
 
 
 def pages() -> dict[str, dict[str, str]]:
-    """Return what a terminal shows of every kind, by family and kind (``""``: the family has one kind only)."""
-    found = families()
-    return {family: {kind: _page(family, kind, cls) for kind, cls in kinds.items()} for family, kinds in found.items()}
+    """Return what a terminal shows of the package's kinds, by family and kind (``""``: it has one kind only)."""
+    return {
+        family: {k: _page(family, k, cls) for k, cls in kinds.items() if cls.__module__.startswith("espalier.")}
+        for family, kinds in families().items()
+    }
 
 
 def _page(family: str, kind: str, cls: type[Spec]) -> str:
