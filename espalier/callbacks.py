@@ -201,7 +201,7 @@ def loggers(names: Sequence[str]) -> list[Callback]:
         except EspalierError:
             raise
         except Exception as error:  # a folder or a store that cannot be used
-            said = " ".join(str(error).split())
+            said = " ".join(str(error).split()).rstrip(".")
             raise RunError(
                 f"record.log = {name!r} cannot be used: {said}. Name another place after the colon."
             ) from error

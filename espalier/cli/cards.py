@@ -124,20 +124,9 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
     )
 
 
-def reference() -> dict[str, dict[str, str]]:
-    """Return the pages of the configuration reference, by family and kind."""
-    found: dict[str, dict[str, str]] = (_shipped() if only_bundled() else made())["reference"]
-    return found
-
-
-def studies() -> dict[str, str]:
-    """Return the studies' titles by name."""
-    found: dict[str, str] = (_shipped() if only_bundled() else made())["studies"]
-    return found
-
-
-def _shipped() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8"))
+def lists() -> dict[str, Any]:
+    """Return the pages of the ``reference`` by family and kind, and the titles of ``studies`` by name."""
+    found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8")) if only_bundled() else made()
     return found
 
 

@@ -58,7 +58,7 @@ def config(family: str | None, kind: str | None, as_schema: bool, markdown: bool
 
         click.echo(json.dumps(reference.schema(), indent=2) if as_schema else reference.markdown(), nl=as_schema)
         return
-    pages = cards.reference()
+    pages = cards.lists()["reference"]
     if family is not None:
         click.echo(_page(pages, family, kind))
         return

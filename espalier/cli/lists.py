@@ -14,7 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from espalier.cli.cards import MethodCard, cards, reference
+from espalier.cli.cards import MethodCard, cards, lists
 from espalier.core.errors import ConfigError, nearest
 from espalier.experiments import bundled
 
@@ -73,7 +73,7 @@ def describe(name: str) -> None:
     found = cards()
     if name not in found:
         raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
-    Console().print(_page(name, found[name], reference().get("method", {}).get(name, "")))
+    Console().print(_page(name, found[name], lists()["reference"].get("method", {}).get(name, "")))
 
 
 def _page(name: str, card: MethodCard, options: str) -> Group:

@@ -135,6 +135,6 @@ def _without_name(states: bool, claims: bool, pages: Path | None) -> None:
         else:
             studies.print_states()
         return
-    for name, title in cards.studies().items():
+    for name, title in cards.lists()["studies"].items():
         click.echo(f"{name:24} {title}")
     click.echo("Run one: espalier reproduce NAME. What was run of them, and its cost: --states, in a checkout.")

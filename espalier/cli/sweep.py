@@ -148,7 +148,7 @@ def _search(sweep: Sweep, grid: Mapping[str, list[str]], ranges: Mapping[str, An
     found: list[Any] = []
     while len(study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))) < trials:
         asked = [study.ask(space) for _ in range(max(1, min(sweep.jobs, trials)))]
-        settings = [{k: str(v) for k, v in t.params.items()} for t in asked]
+        settings = [_told(t.params) for t in asked]
         for trial, scores in zip(asked, sweep.run(settings), strict=True):
             if scores:
                 study.tell(trial, sum(scores.values()) / len(scores))
@@ -157,9 +157,14 @@ def _search(sweep: Sweep, grid: Mapping[str, list[str]], ranges: Mapping[str, An
         if not any(t.value is not None for t in study.get_trials(deepcopy=False)):
             raise ConfigError("No trial gave a score: see what the runs say.")
     for ended in study.get_trials(states=(optuna.trial.TrialState.COMPLETE,)):
-        setting = {k: str(v) for k, v in ended.params.items()}
+        setting = _told(ended.params)
         found.append((setting, sweep.scores(sweep.experiment(setting), setting)))
     return found
+
+
+def _told(params: Mapping[str, Any]) -> Setting:
+    """Return what Optuna drew as people write it: what is tried is what is shown."""
+    return {key: f"{value:.4g}" if isinstance(value, float) else str(value) for key, value in params.items()}
 
 
 @click.command()

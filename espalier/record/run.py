@@ -207,6 +207,9 @@ class Run:
     def _numbered(self, which: str, name: int | str | None) -> int | None:
         """Return the number of a device or an edge that is called by the name that the data have for it."""
         if not isinstance(name, str):
+            count = (self.meta("fleet") or {}).get(which)
+            if name is not None and count is not None and not 0 <= name < count:
+                raise RunError(f"There is no {which[:-1]} {name} in this run; it has {count}, numbered from 0.")
             return name
         known = (self.meta("names") or {}).get(which, ())
         if name not in known:

@@ -304,7 +304,7 @@ def with_model(model: Any) -> Any:
         (lambda: espalier.Dataset.from_torch([("hello", 0)] * 9), "Sample 0's input is a str"),
         (lambda: run().predict(np.zeros((3, 4))), r"takes inputs of shape \(5,\), .* have shape \(3, 4\)"),
         (lambda: run().time_to(0.5, "acc_globl"), "Did you mean 'acc_global'?"),
-        (lambda: run().model(edge=9), "The run has no model 'edge-9'"),
+        (lambda: run().model(edge=9), "There is no edge 9 in this run; it has 2, numbered from 0"),
     ],
 )  # fmt: skip
 def test_a_wrong_call(call: Callable[[], Any], says: str) -> None:

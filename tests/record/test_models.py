@@ -72,7 +72,7 @@ def test_devices_on_their_own_keep_their_own(tmp_path: Path) -> None:
     assert np.array_equal(*answers) and answers[0].shape == (5,) and answers[0].max() < 10
     with pytest.raises(RunError, match=r"no model 'global'; known: device-0, .*record.models says which"):
         saved.model()
-    with pytest.raises(RunError, match="no model 'device-6'"):
+    with pytest.raises(RunError, match="There is no device 6 in this run; it has 6"):
         saved.model(device=6)
     with pytest.raises(RunError, match="Ask for one model"):
         saved.model(device=1, edge=1)
