@@ -103,8 +103,8 @@ class _Room:
         try:
             place = free.pop()
         except IndexError:
-            self._extend(free, size)
-            place = free.pop()
+            place, *others = self._slab(size)
+            free.extend(others)  # another thread may take them at once
         array = np.frombuffer(place[0], dtype=np.float32, count=size, offset=place[1])
         weakref.finalize(array, free.append, place).atexit = False
         return torch.from_numpy(array)
@@ -114,12 +114,13 @@ class _Room:
         self._free.clear()
 
     @staticmethod
-    def _extend(free: list[tuple[mmap.mmap, int]], size: int) -> None:
+    def _slab(size: int) -> list[tuple[mmap.mmap, int]]:
+        """Return the places of a new slab, one or more."""
         each = -(-4 * size // 64) * 64 + _APART_BYTES
         count = max(1, _SLAB_BYTES // each)
         slab = mmap.mmap(-1, count * each, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         slab.madvise(mmap.MADV_HUGEPAGE)
-        free.extend((slab, each * place) for place in reversed(range(count)))
+        return [(slab, each * place) for place in range(count)]
 
 
 ROOM = _Room()

@@ -67,3 +67,21 @@ def test_a_forgotten_model_leaves_its_room_to_the_next() -> None:
     ROOM.clear()  # what is in use stays in use
     assert ROOM.vector(size).data_ptr() not in {t.data_ptr() for t in (other, third, fourth)}
     assert float(other[-1]) == 3.0 and float(third[0]) == 2.0
+
+
+def test_threads_share_the_room() -> None:
+    size, wrong = 5_000_003, []  # a slab has room for one of them
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            vector = ROOM.vector(size)
+            vector[:8] = number
+            if vector[:8].tolist() != [number] * 8:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
