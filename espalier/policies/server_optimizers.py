@@ -27,6 +27,11 @@ else changes, and nothing more is sent.
 With ``look_ahead`` the average ``y`` itself is the model, served as it is (or its running mean), and training goes on
 from where momentum points to, ``y + beta m``: Nesterov's rule, in federated form by Kim, Kim, Han,
 Communication-Efficient Federated Learning with Accelerated Client Gradient, CVPR 2024. Nothing more is sent.
+
+*Warming up.* The first rounds' changes are the largest and point the same way: full momentum multiplies them, and a
+network with rectifiers may be thrown to where nothing activates any more. With ``warm_up`` the momentum after ``t``
+steps is at most ``t / (t + 3)``: none in the first round, ``beta`` itself soon (Nesterov's schedule, as in Sutskever,
+Martens, Dahl, Hinton, On the Importance of Initialization and Momentum in Deep Learning, ICML 2013).
 """
 
 from __future__ import annotations
@@ -139,12 +144,13 @@ class Momentum(ServerOptimizer, kind="momentum"):
 
     With ``look_ahead`` (and a rate of 1) ``x <- y + a beta^a m`` of the new ``m``, and ``y`` is served. With
     ``beta = 0`` and ``lr = 1`` the average is left as it is. Models without running statistics are not looked at: a
-    simulation stays lazy.
+    simulation stays lazy. With ``warm_up`` the first steps have less momentum (:func:`warmed`).
     """
 
     beta: Decay = 0.9
     lr: PositiveFloat = 1.0
     look_ahead: bool = False
+    warm_up: bool = False
 
     def check(self) -> None:
         """Refuse a look ahead at another rate than 1."""
@@ -161,12 +167,16 @@ class Momentum(ServerOptimizer, kind="momentum"):
         if self.beta == 0.0 and self.lr == 1.0:
             return y
         store, state = view.store, view.state(self)
-        past, decay = state.first.get(group), self.beta**share
+        past, beta = state.first.get(group), self.beta
+        if self.warm_up:
+            steps = state.steps.get(group, 0.0)
+            beta, state.steps[group] = warmed(beta, steps), steps + share
+        decay = beta**share
         moved = [] if past is None else [(decay, past)]
         new = store.combine([(1.0, y), (-1.0, x), *moved])
         state.first[group] = new
         carried = new if self.look_ahead else past
-        step = [] if carried is None else [(self.lr * share * decay, carried)]
+        step = [] if carried is None or decay == 0.0 else [(self.lr * share * decay, carried)]
         kept = [] if self.lr == 1.0 else [(1.0 - self.lr, x)]
         stepped = store.combine([*kept, (self.lr, y), *step], fallback=y)
         if store.spec.size == store.spec.n_params:
@@ -263,6 +273,11 @@ class ServerYogi(ServerAdam, kind="yogi"):
     def unbiased(self, moment: Tensor, steps: float) -> Tensor:
         """It is no mean of squares: there is nothing to divide by."""
         return moment
+
+
+def warmed(beta: float, steps: float) -> float:
+    """Return the momentum after some steps: ``min(beta, t / (t + 3))``."""
+    return min(beta, steps / (steps + 3.0))
 
 
 def newest_share(average: float, many: int) -> float:

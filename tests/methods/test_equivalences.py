@@ -37,7 +37,7 @@ def test_a_pull_changes_the_model() -> None:
 
 
 def test_trellis_without_its_parts_is_hierfavg_to_the_bit() -> None:
-    bare = {"name": "trellis", "beta": 0.0, "edge_beta": 0.0, "average": 0.0, "semi_async": False, "prior": "none"}
+    bare = {"name": "trellis", "beta": 0.0, "average": 0.0, "semi_async": False, "prior": "none"}
     world = {"compute": {"kind": "uniform", "low": 0.5, "high": 2.0}}
     assert torch.equal(final(bare, world=world), final("hierfavg", world=world))
     for part in ({"beta": 0.5}, {"average": 0.5}, {"semi_async": True}):

@@ -23,15 +23,12 @@ def test_its_parts_stand_where_they_belong() -> None:
     plan = Trellis(kappa2=2, clock="edge").plan(Setting(n_devices=8, n_edges=2, n_classes=10, updates=5))
     assert isinstance(plan.root.merge, Momentum) and (plan.root.merge.beta, plan.root.merge.average) == (0.7, 0.5)
     assert plan.root.merge.ahead and isinstance(plan.edge.pace, SemiAsync)
-    assert isinstance(plan.edge.merge, Momentum) and plan.edge.merge.beta == 0.5
-    assert isinstance(plan.edge.merge.inner, LateWork)
+    assert plan.root.merge.warm_up and isinstance(plan.edge.merge, LateWork)
     assert isinstance(plan.edge.hand_down, AfterMerge) and plan.serves == "root"
     assert plan.serve.prior == "validated"
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"average": 1.0}, {"beta": -0.1}, {"edge_beta": 1.0}, {"alpha": -1.0}, {"kappa2": 0}]
-)
+@pytest.mark.parametrize("wrong", [{"average": 1.0}, {"beta": -0.1}, {"alpha": -1.0}, {"kappa2": 0}])
 def test_impossible_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         Trellis(**wrong)  # type: ignore[arg-type]
@@ -61,12 +58,11 @@ def test_every_paper_s_methods_stand_beside_trellis(scale: str) -> None:
 def test_on_a_grown_tree_its_parts_join_the_method_that_grows_it() -> None:
     rows = variants(HEADLINES["EASF"], {"name": "easf"})
     assert rows["Trellis"]["name"] == "easf"
-    cloud = {"kind": "momentum", "beta": 0.7, "average": 0.5, "look_ahead": True}
+    cloud = {"kind": "momentum", "beta": 0.7, "average": 0.5, "look_ahead": True, "warm_up": True}
     assert rows["Trellis"]["root"]["merge"] == cloud
-    assert rows["Trellis"]["edge"]["merge"] == {"kind": "momentum", "beta": 0.5}
     assert rows["w/o averaging"]["root"]["merge"] == {**cloud, "average": 0.0}
-    assert rows["w/o momentum"]["root"]["merge"]["beta"] == rows["w/o momentum"]["edge"]["merge"]["beta"] == 0.0
-    assert "edge" not in variants(HEADLINES["D2D"], {"name": "d2d"})["Trellis"]
+    assert rows["w/o momentum"]["root"]["merge"]["beta"] == 0.0
+    assert "edge" not in rows["Trellis"]
 
 
 def test_the_root_of_a_tree_that_devices_make_follows_the_root_s_rules() -> None:

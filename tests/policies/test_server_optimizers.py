@@ -18,7 +18,7 @@ from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.csahfl.semi_async import Discounted
-from espalier.policies.server_optimizers import Momentum, ServerAdagrad, ServerAdam, ServerOptimizer, ServerYogi
+from espalier.policies.server_optimizers import Momentum, ServerAdagrad, ServerAdam, ServerOptimizer, ServerYogi, warmed
 from tests.core.fakes import NumberStore, SmallFleet
 from tests.methods.test_equivalences import final
 
@@ -70,6 +70,14 @@ def test_looking_ahead_with_a_late_report_by_hand() -> None:
     rounds.close(2.0)
     assert rounds.close(5.0, late=[1]) == pytest.approx(4.853553, abs=1e-6)
     assert rounds.served == 4.0
+
+
+def test_warming_up_by_hand() -> None:
+    # beta = 1/2, at most t/(t + 3) after t steps: 0, 1/4, 2/5, 1/2. x = 0, y = 2: m = 2, on from 2. y = 5:
+    # m = 1/4 * 2 + 3 = 3.5, on from 5 + 1/4 * 3.5 = 5.875. y = 6: m = 2/5 * 3.5 + 0.125 = 1.525, on from 6.61.
+    rounds = Rounds(Momentum(0.5, look_ahead=True, warm_up=True))
+    assert [rounds.close(y) for y in (2.0, 5.0, 6.0)] == pytest.approx([2.0, 5.875, 6.61])
+    assert [warmed(0.5, t) for t in (0.0, 1.0, 2.0, 3.0, 9.0)] == pytest.approx([0.0, 0.25, 0.4, 0.5, 0.5])
 
 
 def test_the_mean_that_is_served_by_hand() -> None:
