@@ -12,7 +12,7 @@ from espalier.core.errors import ComparisonError, ConfigError, EspalierError
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import Experiment, MethodEntry, checked_seeds, experiment_of, method_entries
+from espalier.experiment import DEFAULT_METHOD, Experiment, MethodEntry, checked_seeds, experiment_of, method_entries
 from espalier.record.run import Comparison, Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -25,7 +25,7 @@ ExperimentLike = Experiment | dict[str, Any] | str | Path | None
 
 
 def simulate(
-    method: MethodLike,
+    method: MethodLike = DEFAULT_METHOD,
     experiment: ExperimentLike = None,
     *,
     seed: int = 0,
@@ -41,7 +41,8 @@ def simulate(
     """Run one method under one seed; return the run.
 
     Args:
-        method: A name, a table (``{"name": "fedprox", "mu": 0.1}``) or a method object.
+        method: A name, a table (``{"name": "fedprox", "mu": 0.1}``) or a method object; by default Trellis, the
+            project's own.
         experiment: The task, fleet, world …: an object, a plain table, a TOML file, or None for the defaults.
         seed: Decides the data split, the initial model and the world.
         directory: Where the run is kept; None keeps it in memory.

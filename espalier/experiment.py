@@ -38,6 +38,8 @@ from espalier.training.models import build as build_model
 from espalier.world.world import World, everyday
 
 NO_METHOD = "methods = []: name at least one, such as hierfavg; `espalier methods` lists them."
+#: the method of whoever names none
+DEFAULT_METHOD = "trellis"
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Experiment:
             if key not in known:
                 raise ConfigError(f"{key}: unknown key; accepted: {', '.join(known)}.{nearest(key, known)}")
         parts: dict[str, Any] = {name: kind.build(table[name], name) for name, kind in _PARTS.items() if name in table}
-        listed = table.get("methods", ["hierfavg"])
+        listed = table.get("methods", [DEFAULT_METHOD])
         methods = () if listed == [] else method_entries(listed)  # a table for any method names none
         seeds = table.get("seeds", [0])
         seeds = checked_seeds([seeds] if isinstance(seeds, int) else seeds)

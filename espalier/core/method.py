@@ -88,6 +88,7 @@ class Setting:
         message_seconds: What a control message may take beyond the links' own time: 0 where time is simulated.
         training: How devices train: optimiser, learning rate and its schedule, batch size, unit. At run time policies
             find the same in ``view.env.training``, and a device's own steps in ``LocalView.steps``.
+        classifies: Whether the task is to name a sample's class, so that devices have label priors.
     """
 
     n_devices: int
@@ -98,6 +99,7 @@ class Setting:
     stay: float = 1.0
     message_seconds: float = 0.0
     training: TrainingFacts = field(default_factory=TrainingFacts)
+    classifies: bool = True
 
 
 Level = Literal["root", "edge", "device"]

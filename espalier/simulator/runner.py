@@ -121,6 +121,7 @@ class Runner:
         setting = Setting(
             fleet.devices, fleet.edges, data.n_classes, experiment.training.updates, fleet.fraction,
             experiment.world.mobility.staying, training=experiment.training,
+            classifies=data.kind == "classification",
         )  # fmt: skip
         plan = self.entry.plan(setting)
         if is_private(plan):

@@ -26,6 +26,8 @@ def test_its_parts_stand_where_they_belong() -> None:
     assert plan.root.merge.warm_up and isinstance(plan.edge.merge, LateWork)
     assert isinstance(plan.edge.hand_down, AfterMerge) and plan.serves == "root"
     assert plan.serve.prior == "validated"
+    measured = Setting(n_devices=8, n_edges=2, n_classes=1, classifies=False)
+    assert Trellis().plan(measured).serve.plain  # a regression has no label prior
 
 
 @pytest.mark.parametrize("wrong", [{"average": 1.0}, {"beta": -0.1}, {"alpha": -1.0}, {"kappa2": 0}])

@@ -57,12 +57,12 @@ class LateWork(Discounted, kind="late_work"):
 class Trellis(SampledMethod, kind="trellis"):
     """Momentum at the cloud, running means that are served; edges that keep late work; serving by label prior.
 
-    ``kappa2`` edge rounds per cloud round; ``beta`` is the cloud's momentum;
-    ``average`` is the weight of earlier models in the mean that is served (0: the newest alone); ``alpha`` is the share
-    of the devices' spread that an edge waits beyond their median; ``semi_async = false`` waits for all. ``prior`` is
-    how a device knows its labels: from those it trains on (``validated`` by its samples, or as they are, ``known``),
-    ``estimated`` from unlabelled inputs, ``none``. With ``clock = "edge"`` the run's rounds are those of the edges (of
-    the slowest one).
+    ``kappa2`` edge rounds per cloud round; ``beta`` is the cloud's momentum; ``average`` is the weight of earlier
+    models in the mean that is served (0: the newest alone); ``alpha`` is the share of the devices' spread that an edge
+    waits beyond their median; ``semi_async = false`` waits for all. ``prior`` is how a device knows its labels: from
+    those it trains on (``validated`` by its samples, or as they are, ``known``), ``estimated`` from unlabelled inputs,
+    ``none`` (which it is where there are no classes). With ``clock = "edge"`` the run's rounds are those of the edges
+    (of the slowest one).
     """
 
     title: ClassVar[str] = "Trellis"
@@ -88,6 +88,6 @@ class Trellis(SampledMethod, kind="trellis"):
                 selection=Selection(self.share(setting)), pace=pace, merge=edge,
                 hand_down=AfterMerge() if self.clock == "edge" else HandDown(),
             ),
-            serve=Serving(prior=self.prior),
+            serve=Serving(prior=self.prior if setting.classifies else "none"),
             clock=self.clock,
         )  # fmt: skip

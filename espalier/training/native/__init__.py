@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 4
+_VERSION = 5
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
