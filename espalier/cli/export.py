@@ -30,7 +30,8 @@ FORMATS = ("state_dict", "torchscript", "onnx")
 def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | None, device: int | None) -> None:
     """Write a model of the run at DIRECTORY for use elsewhere.
 
-    A state dict is a safetensors file; TorchScript and ONNX take batches of any size.
+    A state dict is a safetensors file; TorchScript and ONNX take batches of any size. A device's label prior, where the
+    method serves with one, is part of these two, not of a state dict.
     """
     run = _the_run(directory)
     module = run.model(name, edge=edge, device=device)
@@ -72,7 +73,9 @@ def _write(module: nn.Module, example: torch.Tensor, kind: str, out: Path) -> No
     if kind == "state_dict":
         from safetensors.torch import save_model
 
-        save_model(module, str(out))
+        from espalier.record.models import WithPrior
+
+        save_model(module.model if isinstance(module, WithPrior) else module, str(out))
         return
     import torch
 

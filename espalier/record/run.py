@@ -170,13 +170,15 @@ class Run:
     ) -> nn.Module:
         """Return a final model: the global one, the one that an edge or a device uses, or one by its name.
 
-        Edges and devices are numbers, or the names that the data have for them.
+        Edges and devices are numbers, or the names that the data have for them. Where the method means devices to use
+        a model with their label prior, a device's has the prior in it (:class:`~espalier.record.models.WithPrior`).
 
         Raises:
             RunError: The run has no such model, or has not ended.
         """
         from espalier.core.params import ParamSpec
         from espalier.experiment import Experiment
+        from espalier.record.models import WithPrior
 
         if sum(given is not None for given in (name, edge, device)) > 1:
             raise RunError("Ask for one model: by name, by edge or by device.")
@@ -186,10 +188,12 @@ class Run:
             module = experiment.module(experiment.dataset())
         else:
             module = experiment.module_for(tuple(task["input_shape"]), task["n_classes"], task["vocabulary"])
-        used = self._used(self._numbered("edges", edge), self._numbered("devices", device))
+        device = self._numbered("devices", device)
+        used = self._used(self._numbered("edges", edge), device)
         spec = ParamSpec.of(module)
         spec.load(module, self._kept.find(name or used, spec))
-        return module.eval()
+        prior = None if device is None else self._kept.prior(device)
+        return (module if prior is None else WithPrior(module, *prior)).eval()
 
     @property
     def models(self) -> list[str]:

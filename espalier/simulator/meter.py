@@ -234,6 +234,10 @@ class Meter:
         devices = [models[place, group] for place, group in zip(*(p.tolist() for p in places), strict=True)]
         return self._edge_models(initial), devices
 
+    def priors(self) -> dict[int, tuple[float, NDArray[np.float64]]]:
+        """Return by what each device multiplies its model's outputs and what it adds, where it does."""
+        return {} if self._served is None else self._served.used
+
     # -- which models are in use -----------------------------------------------------------------------------
 
     def _candidates(self, initial: Ref) -> list[DeviceModels]:

@@ -336,6 +336,7 @@ class Runner:
         return KeptModels(
             named, own, {e: names[r] for e, r in edges.items() if r in names},
             [f"device-{d}" if d in own else names.get(ref, "") for d, ref in enumerate(users)],
+            sim.meter.priors() if users else {},
         )  # fmt: skip
 
     def _served(self) -> dict[str, tuple[Ref, str]]:

@@ -44,6 +44,9 @@ class ServedScores:
         self._counts: dict[tuple[int, int], Floats] = {}
         self._logs: dict[tuple[int, int], Floats] = {}
         self._own: dict[tuple[int, int, int], tuple[Floats, Rows]] = {}
+        #: how each device uses the one model that it has, as it was judged last: what its outputs are multiplied by,
+        #: and what is added to them
+        self.used: dict[int, tuple[float, Floats]] = {}
 
     def prepare(self) -> None:
         """Forget the log-probabilities of models that are in use no longer."""
@@ -67,6 +70,8 @@ class ServedScores:
                 prior = self._prior([int(device)], look, refs[0], rows, mix)
                 factors = self._factors(refs, [int(device)], look, prior)
                 weights = self._weights(refs, int(device), look, prior, factors)
+                if len(refs) == 1:
+                    self.used[int(device)] = float(factors[0]), prior
                 code = prior.tobytes() + factors.tobytes() + weights.tobytes() + mix.tobytes()
                 if code not in known:
                     known[code] = self._judge(refs, factors, weights, look, rows, prior, mix)

@@ -124,8 +124,8 @@ def tail(run: Run, name: str, over: int = 5) -> float:
 
 
 def reached(run: Run, target: float, name: str) -> float:
-    """Return the virtual time at which a metric first was as good as a target (NaN: never)."""
-    found = run.time_to(target, name)
+    """Return the virtual time at which a metric first was as good as a target (NaN: never, or it has no such one)."""
+    found = run.time_to(target, name) if run.query("SELECT 1 FROM metrics WHERE name = ? LIMIT 1", name) else None
     return float("nan") if found is None else found
 
 

@@ -9,11 +9,15 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from espalier import compare, simulate
 from espalier.cli.main import main
 from espalier.core.errors import ConfigError, RunError
+from espalier.data.registry import load
+from espalier.experiment import Experiment
+from espalier.record.models import WithPrior
 from espalier.record.run import Run
 
 BASE: dict[str, Any] = {
@@ -76,6 +80,25 @@ def test_devices_on_their_own_keep_their_own(tmp_path: Path) -> None:
         saved.model(device=6)
     with pytest.raises(RunError, match="Ask for one model"):
         saved.model(device=1, edge=1)
+
+
+@pytest.mark.parametrize("prior", ["known", "validated", "estimated"])
+def test_a_device_answers_with_its_prior_as_it_was_judged(tmp_path: Path, prior: str) -> None:
+    """The share of right answers on a device's own label mix is the one on record."""
+    digits = load("digits")
+    x, y = (part.numpy() for part in digits.pool("test").gather(torch.arange(len(digits.cell_test))))
+    mixes = Experiment.build(BASE).split(digits, 0).test_mix
+    method = {"name": "hierfavg", "serve": {"prior": prior}}
+    for run in (simulate(method, BASE), Run(simulate(method, BASE, directory=tmp_path / "run").directory)):
+        for device, judged in enumerate(run.array("acc_device")):
+            right = run.predict(x, device=device) == y
+            by_label = np.array([right[y == label].mean() for label in range(10)])
+            assert mixes[device] @ by_label == pytest.approx(judged, abs=1e-5)
+        assert isinstance(run.model(device=0), WithPrior) and not isinstance(run.model(), WithPrior)
+        assert run.models == ["global"]
+    out = tmp_path / "model.safetensors"
+    done = CliRunner().invoke(main, ["export", str(tmp_path / "run"), "--device", "0", "-o", str(out)])
+    assert done.exit_code == 0 and not [name for name in load_file(out) if "prior" in name]
 
 
 def test_what_is_kept_is_a_setting(tmp_path: Path) -> None:

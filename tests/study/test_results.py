@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import espalier
-from espalier.study.base import Metric, Study, last
+from espalier.study.base import Metric, Study, last, reached
 from espalier.study.results import Finished, Results, arrangement, keep, kept
 from espalier.study.tables import markdown
 
@@ -135,3 +135,8 @@ def test_a_method_without_a_global_model_has_no_figure_of_one(method: str, has: 
     assert run.query("SELECT count(*) FROM metrics WHERE name = 'acc_global'")[0][0] >= 1
     assert math.isnan(last(run, "acc_global")) != has
     assert last(run, "acc_device") > 0
+
+
+def test_what_a_method_does_not_have_reaches_no_target() -> None:
+    run = espalier.simulate("standalone", {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}})
+    assert math.isnan(reached(run, 0.0, "acc_global")) and reached(run, 0.0, "acc_device") == 0.0
