@@ -39,7 +39,7 @@ from espalier.simulator.simulation import Simulation
 SEEDS = (10, 11, 12)
 #: at a learning rate at which steps that are too large end a run at chance
 FAST = ("fashion-mnist EIID fast",)
-FAST_SEEDS, FAST_RATE, FAST_ROUNDS = range(10, 40), 0.2, 5
+FAST_SEEDS, FAST_RATE, FAST_ROUNDS = range(10, 40), 0.2, 9
 WORLDS = ("digits EIID", "digits ENIID", "fashion-mnist EIID", "fashion-mnist ENIID")
 NOISY = ("digits EIID noisy", "digits ENIID noisy")
 AVERAGES = (0.0, 0.5, 0.7)
