@@ -27,6 +27,7 @@ function coloured(value) {
 function template(ink, line, soft, size, family) {
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickcolor: line, title: { font: { size }, standoff: 10 } };
   return {
+    data: { heatmap: [{ colorbar: { title: { font: { size } } } }] },
     layout: {
       font: { color: ink, size, family }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       xaxis: axis, yaxis: axis, hoverlabel: { bgcolor: soft, bordercolor: line, font: { color: ink } },

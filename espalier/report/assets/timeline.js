@@ -143,7 +143,7 @@ const Timeline = (() => {
   }
 
   function describe() {
-    const parts = ["Each column shows what a node did for most of that moment. Drag across the picture to look closer."];
+    const parts = ["Each column shows what a node did for most of that moment."];
     const seconds = (t) => `${Number(t.toPrecision(6)).toLocaleString("en")} s`;
     if (material.window[0] > 0 || material.window[1] < material.end - 1e-9) {
       parts.push(`Spans are here one by one from ${seconds(material.window[0])} to ${seconds(material.window[1])}; `
@@ -151,6 +151,10 @@ const Timeline = (() => {
     }
     if (material.hidden) parts.push(`${material.hidden} devices are not shown.`);
     byId("timeline-note").textContent = parts.join(" ");
+    const hint = document.createElement("span");
+    hint.className = "hint";
+    hint.textContent = " Drag across the picture to look closer.";
+    byId("timeline-note").append(hint);
   }
 
   function read(point) {
