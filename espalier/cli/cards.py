@@ -1,8 +1,9 @@
 """What lists say without importing the parts, which takes PyTorch, SciPy and seconds.
 
-The bundled methods' cards (title, citation, text) are read from their source. The reference of experiment
-files and the studies' titles are shipped as ``lists.json``, which ``python -m espalier.cli.cards`` writes anew and a
-test keeps true. Where another package announces methods too, all are imported and asked.
+The bundled methods' cards (title, citation, text) are read from their source. The reference of experiment files, the
+studies' titles and what was run of them are shipped as ``lists.json``, which ``python -m espalier.cli.cards`` (and
+``espalier reproduce --pages docs/results``) writes anew and a test keeps true. Where another package announces methods
+too, all are imported and asked.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ GROUP = "espalier.methods"
 BUNDLED = "espalier.methods.bundled"
 ROOT = Path(__file__).parents[1]
 LISTS = Path(__file__).with_name("lists.json")
+#: the results that the repository keeps, whose states are shipped
+RESULTS = ROOT.parent / "docs" / "results"
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,10 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
 
 
 def lists() -> dict[str, Any]:
-    """Return the pages of the ``reference`` by family and kind, and the titles of ``studies`` by name."""
+    """Return the pages of the ``reference`` by family and kind, the titles of ``studies`` by name, their ``states``.
+
+    A state is a study's name, its scale, what was run, and what all of it costs; without kept figures there is none.
+    """
     found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8")) if only_bundled() else made()
     return found
 
@@ -133,10 +139,23 @@ def lists() -> dict[str, Any]:
 def made() -> dict[str, Any]:
     """Ask the parts themselves."""
     from espalier.reference import pages
+    from espalier.study.archive import Archive
     from espalier.study.base import studies as known
+    from espalier.study.pages import state_rows
 
-    return {"reference": pages(), "studies": {name: study.title for name, study in known().items()}}
+    data = RESULTS / "data"
+    states = [list(row[:4]) for row in state_rows(Archive(data))] if data.is_dir() else []
+    return {
+        "reference": pages(),
+        "studies": {name: study.title for name, study in known().items()},
+        "states": states,
+    }
+
+
+def renew() -> None:
+    """Write the shipped lists anew."""
+    LISTS.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    LISTS.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    renew()

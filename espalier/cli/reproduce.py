@@ -40,7 +40,6 @@ SCALES = ("smoke", "small", "full")
     "--keep", type=click.Path(path_type=Path),
     help="Write the figures as data into this folder, for pages (of all studies that share the runs).",
 )  # fmt: skip
-@click.option("--states", is_flag=True, help="Say of every study what was run of it, and what the rest costs.")
 @click.option("--claims", is_flag=True, help="Say of every claim of the papers what the kept figures tell.")
 @click.option("--pages", type=click.Path(path_type=Path), help="Render the results pages in this folder from its data.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Write the result as Markdown here.")
@@ -62,7 +61,6 @@ def reproduce(
     data_dir: Path | None,
     finished: bool,
     keep: Path | None,
-    states: bool,
     claims: bool,
     pages: Path | None,
     markdown: Path | None,
@@ -73,12 +71,12 @@ def reproduce(
 ) -> None:
     """Run study NAME (such as csahfl/table1) and print our figures beside the published ones.
 
-    Without a name, list the studies; or say what was run of them (--states), judge the papers' claims (--claims), or
-    render pages (--pages), all by the figures that --keep has left in docs/results/data. Runs that are already there
-    are reused; unfinished ones go on.
+    Without a name, list the studies, with what was run of them and their cost; or judge the papers' claims (--claims)
+    or render pages (--pages) by the figures that --keep has left in docs/results/data. Runs that are already there are
+    reused; unfinished ones go on.
     """
     if name is None:
-        _without_name(states, claims, pages)
+        _without_name(claims, pages)
         return
     from espalier.cli.studies import check_study, keep_figures, run_study, wanted_part
     from espalier.study import tables
@@ -123,18 +121,23 @@ def _report(results: Results, where: Path, page: Path | None, figure: Path | Non
         write_picture(slopes(results, next(iter(results.study.measures))), figure)
 
 
-def _without_name(states: bool, claims: bool, pages: Path | None) -> None:
-    """Render pages, or print the claims' verdicts, or the studies' states, or their list."""
-    if pages is not None or claims or states:
+def _without_name(claims: bool, pages: Path | None) -> None:
+    """Render pages, or print the claims' verdicts, or the list of studies."""
+    if pages is not None or claims:
         from espalier.cli import studies
 
         if pages is not None:
             studies.write_pages(pages)
-        elif claims:
-            studies.print_claims()
         else:
-            studies.print_states()
+            studies.print_claims()
         return
-    for name, title in cards.lists()["studies"].items():
+    listed = cards.lists()
+    for name, title in listed["studies"].items():
         click.echo(f"{name:24} {title}")
-    click.echo("Run one: espalier reproduce NAME. What was run of them, and its cost: --states, in a checkout.")
+        for study, scale, state, cost in listed["states"]:
+            if study == name:
+                click.echo(f"{'':24}   {scale:6} {state}; {cost}")
+    click.echo(
+        "Run one: espalier reproduce NAME --scale SCALE (smoke takes seconds). What was run is what this version's "
+        "results pages show."
+    )

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from espalier.cli import cards
 from espalier.cli.pool import RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.experiment import Experiment
@@ -34,12 +35,12 @@ from espalier.study.base import (
     study,
     with_time,
 )
-from espalier.study.pages import all_pages, claim_cells, state_rows
+from espalier.study.pages import all_pages, claim_cells
 from espalier.study.results import Results, keep, read_results
 
 #: where the repository keeps the figures that its pages are made of
 KEPT = Path("docs/results/data")
-#: width of the lists of studies and claims where no terminal says its own
+#: width of the list of claims where no terminal says its own
 LIST_COLUMNS = 100
 
 
@@ -48,21 +49,15 @@ def write_pages(folder: Path) -> None:
     for path, text in all_pages(folder, slopes_svg).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-
-
-def print_states() -> None:
-    """Print what was run of every study, by the kept figures, and what the rest costs."""
-    columns = ("study", "scale", "state", "all of it", "what it shows")
-    table = Table(*columns, title=f"Studies; kept in {KEPT}", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.columns[0].no_wrap = True
-    for line in state_rows(_archive("--states lists")):
-        table.add_row(*map(escape, line))
-    _console().print(table)
+    if folder.resolve() == cards.RESULTS:
+        cards.renew()
 
 
 def print_claims() -> None:
     """Print what the kept figures say of every claim of the papers."""
-    archive = _archive("--claims judges")
+    if not KEPT.is_dir():  # a package that was installed has no figures, and those of nobody say nothing
+        raise ConfigError(f"There is no folder {KEPT}, whose figures --claims judges: call it in a checkout.")
+    archive = Archive(KEPT)
     heads = ("claim", "verdict", "claimed lead", "our mean lead", "from published", "why")
     title = f"What the papers claim, by the figures in {KEPT}"
     table = Table("paper", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -70,17 +65,7 @@ def print_claims() -> None:
         for found in archive.judgements(paper):
             verdict, why, *sizes = claim_cells(archive, found)
             table.add_row(paper, escape(found.claim.text), f"[bold]{verdict}[/bold]", *map(escape, (*sizes, why)))
-    _console().print(table)
-
-
-def _archive(who: str) -> Archive:
-    if not KEPT.is_dir():  # a package that was installed has no figures, and those of nobody say nothing
-        raise ConfigError(f"There is no folder {KEPT}, whose figures {who}: call it in a checkout.")
-    return Archive(KEPT)
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else LIST_COLUMNS)
+    Console(width=None if sys.stdout.isatty() else LIST_COLUMNS).print(table)
 
 
 def wanted_part(

@@ -64,8 +64,11 @@ def test_a_part_is_run_and_a_run_of_another_setting_is_not_taken_for_it(tmp_path
 def test_without_a_name_studies_and_claims_are_listed() -> None:
     code, said = call()
     assert code == 0 and "csahfl/table1" in said
-    code, said = call("--states")
-    assert code == 0 and "csahfl/table1" in said and "core hours" in said
+    # every study has its scales, their states and costs beside it
+    lines = said.splitlines()[:-1]
+    scales = [line.split(maxsplit=1) for line in lines if line.startswith(" ")]
+    assert len(scales) == 2 * (len(lines) - len(scales)) and {scale for scale, _ in scales} == {"small", "full"}
+    assert all("run" in what and ("core" in what or "not known" in what or "runs of" in what) for _, what in scales)
     code, said = call("--claims")
     assert code == 0 and "not tested" in said
 
@@ -89,11 +92,11 @@ def test_figures_of_finished_runs_are_kept(tmp_path: Path, monkeypatch: pytest.M
     assert call("easf/table2", "-o", str(runs), "-q", "--finished", "--keep", str(data))[0] == 7
 
 
-def test_outside_a_checkout_nothing_is_said_of_figures_that_are_not_there(
+def test_outside_a_checkout_figures_that_are_not_there_are_not_judged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, said = call()
-    assert code == 0 and "csahfl/table1" in said and "not run" not in said
+    assert code == 0 and "csahfl/table1" in said and "results pages" in said
     code, said = call("--claims")
     assert code == 2 and "call it in a checkout" in said
