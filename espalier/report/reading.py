@@ -49,6 +49,7 @@ class Reading:
         stalled: Why it ended before it had reached its limits, if it has.
         memory: The run itself, if it is kept in memory only.
         deployed: Whether it ran on a real fleet: its seconds are the clock's on the wall.
+        with_prior: Whether its devices answered with their label priors.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Reading:
     stalled: str = ""
     memory: Run | None = field(default=None, repr=False)
     deployed: bool = False
+    with_prior: bool = False
 
     @cached_property
     def columns(self) -> dict[str, NDArray[np.float64]]:
@@ -123,6 +125,7 @@ def read(run: Run, before: Reading | None = None) -> Reading | None:
         key_of(run), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
         state, stamp, frame, run.meta("privacy"), run.status.get("stalled", ""),
         run if run.directory is None else None, bool(run.meta("deployed")),
+        run.meta("prior") not in (None, "none"),
     )  # fmt: skip
 
 

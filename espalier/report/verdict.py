@@ -19,6 +19,8 @@ from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values,
 
 #: a score that has risen by no more than this, while the loss did not fall, has risen by chance
 UNLEARNT_GAIN = 0.1
+#: what methods can be ranked by beside the task's own score
+RANKED_SCOPES = ("device", "device_prior", "global", "edge", "device_worst")
 #: fills a column: a run → its figure
 Reader = Callable[[Reading], float]
 
@@ -66,7 +68,7 @@ def measures(groups: Sequence[Group]) -> list[str]:
     columns = {name for r in shown for name, values in r.columns.items() if np.isfinite(values).any()}
     score = shown[0].score if shown else "acc"
     wanted = [shown[0].experiment.get("task", {}).get("score", f"{score}_device")] if shown else []
-    names = [*wanted, *(f"{score}_{s}" for s in ("device", "global", "edge", "device_worst"))]
+    names = [*wanted, *(f"{score}_{scope}" for scope in RANKED_SCOPES)]
     return [n for n in dict.fromkeys(names) if n in columns]
 
 
@@ -108,7 +110,7 @@ def _more(groups: Sequence[Group], name: str, held: Budget) -> list[tuple[Column
     """Return the other columns: the score's other scopes at the budget, time to the target, bytes per tier."""
     shown = [r for g in groups for r in g.readings if len(r.frame)]
     found: list[tuple[Column, Reader]] = []
-    for other in (f"{shown[0].score}_{scope}" for scope in ("global", "edge", "device", "device_worst")):
+    for other in (f"{shown[0].score}_{scope}" for scope in RANKED_SCOPES):
         if other != name:
             column = Column(other, spoken(other), "score", lower_is_better(other))
             found.append((column, lambda r, n=other: held.value(r, n)))  # type: ignore[misc]
@@ -238,7 +240,19 @@ def _warnings(places: Sequence[Place]) -> tuple[str, ...]:
     told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
     unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
     idle = [line for place in places for line in _unlearnt(place.group)]
-    return (*unfinished, *(line for place in places for line in place.ended), *idle)
+    return (*unfinished, *(line for place in places for line in place.ended), *idle, *_unlike(places))
+
+
+def _unlike(places: Sequence[Place]) -> list[str]:
+    """Say which methods' devices answer with their label priors, where others' do not."""
+    with_prior = [p.group.label for p in places if p.group.face.with_prior]
+    if len(with_prior) in (0, len(places)):
+        return []
+    measure = f"{places[0].group.face.score}_device_prior"
+    alike = all(measure in p.group.face.columns for p in places)
+    way = f"the measure {measure} ranks" if alike else "evaluate.prior = true measures"
+    told = f"Devices of {_listed(with_prior)} answer with their own label shares as prior, others' do not"
+    return [f"{told}; {way} all of them with it."]
 
 
 def _unlearnt(group: Group) -> list[str]:

@@ -111,6 +111,7 @@ class Runner:
             undo.callback(self.recorder.connection.close)
             parted = experiment.split(data, self.seed)
             self.simulation = self._simulation(data, parted)
+            self.recorder.meta("prior", self.simulation.plan.serve.prior)
             self._data = "" if directory is None else fingerprint(data, parted)
             if directory is not None and not (directory / "run.toml").exists():
                 describe(directory / "run.toml", experiment, data_dir)

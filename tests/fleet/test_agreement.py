@@ -13,6 +13,7 @@ import espalier
 from espalier.experiment import Experiment
 from espalier.fleet.coordinator.manifest import Script
 from espalier.fleet.local import LocalFleet
+from espalier.record.models import DEVICES, PRIORS
 from espalier.record.run import Run
 
 BASE: dict[str, Any] = {
@@ -52,10 +53,10 @@ def real(method: Any, folder: Path, base: dict[str, Any] = BASE, **options: Any)
 
 
 def saved(simulated: Run) -> list[Path]:
-    """Return the final models that a fleet has, too; models of single devices stay on them."""
+    """Return the final models that a fleet has, too; models and priors of single devices stay on them."""
     assert simulated.directory is not None
     found = (simulated.directory / "models").glob("*.safetensors")
-    return [path for path in found if path.name != "devices.safetensors"]
+    return [path for path in found if path.stem not in (DEVICES, PRIORS)]
 
 
 def agree(run: Run, simulated: Run) -> bool:

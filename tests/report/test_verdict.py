@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,19 @@ def test_ranked_and_tested_against_the_leader(tmp_path: Path) -> None:
     sure = "95 % interval −0.003 to 0.083, 3 paired seeds, all comparisons together"
     assert f"0.040 ahead of B ({sure}), which may be chance." in found.detail
     assert found.lines[0] == "3 seeds (0, 1, 2)."
+
+
+def test_it_says_whose_devices_answer_with_a_prior(tmp_path: Path) -> None:
+    one, other = made(tmp_path, {"A": (0.9,), "B": (0.8,)})
+    assert judge([one, other]).warnings == ()
+    (told,) = judge([replace(one, with_prior=True), other]).warnings
+    assert told.startswith("Devices of A answer with their own label shares as prior, others' do not; evaluate.prior")
+    assert judge([replace(r, with_prior=True) for r in (one, other)]).warnings == ()
+    scores = {"acc_device": [0.1, 0.9], "acc_device_prior": [0.1, 0.7]}
+    ours, theirs = (with_metrics(tmp_path / f"{label}-both", label, 0, scores) for label in "AB")
+    found = judge([replace(ours, with_prior=True), theirs], "acc_device_prior")
+    assert found.measure == "acc_device_prior"
+    assert found.warnings[0].endswith("the measure acc_device_prior ranks all of them with it.")
 
 
 def test_a_lead_that_one_comparison_would_tell_but_three_do_not(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def open_record(manifest: Manifest, directory: Path) -> Recorder:
         {
             "experiment": experiment.to_plain(), "label": entry.label, "method": entry.method.kind,
             "reconstruction": entry.method.reconstruction, "seed": manifest.seed, "model_bytes": spec.model_bytes,
-            "parameters": spec.n_params, "status": {"state": "running"}, "deployed": True,
+            "parameters": spec.n_params, "prior": manifest.plan().serve.prior, "status": {"state": "running"},
+            "deployed": True,
         },
     )  # fmt: skip
