@@ -36,7 +36,8 @@ _P = ParamSpec("_P")
 class World(Spec, family="world"):
     """The parts of a world. Each part that is not given is ideal: no delay, nobody moves, leaves or drifts.
 
-    An experiment without a world has the preset ``everyday``; ``world = "ideal"`` (or an empty table) costs no time.
+    An experiment without a world has the preset ``everyday``, and a table that gives neither ``compute`` nor ``links``
+    has its speeds and links; ``preset = "ideal"`` costs no time.
 
     ``notice`` is the time in seconds after which the others notice that a host is silently gone.
 
@@ -62,6 +63,8 @@ class World(Spec, family="world"):
         """Build a world from a table of its parts, or from a preset's name."""
         if isinstance(value, str):
             value = {"preset": value}
+        if isinstance(value, Mapping) and not {"preset", "compute", "links"} & value.keys():
+            value = {"preset": "everyday", **value}
         if isinstance(value, Mapping) and "preset" in value:
             parts = {name: part for name, part in value.items() if name != "preset"}
             value = {**preset(value["preset"]).to_plain(), **parts}

@@ -131,7 +131,7 @@ def test_impossible_values(options: dict[str, Any]) -> None:
 
 
 def test_excluded_devices_do_not_come_back() -> None:
-    world = {"attackers": {"kind": "broken", "what": "huge", "devices": [0, 4]}}
+    world = {"preset": "ideal", "attackers": {"kind": "broken", "what": "huge", "devices": [0, 4]}}
     method = {"name": "hierfavg", "edge": {"guard": {"kind": "median", "patience": 2}}}
     one = runner(None, method, world=world, stop={"rounds": 6}, partition={"kind": "iid"})
     one.run()

@@ -129,7 +129,7 @@ def test_any_merge_at_any_tier(kind: str, method: str) -> None:
 
 def test_merges_that_hold_under_attack() -> None:
     # 20 devices at 2 edges, six of them hostile, three at each edge: the mean fails, the others do not.
-    world = {"attackers": {"kind": "sign_flip", "fraction": 0.3, "scale": 3.0, "spread": "even"}}
+    world = {"preset": "ideal", "attackers": {"kind": "sign_flip", "fraction": 0.3, "scale": 3.0, "spread": "even"}}
 
     def accuracy(merge: dict[str, Any]) -> float:
         one = runner(

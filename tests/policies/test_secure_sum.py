@@ -45,7 +45,7 @@ def test_lost_devices_are_made_up_for() -> None:
 def test_too_few_reports_keep_the_model() -> None:
     with pytest.raises(ConfigError, match="threshold"):
         SecureMerge(threshold=0.5)
-    world = {"attackers": {"kind": "broken", "what": "nan", "fraction": 1.0}}
+    world = {"preset": "ideal", "attackers": {"kind": "broken", "what": "nan", "fraction": 1.0}}
     one = run({"name": "hierfavg", "edge": {"merge": {"kind": "secure"}}}, world=world)
     assert all(n["reports"] == 0 for n in notes(one))
     assert torch.equal(one.final_models()["global"], one.simulation.task.initial(one.seed, 0))

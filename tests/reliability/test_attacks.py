@@ -23,7 +23,7 @@ HOSTILE = [0, 5]
 
 def first_updates(attack: dict[str, Any] | None) -> tuple[Simulation, dict[int, torch.Tensor], dict[int, Report]]:
     """Run FedAvg's first round; return every device's reported model and report."""
-    world = {"attackers": {"devices": HOSTILE, **attack}} if attack else {}
+    world = {"preset": "ideal", "attackers": {"devices": HOSTILE, **attack}} if attack else "ideal"
     one = runner(None, "fedavg", world=world, fleet={"devices": 12, "edges": 3}, stop={"rounds": 1})
     sim = one.simulation
     found: dict[int, Report] = {}
@@ -145,8 +145,8 @@ def test_false_statistics() -> None:
 def test_attacks_survive_saving(kind: str) -> None:
     def make() -> Any:
         return runner(
-            None, "hierfavg", world={"attackers": {"kind": kind, "fraction": 0.3}}, stop={"rounds": 3},
-            fleet={"devices": 12, "edges": 3},
+            None, "hierfavg", world={"preset": "ideal", "attackers": {"kind": kind, "fraction": 0.3}},
+            stop={"rounds": 3}, fleet={"devices": 12, "edges": 3},
         )  # fmt: skip
 
     whole = make()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from espalier.report.groups import compare, describe, flat
 from espalier.report.verdict import verdicts
+from espalier.world import World
 from tests.report.conftest import reading_of
 
 
@@ -65,6 +66,9 @@ def test_the_world_in_one_line(tmp_path: Path) -> None:
         "world: compute truncated_normal, links uniform"
     )
     assert describe({}).endswith("world: ideal")
+    assert describe({"world": World().to_plain()}).endswith("world: ideal")
+    world = World.build({"compute": {"kind": "rate", "low": 1, "high": 8}, "mobility": {"kind": "markov"}})
+    assert describe({"world": world.to_plain()}).endswith("world: compute rate, links free, mobility markov")
 
 
 def test_flat_tables() -> None:

@@ -18,9 +18,15 @@ CASES: dict[str, dict[str, Any]] = {
     "several models": {"method": "ifca"},
     "pulled to an anchor": {"method": {"name": "fedprox", "mu": 0.1}},
     "vectors wanted": {"method": {"name": "hierfavg", "edge": {"merge": {"kind": "median"}}}},
-    "false models": {"method": "hierfavg", "world": {"attackers": {"kind": "sign_flip", "fraction": 0.2}}},
-    "false labels": {"method": "hierfavg", "world": {"attackers": {"kind": "label_flip", "fraction": 0.2}}},
-    "drift": {"method": "hierfavg", "world": {"drift": {"kind": "rotate_prior", "period": 1}}},
+    "false models": {
+        "method": "hierfavg",
+        "world": {"preset": "ideal", "attackers": {"kind": "sign_flip", "fraction": 0.2}},
+    },
+    "false labels": {
+        "method": "hierfavg",
+        "world": {"preset": "ideal", "attackers": {"kind": "label_flip", "fraction": 0.2}},
+    },
+    "drift": {"method": "hierfavg", "world": {"preset": "ideal", "drift": {"kind": "rotate_prior", "period": 1}}},
     "noisy updates": {"method": {"name": "hierfavg", "local": {"kind": "private", "clip": 1.0, "noise": 0.5}}},
     "corrections": {"method": "scaffold"},
     "features of other models": {"method": "moon"},

@@ -89,7 +89,7 @@ def test_an_edges_own_sets_drift_with_its_devices(drift: dict[str, Any]) -> None
         fleet={"devices": 10, "edges": 10},
         partition={"kind": "phefl", "layout": "D4"},
         training={"updates": 5, "lr": 0.1},
-        world={"drift": drift},
+        world={"preset": "ideal", "drift": drift},
         stop={"rounds": 8},
     )
     made.run()

@@ -141,7 +141,7 @@ def test_metrics_of_samples_are_unknown_where_labels_have_changed_since():
     table = {
         "fleet": {"devices": 4, "edges": 2},
         "stop": {"rounds": 2},
-        "world": {"drift": {"kind": "permute_labels", "at_round": 1}},
+        "world": {"preset": "ideal", "drift": {"kind": "permute_labels", "at_round": 1}},
         "task": {"sample_metrics": ["tests.training.test_metrics:right"]},
     }
     runner = Runner(Experiment.build(table).only("hierfavg", 0), None)

@@ -17,7 +17,7 @@ from espalier.methods.cflhkd.world import paper_world as cflhkd
 from espalier.methods.csahfl.world import paper_world as csahfl
 from espalier.methods.d2d.world import paper_world as d2d
 from espalier.methods.easf.world import paper_world as easf
-from espalier.world import BoundWorld, Concept, Shape, Tier, World, demo
+from espalier.world import BoundWorld, Concept, Shape, Tier, World, demo, everyday
 from espalier.world.churn import TwoState
 from espalier.world.compute import Busy, Fluctuating, Noise, TruncatedNormal
 from espalier.world.links import BoundGraph, PerTier, TierLink
@@ -148,6 +148,15 @@ class TestPresets:
         expected = replace(csahfl(stay=0.5), churn=TwoState(), notice=3.0)
         assert World.build(table) == expected
         assert World.build(expected.to_plain()) == expected
+
+    def test_a_table_that_speaks_of_neither_speed_nor_links_has_those_of_every_day(self) -> None:
+        assert World.build({}) == everyday()
+        assert World.build({"mobility": {"kind": "markov", "stay": 0.5}}) == replace(
+            everyday(), mobility=Markov(stay=0.5)
+        )
+        assert World.build({"preset": "ideal", "notice": 3.0}) == World(notice=3.0)
+        assert World.build({"links": "uniform"}) == World()
+        assert World.build(World().to_plain()) == World()
 
     @pytest.mark.parametrize(
         ("value", "says"),

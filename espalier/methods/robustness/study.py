@@ -86,7 +86,7 @@ def setting(scale: Scale, attack: str, share: float) -> dict[str, Any]:
         "partition": {"kind": "dirichlet", "alpha": 1.0, **({"fraction": 0.2} if full else {})},
         "fleet": {"devices": 50, "edges": 5},
         "training": {"batch_size": 16 if full else 10, "updates": 1 if full else 2, "lr": 0.1},
-        "world": {"attackers": {**ATTACKERS[attack], "fraction": share}} if share else {},
+        "world": {"preset": "ideal", **({"attackers": {**ATTACKERS[attack], "fraction": share}} if share else {})},
         "stop": {"rounds": rounds},
         "evaluate": {"every": rounds},
         "record": {"spans": False},

@@ -73,7 +73,7 @@ def test_recovery_is_counted_in_rounds_for_every_method(method: Any) -> None:
         "partition": {"kind": "dirichlet", "alpha": 5.0, "min_samples": 30},
         "fleet": {"devices": 10, "edges": 2},
         "training": {"batch_size": 10, "updates": 2, "lr": 0.1},
-        "world": {"drift": {"kind": "label_switch", "at_round": 5}},
+        "world": {"preset": "ideal", "drift": {"kind": "label_switch", "at_round": 5}},
         "stop": {"rounds": 30},
     }
     (found,) = shocks(espalier.simulate(method, setting, seed=0))

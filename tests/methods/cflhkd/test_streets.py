@@ -75,7 +75,10 @@ def test_it_learns_to_segment_and_counts_miou(streets: Dataset) -> None:
 
 
 def test_cities_that_grow_darker(streets: Dataset) -> None:
-    world = {"drift": {"kind": "gradual", "feature": "brightness", "start": 3, "end": 6, "amount": -0.4}}
+    world = {
+        "preset": "ideal",
+        "drift": {"kind": "gradual", "feature": "brightness", "start": 3, "end": 6, "amount": -0.4},
+    }
     run = espalier.simulate(METHOD, {**SETTING, "world": world, "stop": {"rounds": 8}}, dataset=streets)
     (found,) = shocks(run, "miou_device")
     # Features drift, labels do not: nobody tells, and the clusters stay.
