@@ -8,7 +8,6 @@ and their labels say what sets them apart.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +18,7 @@ from espalier.report.reading import Reading
 #: parts of an experiment that decide what may be compared; names, seeds, limits and schedules do not
 PARTS = ("task", "partition", "fleet", "world")
 #: how parts of a world are written that take no time
-FREE: Mapping[str, Mapping[str, Any]] = {
-    "compute": {"kind": "constant", "seconds": 0.0},
-    "links": {"kind": "uniform", "bandwidth": math.inf, "latency": 0.0},
-}
+FREE = ({"kind": "constant", "seconds": 0.0}, {"kind": "uniform", "bandwidth": float("inf"), "latency": 0.0})
 
 
 @dataclass(frozen=True)
@@ -171,21 +167,12 @@ def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 def describe(experiment: Mapping[str, Any]) -> str:
     """Say in one line what was learnt, by whom, in which world."""
-    fleet, task = experiment.get("fleet", {}), experiment.get("task", {})
-    world = experiment.get("world", {})
-    parts = [_spoken(name, value) for name, value in world.items() if _matters(value)]
-    split = experiment.get("partition", {})
+    task, split, fleet, world = (experiment.get(part, {}) for part in PARTS)
+    there = {n: v for n, v in world.items() if isinstance(v, Mapping) and v.get("kind") not in (None, "none", "all")}
+    parts = [f"{name} {'free' if v in FREE else v['kind']}" for name, v in there.items()]
     options = ", ".join(f"{k} {v}" for k, v in split.items() if k != "kind")
     return (
         f"{fleet.get('devices', '?')} devices at {fleet.get('edges', '?')} edges learn {task.get('dataset', '?')} "
         f"({task.get('model', '?')}), partition {split.get('kind', 'iid')}{f' ({options})' if options else ''}; "
-        f"world: {', '.join(parts) if any(not part.endswith(' free') for part in parts) else 'ideal'}"
+        f"world: {', '.join(parts) if any(v not in FREE for v in there.values()) else 'ideal'}"
     )
-
-
-def _spoken(name: str, part: Mapping[str, Any]) -> str:
-    return f"{name} {'free' if part == FREE.get(name) else part['kind']}"
-
-
-def _matters(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("kind") not in (None, "none", "all")

@@ -61,8 +61,7 @@ class World(Spec, family="world"):
     @classmethod
     def build(cls, value: object, where: str = "") -> Self:
         """Build a world from a table of its parts, or from a preset's name."""
-        if isinstance(value, str):
-            value = {"preset": value}
+        value = {"preset": value} if isinstance(value, str) else value
         if isinstance(value, Mapping) and not {"preset", "compute", "links"} & value.keys():
             value = {"preset": "everyday", **value}
         if isinstance(value, Mapping) and "preset" in value:

@@ -151,10 +151,6 @@ const Timeline = (() => {
     }
     if (material.hidden) parts.push(`${material.hidden} devices are not shown.`);
     byId("timeline-note").textContent = parts.join(" ");
-    const hint = document.createElement("span");
-    hint.className = "hint";
-    hint.textContent = " Drag across the picture to look closer.";
-    byId("timeline-note").append(hint);
   }
 
   function read(point) {
