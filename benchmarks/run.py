@@ -3,10 +3,11 @@
     python benchmarks/run.py [--models mlp lenet fedavg_cnn …] [--batches 10 32] [--clients 20 100] [--json FILE]
 
 Peers live in environments of their own under benchmarks/.envs, made on first use: the naive per-client loop (plain
-torch), `torch.func.vmap` over clients, JAX (jit, vmap and scan) and FedJAX, Flower's simulation engine, Apple's pfl,
-FedLab, FLGo. Every peer trains the same clients on the same data for the same steps. Rounds are timed after one to warm
-up, which for JAX is the one that compiles: its time is told below the table. Our arithmetic per second is also given as
-a fraction of what this machine's matrix product reaches. Exit code 1 says that a floor was missed or a peer failed.
+torch), `torch.func.vmap` over clients, the loop of HierFL (a tree of two tiers), JAX (jit, vmap and scan) and FedJAX,
+Flower's simulation engine, Apple's pfl, FedLab, FLGo. Every peer trains the same clients on the same data for the same
+steps. Rounds are timed after one to warm up, which for JAX is the one that compiles: its time is told below the table.
+Our arithmetic per second is also given as a fraction of what torch's matrix product reaches here. Exit code 1 says that
+a floor was missed or a peer failed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
     "espalier": ("ours.py", None, []),
     "naive loop": ("naive.py", None, []),
     "torch.func.vmap": ("vmap.py", None, []),
+    "HierFL's loop": ("hierfl.py", None, []),
     "jax": ("jax_loop.py", ["jax==0.10.2", "numpy"], []),
     # FedJAX uses what later releases of JAX have removed (jax.tree_map).
     "fedjax": (
@@ -65,11 +67,8 @@ PEERS: dict[str, tuple[str, list[str] | None, list[str]]] = {
         ["flgo==0.4.4"],
     ),
 }
-#: times faster than the naive loop: without the native kernels, with them
-FLOORS = {
-    ("mlp", 10): (4.0, 6.3), ("mlp", 32): (3.0, 4.0), ("lenet", 10): (2.0, 9.8), ("lenet", 32): (1.6, 10.9),
-    ("fedavg_cnn", 10): (1.35, 3.0),
-}  # fmt: skip
+#: times faster than the naive loop, by model and batch: without the native kernels, with them (`renew.py --floors`)
+FLOORS: dict[str, tuple[float | None, float]] = json.loads((HERE / "floors.json").read_text(encoding="utf-8"))
 
 
 def python(name: str) -> str:
@@ -103,7 +102,13 @@ class Timing:
 
     def take(self, name: str, model: str, batch: int, clients: int, rounds: int) -> None:
         """Let a peer take a turn; if it fails its error is printed."""
-        command = [python(name), str(HERE / "peers" / PEERS[name][0]), model, str(batch), str(clients), str(rounds)]
+        try:
+            interpreter = python(name)
+        except subprocess.CalledProcessError as error:
+            print(f"{name} failed: its environment could not be made ({error})", file=sys.stderr)
+            self.failed = True
+            return
+        command = [interpreter, str(HERE / "peers" / PEERS[name][0]), model, str(batch), str(clients), str(rounds)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=HERE / "peers", timeout=3600)
         lines = done.stdout.splitlines()
         if done.returncode == 0 and "unsupported" in lines:
@@ -156,7 +161,7 @@ def main() -> None:
     results = []
     most, faster = peak(), int(kernels() is not None)
     print(f"Matrix products reach {most / 1e9:.0f} GF/s here; native kernels: {'yes' if faster else 'no'}.\n")
-    print(f"| model | batch | clients | {' | '.join(args.peers)} | of the peak | floor (naive) |")
+    print(f"| model | batch | clients | {' | '.join(args.peers)} | of a matrix product | floor (naive) |")
     print("| --- " * (len(args.peers) + 5) + "|")
     missed, failed, compiled = False, set[str](), list[str]()
     for model in args.models:
@@ -179,7 +184,7 @@ def main() -> None:
                     for p in args.peers
                 ]  # fmt: skip
                 rate = work_of(model) * clients * args.steps * batch / ours
-                floor = FLOORS[model, batch][faster] if (model, batch) in FLOORS and clients == 20 else None
+                floor = FLOORS.get(f"{model}/{batch}", (None, None))[faster] if clients == 20 else None
                 reached = floor is None or "naive loop" not in medians or medians["naive loop"] / ours >= floor
                 missed |= not reached
                 note = "–" if floor is None else f"{floor:.2f}×{'' if reached else ' MISSED'}"
@@ -191,11 +196,11 @@ def main() -> None:
                      "timings": {p: asdict(timing) for p, timing in timings.items()},
                      "floor": floor, "gflops": rate / 1e9, "peak_gflops": most / 1e9}
                 )  # fmt: skip
+                if args.json:  # at once: who is given up has what was measured
+                    args.json.write_text(json.dumps(results, indent=1))
     print("\nSeconds per round (medians); in brackets how many times longer a peer takes than espalier.")
     if compiled:
         print("With compilation, which comes once per model, batch size and number of steps:", *compiled, sep="\n- ")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1))
     if failed:
         sys.exit(f"failed: {', '.join(sorted(failed))}")
     if missed:

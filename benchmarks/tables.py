@@ -11,7 +11,9 @@ Rows = list[dict[str, Any]]
 AGREEING = ("hierfavg", "phefl", "csahfl", "easf")
 NAMES = {
     "mlp": "MLP", "mlp_easf": "MLP of EASF", "mlp_d2d": "MLP of D2D", "lenet": "LeNet", "d2d_cnn": "CNN of D2D",
-    "fedavg_cnn": "FedAvg CNN", "resnet_small": "small ResNet", "espalier": "Espalier",
+    "fedavg_cnn": "FedAvg CNN", "resnet_small": "small ResNet", "resnet8": "ResNet-8", "resnet20": "ResNet-20",
+    "mobile": "depthwise blocks", "lstm": "LSTM", "transformer": "Transformer", "lora": "Transformer, LoRA",
+    "espalier": "Espalier", "jax": "JAX",
 }  # fmt: skip
 
 
@@ -23,7 +25,7 @@ def table(heads: list[str], rows: list[list[str]], text: int = 1) -> list[str]:
 
 def peers(rows: Rows) -> list[str]:
     """Seconds per round of ourselves and of each peer."""
-    names = list(rows[0]["timings"])
+    names = list(dict.fromkeys(name for row in rows for name in row["timings"]))
     lines = []
     for row in rows:
         medians = {n: statistics.median(t["seconds"]) for n, t in row["timings"].items() if t["seconds"]}
@@ -37,7 +39,7 @@ def peers(rows: Rows) -> list[str]:
         share = f"{row['gflops'] / row['peak_gflops']:.0%}"
         model = NAMES.get(row["model"], row["model"])
         lines.append([model, str(row["batch"]), str(row["clients"]), *cells, share, floor])
-    heads = ["model", "batch", "clients", *(NAMES.get(n, n) for n in names), "of the peak", "floor (naive)"]
+    heads = ["model", "batch", "clients", *(NAMES.get(n, n) for n in names), "of a matrix product", "floor (naive)"]
     return table(heads, lines)
 
 
@@ -152,7 +154,7 @@ def into_driver(rows: Rows) -> list[str]:
 
 #: block of a page -> how it is rendered, and the parts whose rows it shows
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
-    "peers": (peers, "peers", "peers_cnn"),
+    "peers": (peers, "peers", "peers_cnn", "peers_models"),
     "all_peers": (peers, "all_peers"),
     "chunks": (chunks, "chunks"),
     "half": (halves, "half"),

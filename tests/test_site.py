@@ -25,6 +25,7 @@ def test_a_page_can_be_followed(page: Path, tmp_path: Path) -> None:
 
 #: how an example is run, in a folder with all of them, and what it leaves there
 EXAMPLES = {
+    "adapters.py": ("adapters.py", ""),
     "compare_on_csv.py": ("compare_on_csv.py", "report.html"),
     "own_model.py": ("own_model.py", "net.pt"),
     "own_method.py": ("own_method.py", ""),

@@ -13,7 +13,7 @@ import numpy as np
 import work
 
 from espalier.data.dataset import Dataset
-from espalier.experiment import Experiment
+from espalier.experiment import Experiment, MethodEntry
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 
@@ -39,7 +39,10 @@ def main() -> None:
         "evaluate": {"every": 1},
         "record": {"spans": False},
     })  # fmt: skip
-    runner = Runner(experiment.only("fedavg", 0), None, dataset=data, workers=2)
+    method: dict[str, object] = {"name": "fedavg"}
+    if NAME == "lora":  # adapters alone travel
+        method["local"] = {"kind": "parts", "shared": list(work.ADAPTERS)}
+    runner = Runner(experiment.only(MethodEntry.build(method), 0), None, dataset=data, workers=2)
     marks = [time.perf_counter()]
 
     def progress(sim: Simulation) -> None:

@@ -19,7 +19,7 @@ CHUNK = int(os.environ.get("BENCH_CHUNK", "10"))
 def main() -> None:
     name, batch, clients, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     module = work.model(name)
-    shared = {k: v.detach() for k, v in module.named_parameters()}
+    shared = {k: v.detach() for k, v in module.named_parameters() if v.requires_grad}
     x, y = work.data(clients, batch, name)
 
     def loss(weights: dict[str, Tensor], bx: Tensor, by: Tensor) -> Tensor:

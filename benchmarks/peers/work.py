@@ -17,7 +17,9 @@ LR = 0.01
 
 #: models by the shape of a sample: grey and coloured images, and texts of so many words
 GREY, COLOURED, WORDS, VOCABULARY = (1, 28, 28), (3, 32, 32), 64, 2000
-MODELS = ("mlp", "lenet", "fedavg_cnn", "resnet8", "resnet20", "mobile", "lstm", "transformer")
+MODELS = ("mlp", "lenet", "fedavg_cnn", "resnet8", "resnet20", "mobile", "lstm", "transformer", "lora")
+#: names of what is trained of the model with adapters, and travels
+ADAPTERS = ("*.down", "*.up", "head.*")
 
 
 def model(name: str) -> nn.Module:
@@ -47,6 +49,8 @@ def model(name: str) -> nn.Module:
         return Lstm()
     if name == "transformer":
         return Transformer()
+    if name == "lora":
+        return Adapted()
     raise SystemExit(f"no model {name!r}: {', '.join(MODELS)}")
 
 
@@ -132,9 +136,59 @@ class Transformer(nn.Module):
         return out
 
 
+class LowRank(nn.Linear):
+    """A frozen linear layer with a trained product of two thin matrices added to it (LoRA, Hu et al. 2022)."""
+
+    def __init__(self, inside: int, outside: int, rank: int = 4) -> None:
+        super().__init__(inside, outside)
+        self.requires_grad_(False)
+        self.down = nn.Parameter(torch.randn(rank, inside) / inside**0.5)
+        self.up = nn.Parameter(torch.zeros(outside, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + nn.functional.linear(nn.functional.linear(x, self.down), self.up)
+
+
+class AdaptedLayer(nn.Module):
+    """An encoder layer of four heads, all of its linear layers with adapters."""
+
+    def __init__(self, size: int = 64, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.out = (LowRank(size, size) for _ in range(4))
+        self.wide, self.narrow = LowRank(size, 2 * size), LowRank(2 * size, size)
+        self.first, self.second = nn.LayerNorm(size), nn.LayerNorm(size)
+        for norm in (self.first, self.second):
+            norm.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        weights = (q @ k.transpose(2, 3) / q.shape[-1] ** 0.5).softmax(3)
+        x = self.first(x + self.out((weights @ v).transpose(1, 2).flatten(2)))
+        out: Tensor = self.second(x + self.narrow(nn.functional.relu(self.wide(x))))
+        return out
+
+
+class Adapted(nn.Module):
+    """The small Transformer, frozen, of which adapters of rank 4 and the head are fine-tuned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 64).requires_grad_(False)
+        self.position = nn.Parameter(torch.randn(WORDS, 64) * 0.02, requires_grad=False)
+        self.layers = nn.Sequential(AdaptedLayer(), AdaptedLayer())
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, words: Tensor) -> Tensor:
+        out: Tensor = self.head(self.layers(self.embedding(words) + self.position).mean(1))
+        return out
+
+
 def shape(name: str) -> tuple[int, ...]:
     """Return the shape of one sample of a model."""
-    if name in ("lstm", "transformer"):
+    if name in ("lstm", "transformer", "lora"):
         return (WORDS,)
     return GREY if name in ("mlp", "lenet", "fedavg_cnn") else COLOURED
 

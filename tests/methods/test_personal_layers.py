@@ -56,6 +56,31 @@ def test_with_everything_shared_it_is_hierfavg(method: dict[str, Any]) -> None:
     torch.testing.assert_close(shared(method), shared("hierfavg"), rtol=0, atol=5e-7)
 
 
+class LowRank(nn.Linear):
+    """A frozen layer 64·10 + 10 with adapters 2·64 + 10·2."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.requires_grad_(False)
+        self.down, self.up = nn.Parameter(torch.randn(2, 64) / 8), nn.Parameter(torch.zeros(10, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1)) + x.flatten(1) @ self.down.T @ self.up.T
+
+
+def test_adapters_of_a_frozen_model_travel_alone_and_give_the_same_model() -> None:
+    module = LowRank()
+    adapters = {"name": "hierfavg", "local": {"kind": "parts", "shared": ["down", "up"]}}
+    assert Parts(shared=("down", "up")).shared_bytes(ParamSpec.of(module)) == 4 * (2 * 64 + 10 * 2)
+    part, whole = (shared(m, task={"model": module}) for m in (adapters, "hierfavg"))
+    torch.testing.assert_close(part, whole, rtol=0, atol=5e-7)
+    views = ParamSpec.of(module).views(part)
+    torch.testing.assert_close(
+        views["weight"], module.weight.detach(), rtol=0, atol=5e-7
+    )  # a weighted mean of one model
+    assert float((views["up"] - module.up).detach().abs().max()) > 1e-3
+
+
 @pytest.mark.parametrize(
     "method",
     [{"name": "fedper", "head": ["*"]}, {"name": "lg_fedavg", "head": ["none"]}, {"name": "fedbn", "norms": ["*"]}],
