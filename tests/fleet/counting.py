@@ -104,13 +104,19 @@ def fleet(
     *,
     kind: type[LocalFleet] = LocalFleet,
     listen: Mapping[int, str] | None = None,
+    dishonest: str = "",
     **options: Any,
 ) -> LocalFleet:
-    """A local fleet whose devices count; ``listen`` says where edges listen, if not on loopback."""
+    """A local fleet whose devices count.
+
+    ``listen`` says where edges listen, if not on loopback; ``dishonest`` is a plugin that makes them misbehave.
+    """
     places = {number: {"listen": place} for number, place in (listen or {}).items()}
+    wicked = {"plugins": ("tests.fleet.counting", dishonest)} if dishonest else {}
     return kind(
         made, folder, device=lambda number: {"data": None, "client": f"tests.fleet.counting:{client(number)}"},
-        edge=lambda number: {"data": None, **places.get(number, {})}, plugins=("tests.fleet.counting",), **options,
+        edge=lambda number: {"data": None, **wicked, **places.get(number, {})}, plugins=("tests.fleet.counting",),
+        **options,
     )  # fmt: skip
 
 

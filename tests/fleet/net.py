@@ -29,12 +29,15 @@ from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.manifest import Card, Manifest
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.framing import Letter, ReceivedLetter
+from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.membership import Member
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Acknowledged, Call, Due, Effects, Gone, Item, JobDone, Joined, Linked, Restarted
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
 from espalier.fleet.secure.credentials import CertificateCredentials
+from espalier.secure.identity import Credentials
 
 
 @lru_cache(maxsize=1)
@@ -311,3 +314,10 @@ def arrival(letter: Letter, origin: int) -> ReceivedLetter:
 
 def _dies() -> None:
     raise Killed
+
+
+def signed(frame: pb.Frame, by: Credentials, run: str) -> pb.Frame:
+    """Sign a letter's head as its origin would; other frames are as they are."""
+    if frame.HasField("head") and not frame.head.signature:
+        LetterSignatures(by, run, 0, 0, lambda host: None).sign(frame.head)
+    return frame

@@ -26,12 +26,14 @@ from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.links.transport import Link
 from espalier.fleet.membership import Member
 from espalier.fleet.node.events import Joined, Restarted
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.status import Collector
 from espalier.record.run import Run
+from tests.fleet.net import credentials
 from tests.fleet.test_authority import CLOUD, EDGE, ROGUE, VICTIM, Places, finished, model
 from tests.fleet.test_authority import Rogue as RogueNet
 from tests.fleet.test_rogue_member import ROGUE as LINKED_ROGUE
@@ -172,7 +174,10 @@ def test_a_peers_frames_are_counted_as_a_childs_are() -> None:
     def nowhere(*_: Any) -> Any:
         raise AssertionError("nothing is sent")
 
-    relay = Relay(RoutingTable(1), Transmitter(1, nowhere), Limits(letters_per_second=1.0), 4, nowhere)
+    relay = Relay(
+        RoutingTable(1), Transmitter(1, nowhere, nowhere), Limits(letters_per_second=1.0), 4, nowhere,
+        LetterSignatures(credentials("d1", "device"), "run", 4, 5, nowhere), nowhere,
+    )  # fmt: skip
     for link in (Link("a", Identity("d3", "device", 7)), Link("b", Identity("d3", "device", 7))):
         with pytest.raises(ProtocolError, match="More than 1 frames"):
             for _ in range(11):

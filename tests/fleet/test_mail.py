@@ -117,7 +117,7 @@ async def settled() -> None:
 def test_the_postman_sends_again_over_a_new_link() -> None:
     async def scene() -> None:
         links: dict[int, Link] = {}
-        postman = Transmitter(1, links.get)
+        postman = Transmitter(1, links.get, lambda head: None)
         postman.post([Letter(4, 9, n, b"") for n in (1, 2, 3)])
         await settled()
         first = Pipe()

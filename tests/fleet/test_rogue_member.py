@@ -27,8 +27,9 @@ from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import METHOD, SERVICE
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
+from espalier.fleet.secure.credentials import CertificateCredentials
 from espalier.record.run import Run
-from tests.fleet.net import OneMore, Serving, manifest
+from tests.fleet.net import OneMore, Serving, manifest, signed
 from tests.fleet.test_authority import Places, model, order
 
 ROUNDS = 60
@@ -49,7 +50,8 @@ class Rogue:
     """A device's certificate, a link to the edge, and letters of its own making."""
 
     def __init__(self, bundle: Bundle, target: str, address: int = ROGUE) -> None:
-        self.address = address
+        self.address, self.run = address, ""
+        self.credentials = CertificateCredentials(bundle, lambda serial: False)
         credentials = grpc.ssl_channel_credentials(bundle.ca, bundle.key, bundle.cert)
         self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", "edge-0")])
         self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")()
@@ -72,6 +74,7 @@ class Rogue:
         assert frame is not None
         if frame.HasField("welcome"):
             assert frame.welcome.address == self.address
+            self.run = frame.welcome.run
             member.address = self.address
             await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return frame
@@ -79,7 +82,7 @@ class Rogue:
     async def letter(self, dest: int, content: bytes, parts: tuple[LetterPart, ...] = ()) -> None:
         number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
         for frame in frames(Letter(dest, 1 << 50, number, content, parts), self.address):
-            await self.say(frame)
+            await self.say(signed(frame, self.credentials, self.run))
 
     async def control(self, dest: int, kind: str, **data: Any) -> None:
         await self.letter(dest, wire.control(kind, data))

@@ -25,8 +25,9 @@ from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import HANDSHAKE_MS, METHOD, SERVICE
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
+from espalier.fleet.secure.credentials import CertificateCredentials
 from espalier.record.run import Run
-from tests.fleet.net import OneMore, Serving, manifest
+from tests.fleet.net import OneMore, Serving, manifest, signed
 from tests.fleet.test_authority import Places
 
 LIMITS = Limits(letter_bytes=1 << 20, content_bytes=1 << 16, parts=4, letters_per_second=20, children=4)
@@ -45,12 +46,14 @@ class Visitor:
     """Somebody with a certificate who says whatever it likes."""
 
     def __init__(self, bundle: Bundle, target: str) -> None:
+        self.credentials, self.run = CertificateCredentials(bundle, lambda serial: False), ""
         credentials = grpc.ssl_channel_credentials(bundle.ca, bundle.key, bundle.cert)
         self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", "cloud")])
         self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")()
 
     async def say(self, frame: pb.Frame | bytes) -> None:
-        await self.call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+        data = frame if isinstance(frame, bytes) else signed(frame, self.credentials, self.run).SerializeToString()
+        await self.call.write(data)
 
     async def hear(self) -> pb.Frame | None:
         """The next frame, None at the end."""
@@ -71,6 +74,7 @@ class Visitor:
         )
         frame = await self.hear()
         assert frame is not None
+        self.run = frame.welcome.run
         return frame
 
     async def enter(self, wish: int = -1) -> int:

@@ -20,7 +20,7 @@ NEWER = WireVersions(VERSIONS.newest, VERSIONS.newest + 1)
 
 @pytest.mark.parametrize(
     ("one", "other", "common"),
-    [((4, 5), (4, 5), 5), ((4, 5), (4, 4), 4), ((4, 5), (5, 6), 5), ((4, 5), (6, 7), None), ((4, 4), (5, 5), None)],
+    [((6, 7), (6, 7), 7), ((6, 7), (6, 6), 6), ((6, 7), (7, 8), 7), ((6, 7), (8, 9), None), ((6, 6), (7, 7), None)],
 )
 def test_the_newest_common_version(one: tuple[int, int], other: tuple[int, int], common: int | None) -> None:
     assert WireVersions(*one).common(WireVersions(*other)) == common

@@ -151,9 +151,9 @@ class _Box:
 class Transmitter:
     """Sends letters, and sends them again."""
 
-    def __init__(self, me: int, route: Callable[[int], Link | None]) -> None:
-        """Prepare to send; ``route`` gives the link that leads to a host now."""
-        self._me, self._route = me, route
+    def __init__(self, me: int, route: Callable[[int], Link | None], sign: Callable[[pb.Head], None]) -> None:
+        """Prepare to send; ``route`` gives the link that leads to a host now, ``sign`` signs a letter."""
+        self._me, self._route, self._sign = me, route, sign
         self._boxes: dict[int, _Box] = {}
         self.resent = 0
 
@@ -232,6 +232,8 @@ class Transmitter:
     async def _send(self, link: Link, box: _Box) -> None:
         letter, turn = box.letters[box.sent], box.turn
         for frame in frames(letter, self._me):
+            if frame.HasField("head"):
+                self._sign(frame.head)
             if not await link.send(frame):
                 return  # when a link is made anew, everything is sent again
             if box.turn != turn or letter not in box.letters[: box.sent + 1]:

@@ -72,6 +72,17 @@ def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
             )
 
 
+def check_size(head: pb.Head, limits: Limits, devices: int) -> None:
+    """Refuse a letter that is larger than the limits allow; hosts below ``devices`` are devices."""
+    total = sum(p.size for p in head.parts)
+    most = limits.of_device() if head.envelope.origin < devices else limits.letter_bytes
+    if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > most:
+        raise ProtocolError(
+            f"A letter of {len(head.content)} bytes with {len(head.parts)} models of {total} bytes together; "
+            f"{limits.content_bytes}, {limits.parts} and {most} are accepted."
+        )
+
+
 class Assembler:
     """Puts the letters of one link together. A relay's link carries those of many origins, interleaved.
 
@@ -92,14 +103,8 @@ class Assembler:
         Raises:
             ProtocolError: It is larger than the limits allow, or malformed.
         """
-        limits = self._limits
-        total, origin = sum(p.size for p in head.parts), head.envelope.origin
-        most = limits.of_device() if origin < self._devices else limits.letter_bytes
-        if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > most:
-            raise ProtocolError(
-                f"A letter of {len(head.content)} bytes with {len(head.parts)} models of {total} bytes together; "
-                f"{limits.content_bytes}, {limits.parts} and {most} are accepted."
-            )
+        limits, origin = self._limits, head.envelope.origin
+        check_size(head, limits, self._devices)
         self._close(origin)
         growing = _Growing(head)
         if growing.missing == 0:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from espalier.core.errors import ConfigError, EspalierError, ProtocolError
-from espalier.fleet.authority.rules import SCOPES, Scope
 from espalier.fleet.coordinator.enrolment import RunFull
 from espalier.fleet.links import wire
 from espalier.fleet.links.door import NAME_LETTERS, in_few_words
@@ -55,10 +54,6 @@ class Greetings:
             return
         if hub.engine is None or hub.manifest is None:
             self._not_now(link, "not ready yet")
-            return
-        if version < wire.SECURE_VERSION and SCOPES[Scope.SECURE](hub.engine.plan):
-            why = f"secure sums need version {wire.SECURE_VERSION} of the protocol: upgrade it"
-            self._refuse(link, why, final=not hub.manifest.standing)
             return
         if hello.peer:
             await self._greet_peer(link, hello, version)
@@ -112,9 +107,6 @@ class Greetings:
         """Let somebody wait on its link until there is a run for it."""
         hub, peer = self._hub, link.peer
         assert peer is not None
-        if version < wire.WAITS_VERSION:
-            self._not_now(link, "no run now")
-            return
         if len(hub.door.room) >= hub.admission.limits.children:
             self._refuse(link, f"{len(hub.door.room)} wait already")
             return

@@ -28,6 +28,7 @@ from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.threads import Driver
 from espalier.fleet.node.trainer import NodeTrainer
+from espalier.fleet.secure.credentials import CertificateCredentials
 
 T = TypeVar("T")
 
@@ -94,6 +95,9 @@ class Hub:
         self.transmitter: Transmitter | None = None
         self.door = Door(bundle) if door is None else door
         self.admission, self.refusals = self.door.admission, self.door.refusals
+        self.credentials = CertificateCredentials(bundle, self.admission.is_revoked)
+        #: what the run does, as the cloud has signed it: the part of a welcome that is the same for all
+        self.charter = pb.Welcome()
         self.idle = settings.manifest is None and not settings.parents
         self.names: dict[str, int] = {}
         self.stopping = False
@@ -207,11 +211,18 @@ class Hub:
     def welcome(self, address: int, version: int) -> pb.Welcome:
         """Return the welcome for a child, in a version that it speaks."""
         assert self.manifest is not None
-        return pb.Welcome(
-            version=version, address=address, parent=self.myself().to_wire(), run=self.manifest.run,
-            manifest=self.manifest.to_bytes(), now=self.clock.now(), crl=self.admission.crl,
-            standing=self.manifest.standing,
+        found = pb.Welcome(
+            version=version, address=address, parent=self.myself().to_wire(), now=self.clock.now(),
+            crl=self.admission.crl, standing=self.manifest.standing,
         )  # fmt: skip
+        found.MergeFrom(self.charter)
+        return found
+
+    def name_of(self, host: int) -> str | None:
+        """Return a host's name; None if it is not known here."""
+        directory = self.engine.directory if self.engine is not None else None
+        member = None if directory is None else directory.members.get(host) or directory.others.get(host)
+        return None if member is None else member.name
 
     def announce(self, joined: Sequence[Member], gone: Iterable[int]) -> None:
         """Tell the parent who came and went below."""

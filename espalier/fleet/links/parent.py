@@ -35,13 +35,22 @@ class ParentLink:
         children: ChildLinks,
         follow: Callable[[pb.Welcome], Awaitable[None]],
         leave: Callable[[str], None],
+        doubts: Callable[[pb.Welcome], str],
     ) -> None:
-        """Prepare a link; ``follow`` takes over what a parent says the fleet does, ``leave`` ends the host's run."""
-        self._hub, self._children, self._follow, self._leave = hub, children, follow, leave
+        """Prepare a link.
+
+        Args:
+            hub: This host's.
+            children: Its links from below.
+            follow: Takes over what a parent says the fleet does.
+            leave: Ends the host's run.
+            doubts: Says why a parent's welcome is not to be believed.
+        """
+        self._hub, self._children, self._follow, self._leave, self._doubts = hub, children, follow, leave, doubts
         self._parents: list[tuple[str | None, str]] = list(hub.settings.parents)
         self._link: Link | None = None
         self._pongs: dict[float, asyncio.Future[float]] = {}
-        self._welcomed, self._version = False, 0
+        self._welcomed = False
         self._wake = asyncio.Event()
         #: why the parent has refused this node, if it did, and whether for good
         self._told, self._final = "", False
@@ -110,7 +119,7 @@ class ParentLink:
         hub = self._hub
         kind = frame.WhichOneof("kind")
         if kind == "welcome" and not self._welcomed:
-            self._welcomed, self._version = True, frame.welcome.version
+            self._welcomed = True
             self.made += 1
             if not self._speaks(link, frame.welcome):
                 return
@@ -167,8 +176,7 @@ class ParentLink:
         room, link = self._hub.door.room, self._link
         if not room.changed or link is None or not self._welcomed or self._hub.identity.role == "device":
             return
-        if self._version >= wire.WAITS_VERSION:
-            link.post(pb.Frame(waiting=pb.Waiting(waiters=room.everybody())))
+        link.post(pb.Frame(waiting=pb.Waiting(waiters=room.everybody())))
         room.changed = False
 
     async def _settle_in(self, link: Link, welcome: pb.Welcome) -> None:
@@ -176,8 +184,11 @@ class ParentLink:
         hub = self._hub
         try:
             parent = Member.of_wire(welcome.parent)
+            if why := self._doubts(welcome):
+                raise ProtocolError(f"{parent.name} is not followed: {why}.")
         except ProtocolError as error:
-            hub.log("refused", level="warning", who=welcome.parent.name[:64], why=str(error))
+            self._told, self._welcomed = str(error), False
+            hub.log("refused", level="warning", who=welcome.parent.name[:64], why=self._told)
             link.close()
             return
         await self._ask(link)

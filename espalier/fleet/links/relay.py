@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.links.delivery import Transmitter
-from espalier.fleet.links.framing import Assembler
+from espalier.fleet.links.framing import Assembler, check_size
 from espalier.fleet.links.limits import Limits, TokenBucket
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.links.transport import Link
 from espalier.fleet.node.events import Acknowledged, Item, Restarted
 
@@ -24,8 +25,21 @@ class Relay:
         limits: Limits,
         devices: int,
         deliver: Callable[[Item], None],
+        signatures: LetterSignatures,
+        refused: Callable[[str, str], None],
     ) -> None:
-        """Prepare to take frames; hosts below ``devices`` are devices, whose letters are smaller."""
+        """Prepare to take frames.
+
+        Args:
+            routes: Who is reached over which link.
+            transmitter: Sends this host's own letters.
+            limits: Of letters.
+            devices: Hosts below this number are devices, whose letters are smaller.
+            deliver: Takes letters and answers that are for this host.
+            signatures: Tells whose a letter is.
+            refused: Hears of what is wrong with a letter that somebody passed on: who, why.
+        """
+        self._signatures, self._refused = signatures, refused
         self._routes, self._transmitter, self._limits, self._deliver = routes, transmitter, limits, deliver
         self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
@@ -65,13 +79,38 @@ class Relay:
                 raise ProtocolError(f"A letter claims to be from host {envelope.origin}, which this link is not.")
             self.lost += 1  # its sender has moved on meanwhile: it comes again over another way
             return
+        enters = self._is_own(link, envelope.origin)
+        if frame.HasField("head") and (enters or envelope.dest == me) and not self._signatures.genuine(frame.head):
+            why = f"A letter is not signed by host {envelope.origin}, whose it is said to be."
+            if enters:
+                raise ProtocolError(why)
+            self._refused(self._end(link), why)
+            return
         if envelope.dest != me:
+            if enters and frame.HasField("head"):
+                check_size(frame.head, self._limits, self._devices)
             self._relay(link, frame, envelope.dest)
             return
         assembler = self._assemblers.setdefault(link, Assembler(self._limits, self._devices))
-        arrival = assembler.head(frame.head) if frame.HasField("head") else assembler.chunk(frame.chunk)
+        try:
+            arrival = assembler.head(frame.head) if frame.HasField("head") else assembler.chunk(frame.chunk)
+        except ProtocolError as error:
+            if enters:
+                raise
+            # whoever has passed it on reads no letters of others: its link, and all behind it, must not suffer
+            self._refused(f"host {envelope.origin}", str(error))
+            return
         if arrival is not None:
             self._deliver(arrival)
+
+    def _is_own(self, link: Link, host: int) -> bool:
+        """Tell whether a link is a host's own: of a child or of a peer."""
+        child = self._routes.child(link)
+        return self._routes.peers.get(host) is link or (child is not None and child.address == host)
+
+    def _end(self, link: Link) -> str:
+        """Return who is at the other end of a link."""
+        return link.peer.name if link.peer is not None else f"parent {link.target}"
 
     def _answer(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
         if not self._routes.leads(link, envelope.dest):

@@ -39,11 +39,8 @@ class WireVersions:
         return f"version {self.oldest}" if self.oldest == self.newest else f"versions {self.oldest} to {self.newest}"
 
 
-#: 4: auxiliary vectors and losses in orders and reports; 5: whoever has no run waits for one on its link, and keys of
-#: secure sums are signed
-VERSIONS = WireVersions(4, 5)
-#: from this version on a node waits on its link; from this one on it takes part in secure sums
-WAITS_VERSION, SECURE_VERSION = 5, 5
+#: 6: letters and manifests are signed; unsigned ones, as of the versions before, would undo that
+VERSIONS = WireVersions(6, 6)
 
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96

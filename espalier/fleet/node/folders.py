@@ -5,6 +5,7 @@
     runs/RUN/node.sqlite   its state in a run, until it has taken part in some more
     runs/RUN/models/       what it has written at the run's end
     current                the run that it goes on with when it is started again
+    newest                 the newest run that the cloud has told of, and when it was signed
 """
 
 from __future__ import annotations
@@ -64,6 +65,24 @@ class RunFolders:
                     path.unlink(missing_ok=True)
             else:
                 shutil.rmtree(old, ignore_errors=True)
+
+    def believe(self, run: str, signed: float) -> None:
+        """Remember what the cloud has signed last."""
+        if self._directory is not None and signed >= self._newest()[1]:
+            atomic_write(self._directory / "newest", f"{signed!r} {run}".encode())
+
+    def may_follow(self, run: str, signed: float) -> bool:
+        """Tell whether a signed run is the one of now, or newer: an old one's manifest may be played again."""
+        newest, at = self._newest()
+        return run == newest or signed > at
+
+    def _newest(self) -> tuple[str, float]:
+        if self._directory is None:
+            return "", 0.0
+        with contextlib.suppress(OSError, ValueError):
+            signed, _, run = (self._directory / "newest").read_text(encoding="utf-8").partition(" ")
+            return run, float(signed)
+        return "", 0.0
 
     def leave(self) -> None:
         """Take part in no run."""

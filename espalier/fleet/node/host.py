@@ -32,13 +32,13 @@ from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import SentBytes
+from espalier.fleet.links.signing import LetterSignatures, is_of_cloud, sign_manifest
 from espalier.fleet.node.engine import Engine
 from espalier.fleet.node.events import Call, Due, Effects
 from espalier.fleet.node.folders import RunFolders
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.threads import Worker
-from espalier.fleet.secure.credentials import CertificateCredentials
 
 #: seconds that a host waits at most, when the run is over, for those below to leave
 FINISH_SECONDS = 10.0
@@ -81,7 +81,7 @@ class Host(Hub):
                 await self.door.open(self.settings.listen)
                 self.log("listening", endpoint=self.endpoint)
             if self.settings.parents:
-                self.parent_link = ParentLink(self, self.child_links, self.follow, self.leave)
+                self.parent_link = ParentLink(self, self.child_links, self.follow, self.leave, self.doubts)
                 self.spawn(self.parent_link.run())
             self.spawn(self.driver.run(lambda: self.engine, self._carry_out))
             self.spawn(self._tick())
@@ -153,14 +153,15 @@ class Host(Hub):
         elif self.settings.parents and current is not None:
             kept = await self._open(self._folders.of(current))
             if kept is not None:
-                await self._build(Manifest.of_bytes(kept), self.own["address"])
+                self.charter = pb.Welcome.FromString(kept)
+                await self._build(Manifest.of_bytes(self.charter.manifest), self.own["address"])
             elif self.journal is not None:
                 # killed before it had begun
                 await self.driver.at_once(self.journal.close)
                 self.journal = None
 
     async def _open(self, folder: Path | None) -> bytes | None:
-        """Open the journal of a run; return the manifest that an earlier incarnation has kept there."""
+        """Open the journal of a run; return what a member's earlier incarnation was told there."""
 
         def recall() -> tuple[Journal, bytes | None]:
             journal = self.journal or Journal(folder)
@@ -168,7 +169,7 @@ class Host(Hub):
             # Children may report before a parent tells the time: what took them so long must not become negative.
             self.clock.resume(journal.get("now") or 0.0)
             self.names = journal.get("names") or {}
-            return journal, journal.get("manifest")
+            return journal, journal.get("charter")
 
         self.journal, manifest = await self.driver.at_once(recall)
         return manifest
@@ -186,6 +187,8 @@ class Host(Hub):
         self.registry = Registry(fleet.devices, manifest.cloud, known, self.settings.numbers)
         if self.settings.allow is not None:
             self.registry.allowed = read_names(self.settings.allow)
+        self.charter = pb.Welcome(run=manifest.run, manifest=manifest.to_bytes(), signed=time.time())
+        sign_manifest(self.charter, self.credentials)
         await self._build(manifest, manifest.cloud)
 
     async def _build(self, manifest: Manifest, address: int) -> None:
@@ -205,8 +208,7 @@ class Host(Hub):
             if trainer.samples:
                 seconds, script = trainer.probe(), manifest.script
                 me = replace(me, seconds_per_batch=seconds if script is None else script.batch)
-            credentials = CertificateCredentials(self.bundle, self.admission.is_revoked)
-            engine = Engine(me, manifest, journal, trainer, self.clock.now, credentials)
+            engine = Engine(me, manifest, journal, trainer, self.clock.now, self.credentials)
             if self.registry is not None:
                 assert self.settings.directory is not None
                 conduct: Participant | Coordinator = Coordinator(
@@ -214,7 +216,7 @@ class Host(Hub):
                 )
             else:
                 conduct = Participant(engine, self._folders.of(manifest.run))
-                journal.put("manifest", manifest.to_bytes())
+                journal.put("charter", self.charter.SerializeToString())
             engine.conduct = self.conduct = conduct
             journal.put("host", self.own)
             self.engine = engine
@@ -224,8 +226,12 @@ class Host(Hub):
         self.routes.recall(self.engine.directory.members.values() if self.engine is not None else ())
         if self.transmitter is not None:
             await self.transmitter.close()
-        self.transmitter = Transmitter(address, self.routes.route)
-        self.relay = Relay(self.routes, self.transmitter, manifest.bounds, manifest.experiment.fleet.devices, self.put)
+        devices = manifest.experiment.fleet.devices
+        signatures = LetterSignatures(self.credentials, manifest.run, devices, manifest.cloud, self.name_of)
+        self.transmitter = Transmitter(address, self.routes.route, signatures.sign)
+        self.relay = Relay(
+            self.routes, self.transmitter, manifest.bounds, devices, self.put, signatures, self.refused
+        )  # fmt: skip
         for member in list(self.engine.directory.members.values()) if self.engine is not None else ():
             if member.via == address and member.address != address:
                 self.child_links.wait_for(member.address)
@@ -235,6 +241,12 @@ class Host(Hub):
     async def follow(self, welcome: pb.Welcome) -> None:
         """Take over what the parent says the fleet does."""
         self.child_links.revocations(welcome.crl)
+        self._folders.believe(welcome.run, welcome.signed)
+        # after a change of certificates those below need the newest signature
+        told = pb.Welcome(run=welcome.run, manifest=welcome.manifest, signed=welcome.signed)
+        told.certificate, told.signature = welcome.certificate, welcome.signature
+        if self.engine is None or welcome.run == self.run_name:
+            self.charter = told
         if self.engine is not None:
             if self.run_name != welcome.run or self.routes.me != welcome.address:
                 self.leave(f"the fleet is in another run: {welcome.run[:100]}")
@@ -247,6 +259,14 @@ class Host(Hub):
             self.declined = (welcome.run, str(error)[:REASON_LETTERS])
             self.log("cannot take part", level="error", run=welcome.run, why=str(error))
             self.leave("waits for another run")
+
+    def doubts(self, welcome: pb.Welcome) -> str:
+        """Say why what a parent says of the run is not believed; empty: it is the cloud's word, and no old one."""
+        if not is_of_cloud(welcome, self.credentials):
+            return "what it says that the run does is not signed by this fleet's cloud"
+        if not self._folders.may_follow(welcome.run, welcome.signed):
+            return f"run {welcome.run[:100]} is over: this node has taken part in a later one"
+        return ""
 
     async def _take_part(self, welcome: pb.Welcome) -> None:
         manifest, folder = Manifest.of_bytes(welcome.manifest), self._folders.of(welcome.run)

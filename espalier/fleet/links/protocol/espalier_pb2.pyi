@@ -100,7 +100,7 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., member: _Optional[_Union[Member, _Mapping]] = ..., wish: _Optional[int] = ..., run: _Optional[str] = ..., peer: bool = ..., probe: bool = ..., newest: _Optional[int] = ..., declined: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("version", "address", "parent", "run", "manifest", "now", "crl", "standing")
+    __slots__ = ("version", "address", "parent", "run", "manifest", "now", "crl", "standing", "signed", "certificate", "signature")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,9 @@ class Welcome(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     CRL_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    SIGNED_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     version: int
     address: int
     parent: Member
@@ -117,7 +120,10 @@ class Welcome(_message.Message):
     now: float
     crl: bytes
     standing: bool
-    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., manifest: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ..., standing: bool = ...) -> None: ...
+    signed: float
+    certificate: bytes
+    signature: bytes
+    def __init__(self, version: _Optional[int] = ..., address: _Optional[int] = ..., parent: _Optional[_Union[Member, _Mapping]] = ..., run: _Optional[str] = ..., manifest: _Optional[bytes] = ..., now: _Optional[float] = ..., crl: _Optional[bytes] = ..., standing: bool = ..., signed: _Optional[float] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Refusal(_message.Message):
     __slots__ = ("why", "final")
@@ -252,14 +258,18 @@ class Envelope(_message.Message):
     def __init__(self, origin: _Optional[int] = ..., dest: _Optional[int] = ..., series: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
-    __slots__ = ("envelope", "content", "parts")
+    __slots__ = ("envelope", "content", "parts", "certificate", "signature")
     ENVELOPE_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     envelope: Envelope
     content: bytes
     parts: _containers.RepeatedCompositeFieldContainer[Part]
-    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., content: _Optional[bytes] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
+    certificate: bytes
+    signature: bytes
+    def __init__(self, envelope: _Optional[_Union[Envelope, _Mapping]] = ..., content: _Optional[bytes] = ..., parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Part(_message.Message):
     __slots__ = ("size", "encoding", "digest", "base")
