@@ -1,6 +1,6 @@
 """A real fleet under faults: cut links, frozen and killed nodes, moves. Nothing may be lost, nothing counted twice.
 
-    sudo .venv/bin/python benchmarks/fleet_faults.py [--repeats 3] [--moves 200]
+    sudo .venv/bin/python benchmarks/fleet_faults.py [--repeats 3] [--moves 200] [--json FILE]
 
 Cuts need network namespaces, hence root. Every device adds one to a number of its own in each round, so the final model
 tells whose updates are in it and how often; the merges' own notes tell the same. ``noticed`` is the time from the fault
@@ -19,9 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -52,22 +51,6 @@ class Outcome:
     deviation: float = 0.0
     noticed: list[float] = field(default_factory=list)
     back: list[float] = field(default_factory=list)
-
-    def row(self) -> str:
-        """Return it as a line of a Markdown table."""
-        cells = (
-            self.name, self.faults, self.merged, self.wanted - self.merged, self.doubled, self.dropped or "–",
-            f"{self.deviation:.0e}" if self.deviation else "–", _times(self.noticed), _times(self.back),
-        )  # fmt: skip
-        return "| " + " | ".join(str(c) for c in cells) + " |"
-
-
-HEAD = """| fault | times | merged | lost | twice | late, dropped | error of the counts | noticed | back |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |"""
-
-
-def _times(found: list[float]) -> str:
-    return f"{median(found):.2f} s (≤ {max(found):.2f})" if found else "–"
 
 
 def happened(folder: Path, node: str, event: str, after: float, child: str | None = None) -> float | None:
@@ -211,6 +194,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="faults of each kind")
     parser.add_argument("--moves", type=int, default=200, help="moves")
     parser.add_argument("--only", help="only scenarios whose name contains this")
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     scenarios: dict[str, Callable[[Path], Outcome]] = {
         "cut-1": lambda f: cuts(f, 1, given.repeats),
@@ -222,14 +206,16 @@ def main() -> None:
         "killed-cloud": lambda f: killed(f, "cloud", given.repeats),
         "moves": lambda f: moves(f, given.moves),
     }
-    print(HEAD, flush=True)
-    bad = False
+    bad, rows = False, []
     for name, scenario in scenarios.items():
         if given.only is not None and given.only not in name:
             continue
         folder = Path(tempfile.mkdtemp(prefix=f"espalier-{name}-"))
         outcome = scenario(folder)
-        print(outcome.row(), flush=True)
+        rows.append(asdict(outcome))
+        print(rows[-1], flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(rows, indent=1) + "\n")
         wrong = outcome.doubled > 0 or outcome.deviation > 1e-4 or outcome.wanted != outcome.merged
         bad = bad or wrong
         if not wrong:

@@ -12,6 +12,7 @@ parts, RSS in full (a node that is alone on its machine has its RSS).
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -69,8 +70,8 @@ def table_of(devices: int, edges: int, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def loaded(devices: int, edges: int, rounds: int, echo: bool) -> None:
-    """Run one fleet and print what it took."""
+def loaded(devices: int, edges: int, rounds: int, echo: bool) -> dict[str, Any]:
+    """Run one fleet; return what it took: seconds, megabytes, and the models' bytes here and simulated."""
     folder = Path(tempfile.mkdtemp(prefix="espalier-load-"))
     made = Experiment.build(table_of(devices, edges, rounds))
     client: dict[str, Any] = {"data": None, "client": "benchmarks.fleet_load:Echo"} if echo else {}
@@ -88,23 +89,15 @@ def loaded(devices: int, edges: int, rounds: int, echo: bool) -> None:
     run = Run(folder / "cloud")
     times = list(run.frame()["time"])
     steps = [b - a for a, b in pairwise(times[1:])]
-    spans = run.query("SELECT sum(stop - start) FROM spans WHERE kind = 'train'")
-    print(f"\n{devices} devices, {edges} edges, {'no training' if echo else 'one epoch each'}, {rounds} rounds")
-    print(
-        f"  all there after {there:.1f} s; a round takes {median(steps):.2f} s ({min(steps):.2f} to {max(steps):.2f})"
-    )
-    if not echo:
-        print(f"  of that, training: {float(spans[0][0]) / rounds:.2f} s, of all devices together")
-    for kind, found in sizes.items():
-        pss, rss = (median(v[i] for v in found) for i in (0, 1))
-        print(f"  memory of each {kind}: {pss:.0f} MB PSS, {rss:.0f} MB RSS")
+    found: dict[str, Any] = {"devices": devices, "echo": echo, "there": there, "round": median(steps)}
+    for at, name in enumerate(("pss", "rss")):
+        found[name] = {kind: median(v[at] for v in values) for kind, values in sizes.items()}
     if not echo:
         simulated = espalier.simulate("hierfavg", table_of(devices, edges, rounds), directory=folder / "simulated")
-        for key, count in sorted(traffic(run).items()):
-            virtual = traffic(simulated)[key]
-            more = count / virtual - 1
-            print(f"  {' '.join(key)}: {count / 1e6:.2f} MB, simulated {virtual / 1e6:.2f} MB ({more:+.2%})")
+        virtual = traffic(simulated)
+        found["bytes"] = {" ".join(key): [count, virtual[key]] for key, count in sorted(traffic(run).items())}
     shutil.rmtree(folder)
+    return found
 
 
 def main() -> None:
@@ -113,10 +106,15 @@ def main() -> None:
     parser.add_argument("--devices", type=int, nargs="+", default=[40, 100])
     parser.add_argument("--edges", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    rows = []
     for devices in given.devices:
         for echo in (False, True):
-            loaded(devices, given.edges, given.rounds, echo)
+            rows.append(loaded(devices, given.edges, given.rounds, echo))
+            print(rows[-1], flush=True)
+            if given.json:
+                given.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A standing fleet of 12 devices and 3 edges takes three runs in a row, while it is looked after. Nothing may be lost.
 
-    python benchmarks/fleet_standing.py [--rounds 30]
+    python benchmarks/fleet_standing.py [--rounds 30] [--json FILE]
 
 Before the second run an edge is killed and started again. Before the third the authority is rotated (`certs rotate`,
 `renew`, `retire`: after each step every node is started again) and an edge and a device are upgraded to a newer version
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import shutil
 import signal
 import sys
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -35,10 +37,6 @@ DEVICES, EDGES = 12, 3
 #: seconds that a node that is started again is waited for
 PATIENCE_SECONDS = 60.0
 NEWER = WireVersions(VERSIONS.newest, VERSIONS.newest + 1)
-HEAD = (
-    "| run | what happened | updates wanted | merged | lost | twice | off from the exact sum | seconds |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- |"
-)
 
 
 def restart(fleet: LocalFleet, name: str, number: int = signal.SIGHUP, versions: WireVersions = VERSIONS) -> None:
@@ -78,21 +76,25 @@ def during(fleet: LocalFleet, operator: Operator, run: str, rounds: int) -> None
         act()
 
 
-def row(run: str, what: str, folder: Path, made: Experiment, seconds: float) -> str:
-    """Return what became of a run as a line of a Markdown table."""
+def found(run: str, what: str, folder: Path, made: Experiment, seconds: float) -> dict[str, Any]:
+    """Return what became of a run."""
     rounds = made.stop.rounds or 0
     times = counting.merged(Run(folder))
     wanted, merged = rounds * DEVICES, len(times)
     off = (counting.counts(folder, DEVICES, counting.weights_of(made)) - rounds / DEVICES).abs().max()
     twice = sum(times.values()) - merged
-    return f"| {run} | {what} | {wanted} | {merged} | {wanted - merged} | {twice} | {off:.0e} | {seconds:.0f} |"
+    counted = {"wanted": wanted, "merged": merged, "lost": wanted - merged, "twice": twice, "off": float(off)}
+    return {"run": run, "what": what, **counted, "seconds": seconds}
 
 
 def main() -> None:
     """Take the three runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
-    made = counting.experiment(DEVICES, EDGES, parser.parse_args().rounds)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    made = counting.experiment(DEVICES, EDGES, given.rounds)
     folder = Path(tempfile.mkdtemp(prefix="espalier-standing-"))
     scenes: tuple[tuple[str, str, Callable[[LocalFleet], None]], ...] = (
         ("first", "–", lambda fleet: None),
@@ -108,7 +110,6 @@ def main() -> None:
         with counting.fleet(made, folder / "fleet", standing=True) as fleet:
             fleet.start()
             fleet.operator().close()
-            print(HEAD, flush=True)
             for name, what, act in scenes:
                 act(fleet)
                 with fleet.operator() as operator:
@@ -118,9 +119,14 @@ def main() -> None:
                         during(fleet, operator, name, made.stop.rounds or 0)
                     state = operator.wait(name, 600)
                     operator.fetch(name, folder / name)
-                    print(row(f"{name}: {state}", what, folder / name, made, time.monotonic() - begun), flush=True)
+                    seconds = time.monotonic() - begun
+                    rows.append(found(f"{name}: {state}", what, folder / name, made, seconds))
+                    print(rows[-1], flush=True)
+                    if given.json:
+                        given.json.write_text(json.dumps(rows, indent=1) + "\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(1 if any(row["lost"] or row["twice"] for row in rows) else 0)
 
 
 if __name__ == "__main__":

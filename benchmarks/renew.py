@@ -66,6 +66,9 @@ PARTS = {
     "many_runs": Part("many_runs.py"),
     "ray": Part("ray_overhead.py --rounds 8"),
     **{f"agreement_{name}": Part(f"fleet_agreement.py --only {name}", 20, rarely=True) for name in tables.AGREEING},
+    "standing": Part("fleet_standing.py", 15, rarely=True),
+    "faults": Part("fleet_faults.py --repeats 5 --moves 200", 40, rarely=True),  # as root
+    "load": Part("fleet_load.py --devices 40 100", 30, rarely=True),
     "bytes": Part("ray_overhead.py --bytes"),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
     "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),

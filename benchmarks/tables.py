@@ -132,6 +132,53 @@ def agreement(rows: Rows) -> list[str]:
     return table(heads, [line(row) for row in rows])
 
 
+def standing(rows: Rows) -> list[str]:
+    """What became of three runs in a row."""
+    lines = [
+        [r["run"], r["what"], *(str(r[n]) for n in ("wanted", "merged", "lost", "twice")), f"{r['off']:.0e}",
+         f"{r['seconds']:.0f}"]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["run", "what happened", "updates wanted", "merged", "lost", "twice", "off from the exact sum", "seconds"]
+    return table(heads, lines, text=2)
+
+
+def faults(rows: Rows) -> list[str]:
+    """What a fleet loses by faults, and how long it takes to notice and to recover."""
+
+    def times(found: list[float]) -> str:
+        return f"{statistics.median(found):.2f} s (≤ {max(found):.2f})" if found else "–"
+
+    lines = [
+        [r["name"], *(str(r[n]) for n in ("faults", "merged")), str(r["wanted"] - r["merged"]), str(r["doubled"]),
+         str(r["dropped"] or "–"), times(r["noticed"]), times(r["back"])]
+        for r in rows
+    ]  # fmt: skip
+    return table(["fault", "times", "updates merged", "lost", "twice", "dropped as late", "noticed", "back"], lines)
+
+
+def load(rows: Rows) -> list[str]:
+    """What fleets of several sizes take."""
+
+    def memory(r: dict[str, Any], kind: str) -> str:
+        return ", ".join(f"{r[kind][who]:.0f}" for who in ("cloud", "edge", "device")) + " MB"
+
+    def models(r: dict[str, Any], way: str) -> str:
+        real, simulated = (count / 1e6 for count in r["bytes"][way])
+        return f"{real:.2f} MB (simulated: {simulated:.2f})"
+
+    trained, echoed = ([r for r in rows if r["echo"] is echo] for echo in (False, True))
+    lines = [
+        ["seconds of a round, one epoch each (median)", *(f"{r['round']:.2f}" for r in trained)],
+        ["the same with devices that hand back what they got: overhead alone", *(f"{r['round']:.2f}" for r in echoed)],
+        ["memory of the cloud, of an edge, of a device: PSS", *(memory(r, "pss") for r in trained)],
+        ["the same, RSS (a node that is alone on its machine)", *(memory(r, "rss") for r in trained)],
+        ["models between devices and edges, each way", *(models(r, "dev-edge up") for r in trained)],
+        ["models between edges and cloud, each way", *(models(r, "edge-cloud up") for r in trained)],
+    ]
+    return table(["", *(f"{r['devices']} devices" for r in trained)], lines)
+
+
 def side_by_side(rows: Rows) -> list[str]:
     """What many small runs cost beyond themselves."""
     lines = [
@@ -165,6 +212,9 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),
     "ray": (on_ray, "ray"),
     "agreement": (agreement, *(f"agreement_{name}" for name in AGREEING)),
+    "standing": (standing, "standing"),
+    "faults": (faults, "faults"),
+    "load": (load, "load"),
     "bytes": (into_driver, "bytes"),
     "many_runs": (side_by_side, "many_runs"),
 }

