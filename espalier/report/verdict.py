@@ -182,7 +182,7 @@ def _others(places: Sequence[Place]) -> str:
     if not apart:
         return f"These seeds cannot tell it from any of the {len(tied)} others. "
     if not tied:
-        return f"It is ahead of all {len(apart)} others by more than chance. "
+        return f"It is ahead of {'both' if len(apart) == 2 else f'all {len(apart)}'} others by more than chance. "
     rest = [p.group.label for p in places[1:] if p.tied]
     return f"It cannot be told from {_listed(rest)}{' either' if places[0].tied else ''}. " if rest else ""
 

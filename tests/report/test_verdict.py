@@ -95,7 +95,7 @@ def test_ties_are_said_as_ties(tmp_path: Path) -> None:
 
 def test_told_apart_from_all(tmp_path: Path) -> None:
     found = judge(made(tmp_path, {"A": (0.90, 0.80, 0.85), "B": (0.40, 0.29, 0.36), "C": (0.30, 0.19, 0.26)}))
-    assert "ahead of all 2 others by more than chance" in found.detail
+    assert "ahead of both others by more than chance" in found.detail
 
 
 def test_methods_without_a_common_seed_are_not_compared(tmp_path: Path) -> None:

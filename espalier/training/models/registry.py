@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from espalier.core import code
 from espalier.core.errors import ConfigError, nearest, raised
@@ -69,6 +71,8 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
         )
     try:
         model = factory(**options)
+        if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):
+            _fit(model, torch.zeros(2, *input_shape, dtype=torch.long if "vocabulary" in options else torch.float32))
     except ConfigError:
         raise
     except Exception as error:  # whatever the user's code raises
@@ -88,6 +92,13 @@ def name_of(model: nn.Module | Factory) -> str:
         ConfigError: It is neither a module nor something that can be called.
     """
     return code.name_of(model, "task.model", "a name, an nn.Module, or a class or function that makes one")
+
+
+def _fit(model: nn.Module, x: Tensor) -> None:
+    """Let lazy layers take the sizes that the inputs give them."""
+    with torch.no_grad():
+        model.eval()(x)
+    model.train()
 
 
 def _own(name: str) -> Factory:

@@ -128,3 +128,24 @@ def test_a_users_factory_gets_what_it_takes():
 
 def test_names_are_listed():
     assert set(names()) >= {"lenet", "fedavg_cnn", "d2d_cnn", "mlp", "lstm", "transformer", "resnet18", "unet"}
+
+
+class Lazy(nn.Module):
+    """Sizes that the first inputs decide; ``gap``: inputs that it cannot take."""
+
+    def __init__(self, n_classes: int, gap: bool = False) -> None:
+        super().__init__()
+        first = nn.Conv2d(1, 1, 3) if gap else nn.LazyLinear(8)
+        self.layers = nn.Sequential(first, nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(n_classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(x)
+        return found
+
+
+def test_lazy_layers_take_the_sizes_of_the_data() -> None:
+    model = build(f"{__name__}:Lazy", input_shape=(5,), n_classes=3)
+    assert [tuple(p.shape) for p in model.parameters()] == [(8, 5), (8,), (8,), (8,), (3, 8), (3,)]
+    assert model.training and int(dict(model.named_buffers())["layers.1.num_batches_tracked"]) == 0
+    with pytest.raises(ConfigError, match="cannot be built with n_classes = 3, gap = True"):
+        build(f"{__name__}:Lazy", input_shape=(5,), n_classes=3, gap=True)
