@@ -47,6 +47,20 @@ class Contrast:
 
 @register
 @dataclass(frozen=True, slots=True)
+class Distillation:
+    """Answers are drawn to those of ``beside``: ``weight T^2 KL(softmax(z' / T) || softmax(z / T))``.
+
+    Attributes:
+        weight: Strength.
+        temperature: T.
+    """
+
+    weight: float
+    temperature: float = 1.0
+
+
+@register
+@dataclass(frozen=True, slots=True)
 class NearPrototypes:
     """Features are drawn to the mean features of their label (FedProto), of which ``beside`` holds the sums.
 
@@ -77,4 +91,4 @@ class Mixture:
     alpha: float
 
 
-Objective = Contrast | NearPrototypes | ClassSums | Mixture
+Objective = Contrast | Distillation | NearPrototypes | ClassSums | Mixture

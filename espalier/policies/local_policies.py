@@ -20,8 +20,10 @@ from typing import Any, Self
 import torch
 
 from espalier.core import quantise
-from espalier.core.bounds import NonNegativeFloat, Share, UnitFloat
+from espalier.core.bounds import NonNegativeFloat, PositiveFloat, Share, UnitFloat
+from espalier.core.errors import ConfigError
 from espalier.core.messages import Calibration, Order, Train
+from espalier.core.objectives import Distillation
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
@@ -138,6 +140,31 @@ class Restricted(LocalWrapper, kind="restricted"):
     def changed(self, train: Train) -> Train:
         """Return a training with the restricted softmax."""
         return replace(train, calibration=Calibration(self.alpha, form="restricted")) if self.alpha < 1 else train
+
+
+@dataclass(frozen=True)
+class Distilled(LocalWrapper, kind="distilled"):
+    """The loss keeps answers near the received model's: plus ``weight T^2 KL(its answers || those in training)``.
+
+    A device then does not forget what the received model knows of labels that it has few of (Yao et al., Local-Global
+    Knowledge Distillation in Heterogeneous Federated Learning with Non-IID Data, 2021). Nothing is sent for it;
+    ``weight = 0`` is the plain loss. ``temperature`` is T.
+    """
+
+    weight: NonNegativeFloat = 0.1
+    temperature: PositiveFloat = 1.0
+
+    def changed(self, train: Train) -> Train:
+        """Return a training with the term; the received model is what it is pulled to, or else starts from."""
+        if not self.weight:
+            return train
+        if train.objective is not None:
+            raise ConfigError(
+                f"local.kind = 'distilled': the method's own training ({type(train.objective).__name__}) looks at "
+                "another model already. Leave it out."
+            )
+        beside = train.start if train.anchor is None else train.anchor
+        return replace(train, beside=beside, objective=Distillation(self.weight, self.temperature))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""What a training looks at besides its loss (:mod:`espalier.core.objectives`): features, prototypes, mixtures.
+"""What a training looks at besides its loss (:mod:`espalier.core.objectives`): features, outputs, mixtures.
 
-Other models do not change during a training, so their features of the device's samples are computed once, before the
-first step, without dropout and with the running statistics of normalisations.
+Other models do not change during a training, so their features or outputs of the device's samples are computed once,
+before the first step, without dropout and with the running statistics of normalisations.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from espalier.core.errors import TrainingError
-from espalier.core.objectives import Contrast, Mixture, NearPrototypes
+from espalier.core.objectives import Contrast, Distillation, Mixture, NearPrototypes
 from espalier.core.params import Entry, ParamSpec
-from espalier.training.losses import label_counts
+from espalier.training.losses import distillation_loss, label_counts
 from espalier.training.work import Result, TrainerJob
 
 _ROWS = 512
@@ -138,16 +138,18 @@ class Features:
     def _head(self) -> LastLayer:
         return LastLayer.of(self._spec)
 
-    def of(self, job: TrainerJob, vector: Tensor, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return a model's features ``[n, d]`` of rows of a job's pool, and their targets ``[n]``."""
+    def of(
+        self, job: TrainerJob, vector: Tensor, rows: NDArray[np.int64], *, outputs: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return a model's features ``[n, d]``, or outputs, of rows of a job's pool, and their targets ``[n]``."""
         self._module.to(vector.dtype)
         self._spec.load(self._module, vector)
         found, targets = [], []
-        with torch.no_grad(), catching(self._module, self._spec) as caught:
+        with torch.no_grad(), catching(self._module, self._spec, wanted=not outputs) as caught:
             for first in range(0, len(rows), _ROWS):
                 x, y = job.pool.gather(torch.from_numpy(rows[first : first + _ROWS].copy()))
-                self._module(x.to(vector.dtype) if x.is_floating_point() else x)
-                found.append(caught.take(len(x)))
+                answers = self._module(x.to(vector.dtype) if x.is_floating_point() else x)
+                found.append(answers if outputs else caught.take(len(x)))
                 targets.append(y)
         return torch.cat(found), torch.cat(targets)
 
@@ -168,6 +170,11 @@ class Features:
         if isinstance(job.objective, Contrast):
             assert job.anchor is not None
             return torch.stack([self.of(job, vector.to(job.start), rows)[0] for vector in (job.anchor, job.beside)], 1)
+        if isinstance(job.objective, Distillation):
+            logits, targets = self.of(job, job.beside.to(job.start), rows, outputs=True)
+            if targets.is_floating_point():
+                raise TrainingError("Distillation needs labels; the targets are numbers: use the plain loss.")
+            return F.softmax(logits / job.objective.temperature, dim=1)
         weight, bias = self._head.linear()
         sums, counts = (job.beside[e.start : e.stop].view(e.shape).to(job.start) for e in (weight, bias))
         _, labels = job.pool.gather(torch.from_numpy(rows.copy()))
@@ -175,24 +182,28 @@ class Features:
         return torch.cat([prototypes(sums, counts), known], 1)[labels]
 
 
-class FeatureTerms:
+class Terms:
     """The terms of K clients that share an objective, for any of their mini-batches."""
 
     def __init__(self, jobs: Sequence[TrainerJob], features: Features) -> None:
         objective = jobs[0].objective
-        assert isinstance(objective, Contrast | NearPrototypes)
+        assert isinstance(objective, Contrast | Distillation | NearPrototypes)
         self._objective = objective
+        #: whether the terms are of features; else of outputs
+        self.of_features = not isinstance(objective, Distillation)
         self._rows = [np.unique(job.rows) for job in jobs]
         self._first = np.cumsum([0, *(len(rows) for rows in self._rows[:-1])])
         self._beside = torch.cat([features.beside(job, rows) for job, rows in zip(jobs, self._rows, strict=True)])
 
-    def of(self, features: Tensor, rows: NDArray[np.int64]) -> Tensor:
-        """Return the terms ``[k·B]`` of the first k clients' features ``[k·B, d]`` of pool rows ``[k, B]``."""
+    def of(self, seen: Tensor, rows: NDArray[np.int64]) -> Tensor:
+        """Return the terms ``[k·B]`` of what is seen ``[k·B, …]`` of the first k clients' pool rows ``[k, B]``."""
         places = [at + np.searchsorted(own, r) for at, own, r in zip(self._first, self._rows, rows, strict=False)]
         beside = self._beside[torch.from_numpy(np.concatenate(places))]
         if isinstance(self._objective, Contrast):
-            return self._objective.mu * contrast(features, beside[:, 0], beside[:, 1], self._objective.temperature)
-        return self._objective.lam * far_from(features, beside[:, :-1], beside[:, -1])
+            return self._objective.mu * contrast(seen, beside[:, 0], beside[:, 1], self._objective.temperature)
+        if isinstance(self._objective, Distillation):
+            return self._objective.weight * distillation_loss(self._objective.temperature)(seen, beside)
+        return self._objective.lam * far_from(seen, beside[:, :-1], beside[:, -1])
 
 
 # -- mixtures ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from espalier.core.seeds import torch_seed
 from espalier.training.losses import PerSample, adjusted, checked
 from espalier.training.merged import dropout
 from espalier.training.merged.dropout import DropoutNoise
-from espalier.training.objectives import Features, FeatureTerms, alone, catching, mixed, mixed_start
+from espalier.training.objectives import Features, Terms, alone, catching, mixed, mixed_start
 from espalier.training.torch_optimizer import TorchOptimizer
 from espalier.training.updates import Update, update_for
 from espalier.training.work import BatchSchedule, Result, TrainerJob, schedule, width
@@ -153,9 +153,9 @@ class Sequential:
         job, vector = walk.job, walk.run
         terms: Tensor | None = None
         mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
-        aside = FeatureTerms([job], self._features) if job.watches_features else None
+        aside = Terms([job], self._features) if job.has_term else None
         self._attach(vector)
-        with catching(self._module, self._spec, wanted=aside is not None) as caught:
+        with catching(self._module, self._spec, wanted=aside is not None and aside.of_features) as caught:
             for rows, size in zip(walk.plan.rows, walk.plan.sizes.tolist(), strict=True):
                 x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
                 if walk.update is not None:
@@ -164,12 +164,15 @@ class Sequential:
                         torch._foreach_zero_(walk.update.sinks)
                 mode.samples = size
                 with mode:
-                    outputs = self._module(cast(x, vector.dtype))
+                    answers = outputs = self._module(cast(x, vector.dtype))
                 if job.calibration is not None:
                     terms = job.adjustment(outputs.shape[1]).unsqueeze(0) if terms is None else terms
                     outputs = adjusted(outputs, terms)
                 losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
-                learnt = losses if aside is None else losses + aside.of(caught.take(size), rows[None, :size])
+                learnt = losses
+                if aside is not None:
+                    seen = caught.take(size) if aside.of_features else answers
+                    learnt = losses + aside.of(seen, rows[None, :size])
                 torch.autograd.backward([learnt.sum() * (walk.factor / size) if walk.mixes else learnt.sum() / size])
                 walk.total += float(losses.detach().sum())
                 if walk.update is None:

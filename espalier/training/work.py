@@ -22,7 +22,7 @@ from torch import Tensor
 from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.messages import LocalWork
-from espalier.core.objectives import Contrast, NearPrototypes
+from espalier.core.objectives import Contrast, Distillation, NearPrototypes
 from espalier.core.seeds import stream
 from espalier.core.statistics import Pool as Pool
 from espalier.training.losses import adjustment
@@ -122,9 +122,9 @@ class TrainerJob(LocalWork[Tensor]):
         return self.proximal or self.correction is not None
 
     @property
-    def watches_features(self) -> bool:
-        """Whether a term of the objective looks at features."""
-        return isinstance(self.objective, Contrast | NearPrototypes)
+    def has_term(self) -> bool:
+        """Whether the objective adds a term to the loss, of features or outputs."""
+        return isinstance(self.objective, Contrast | Distillation | NearPrototypes)
 
     def moves(self, parameter: str) -> bool:
         """Tell whether a parameter is one of those that are trained."""

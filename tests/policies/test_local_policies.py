@@ -54,6 +54,15 @@ def test_it_keeps_what_the_policy_inside_asks_for() -> None:
     assert (asked.mu, asked.calibration, asked.args["private"]) == (0.3, Calibration(1.0, 0.1), [1.0, 0.0])
 
 
+def test_distillation_joins_any_method_but_one_with_an_objective_of_its_own() -> None:
+    distilled = {"kind": "distilled", "weight": 1.0}
+    assert torch.equal(final({"name": "hierfavg", "local": {**distilled, "weight": 0.0}}), final("hierfavg"))
+    for method in ("hierfavg", "fedprox", "ditto", "scaffold", "trellis"):
+        assert not torch.equal(final({"name": method, "local": distilled}), final(method)), method
+    with pytest.raises(ConfigError, match="looks at another model already"):
+        final({"name": "moon", "local": distilled})
+
+
 def test_it_takes_the_place_of_its_like() -> None:
     assert Calibrated(tau=0.0).around(Calibrated(tau=1.0, of=Local(0.3))) == Calibrated(tau=0.0, of=Local(0.3))
 

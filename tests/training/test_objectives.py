@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from espalier.core.errors import TrainingError
-from espalier.core.objectives import ClassSums, Contrast, Mixture, NearPrototypes, Objective
+from espalier.core.objectives import ClassSums, Contrast, Distillation, Mixture, NearPrototypes, Objective
 from espalier.training.objectives import class_sums, contrast, far_from, mixed, prototypes
 from espalier.training.trainer import Trainer
 from espalier.training.work import Optimizer, TrainerJob
@@ -68,7 +68,7 @@ def _jobs(case: Any, objective: Objective, dtype: torch.dtype, **options: Any) -
     )  # fmt: skip
 
 
-OBJECTIVES = [Contrast(2.0, 0.5), NearPrototypes(0.7), Mixture(0.3)]
+OBJECTIVES = [Contrast(2.0, 0.5), Distillation(0.5, 2.0), NearPrototypes(0.7), Mixture(0.3)]
 KINDS = [c for c in CASES if c.kind == "classification" and not c.heavy]
 
 
@@ -102,6 +102,23 @@ class Plain(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.head(self.body(x))
         return found
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_distillation_worked_by_hand(batched: bool) -> None:
+    # x = 1, label 0, body 1, head 0: logits (0, 0). Beside: head (1, 0), zero biases: logits (1, 0). T = 2, weight 3.
+    # Cross-entropy's gradient by the logits: softmax(0, 0) - (1, 0) = (-1/2, 1/2). The term's: weight T (q - p) with
+    # q = softmax(0, 0) = (1/2, 1/2) and p = softmax(1/2, 0) = (.6224593, .3775407): 3 * 2 * (-.1224593, .1224593) =
+    # (-.7347560, .7347560). Together (-1.2347560, 1.2347560), for the biases and (features are 1) the head alike.
+    start, beside = (torch.tensor(v, dtype=torch.float64) for v in ([1.0, 0, 0, 0, 0], [1.0, 1, 0, 0, 0]))
+    job = TrainerJob(
+        start=start, beside=beside, objective=Distillation(3.0, 2.0), pool=Memory(torch.ones(1, 1), torch.tensor([0])),
+        rows=np.arange(1), batch_size=1, optimizer=Optimizer(lr=0.1), seed=5,
+    )  # fmt: skip
+    (found,) = Trainer(Plain().double(), "cross_entropy", batched=batched).run([job])
+    wanted = [1.0, 0.1234756, -0.1234756, 0.1234756, -0.1234756]
+    assert found.vector.tolist() == pytest.approx(wanted, abs=1e-7)
+    assert found.loss == pytest.approx(math.log(2)), "the loss that is told is without the term"
 
 
 def _textbook(job: TrainerJob, alpha: float, optimizer: Any) -> torch.Tensor:

@@ -18,7 +18,7 @@ from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack
-from espalier.training.objectives import Features, FeatureTerms, alone, catching, mixed_start
+from espalier.training.objectives import Features, Terms, alone, catching, mixed_start
 from espalier.training.sequential import cast
 from espalier.training.updates import Mixed, Span, Update, update_for
 from espalier.training.work import BatchSchedule, Pool, Result, TrainerJob, schedule
@@ -94,7 +94,7 @@ class ChunkEngine:
         self._plan = plan
         self._calibrated: Sequence[TrainerJob] = ()
         self._terms: Tensor | None = None
-        self._aside: FeatureTerms | None = None
+        self._aside: Terms | None = None
         self._features = Features(module, spec)
         self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
         self._replica.merge.half = half
@@ -172,11 +172,12 @@ class ChunkEngine:
         """Make all steps; return the clients' summed losses ``[K]``."""
         self._replica.merge.noise = DropoutNoise([j.seed for j in jobs], plans[0].rows.shape[1])
         self._calibrated, self._terms = (jobs if jobs[0].calibration is not None else ()), None
-        self._aside = FeatureTerms(jobs, self._features) if jobs[0].watches_features else None
+        self._aside = Terms(jobs, self._features) if jobs[0].has_term else None
         sums = torch.zeros(len(jobs), dtype=torch.float64)
         lengths = [len(p.sizes) for p in plans]
         step, block = 0, 1
-        with catching(self._replica.module, self._spec, wanted=self._aside is not None) as self._caught:
+        wanted = self._aside is not None and self._aside.of_features
+        with catching(self._replica.module, self._spec, wanted=wanted) as self._caught:
             while step < lengths[0]:
                 clients = sum(n > step for n in lengths)
                 update.shrink(clients)
@@ -196,14 +197,15 @@ class ChunkEngine:
         update.before()
         if update.stale:
             self._replica.refresh()
-        outputs = self._replica.forward(batches.x[at], len(valid)).to(valid.dtype)
+        answers = outputs = self._replica.forward(batches.x[at], len(valid)).to(valid.dtype)
         if self._calibrated:
             outputs = adjusted(outputs, self._terms_of(outputs)[: len(valid)])
         losses = checked(self._loss(outputs, batches.y[at]), valid.numel())
         # A scalar: torch imports a computer algebra system (a second) to check the shapes of gradients it is given.
         learnt = losses
         if self._aside is not None:
-            learnt = losses + self._aside.of(self._caught.take(valid.numel()).to(valid.dtype), batches.rows[at])
+            seen = self._caught.take(valid.numel()).to(valid.dtype) if self._aside.of_features else answers
+            learnt = losses + self._aside.of(seen, batches.rows[at])
         torch.autograd.backward([(learnt * batches.share[at]).sum()])
         self._replica.collect()
         update.after()
