@@ -198,10 +198,17 @@ def words(hint: Any) -> str:
     return spell(hint)
 
 
-def pages() -> dict[str, dict[str, str]]:
-    """Return what a terminal shows of the package's kinds, by family and kind (``""``: it has one kind only)."""
+def pages(*, bundled: bool) -> dict[str, dict[str, str]]:
+    """Return what a terminal shows of the kinds, by family and kind (``""``: it has one kind only).
+
+    ``bundled``: of the package's own alone.
+    """
     return {
-        family: {k: _page(family, k, cls) for k, cls in kinds.items() if cls.__module__.startswith("espalier.")}
+        family: {
+            k: _page(family, k, cls)
+            for k, cls in kinds.items()
+            if not bundled or cls.__module__.startswith("espalier.")
+        }
         for family, kinds in families().items()
     }
 

@@ -38,9 +38,11 @@ class TaskSpec(Spec, family="task"):
     ``loss`` is ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
     (``package.module:function``, from Python the function): outputs and targets in, one loss per sample out.
     ``metrics`` are measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
-    functions, outputs and targets in, a number out. ``sample_metrics`` are means over samples: ``mae``, or your own
-    functions, one number per sample out; simulated, they are measured of every edge's and device's model (the worst is
-    the highest, as of errors).
+    functions, outputs and targets in, a number out. Simulated, ``f1`` and ``ece`` are also measured of every edge's and
+    device's model on its own test distribution (the others need the samples themselves). ``sample_metrics`` are means
+    over samples: ``mae``, or your own functions, one number per sample out; simulated, they are measured of every
+    edge's and device's model (the worst is the highest, as of errors). Where models are used with label priors, and
+    where edges have test samples of their own, edges and devices have accuracy and loss alone.
     ``target`` is the score (of ``score``) whose first reaching is measured as time to target. For choosing settings,
     ``judged_on = "validation"`` puts a fifth of the training data in the place of the test data.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tomllib
@@ -92,5 +93,14 @@ def test_a_method_of_ones_own_by_its_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "espalier", *words, "--plugin", str(tmp_path / "ownmethod.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    own = ["--plugin", str(tmp_path / "ownmethod.py")]
+    listed = CliRunner().invoke(main, ["methods", "--json", *own])
+    assert "Mine" in [m["title"] for m in json.loads(listed.output) if m["name"] == "mine"]
+    assert "Mine (mine)" in CliRunner().invoke(main, ["describe", "mine", *own]).output
+    assert "mine" in CliRunner().invoke(main, ["config", "method", *own]).output
+    (tmp_path / "aside").mkdir()
+    (tmp_path / "aside" / "json.py").touch()
+    taken = CliRunner().invoke(main, ["methods", "--plugin", str(tmp_path / "aside" / "json.py")])
+    assert taken.exit_code == 2 and "a module 'json' is there already; give the file another name" in taken.output
     gone = CliRunner().invoke(main, [*words, "--plugin", "nowhere.py"])
     assert gone.exit_code == 2 and "--plugin nowhere.py cannot be imported" in gone.output

@@ -12,7 +12,7 @@ import ast
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -45,14 +45,14 @@ class MethodCard:
         return " ".join([first.strip(), *years[-1:]])
 
 
-def cards() -> dict[str, MethodCard]:
+def cards(plugins: Sequence[str] = ()) -> dict[str, MethodCard]:
     """Return every method's card by name."""
-    return from_source() if only_bundled() else from_classes()
+    return from_source() if only_bundled(plugins) else from_classes()
 
 
-def only_bundled() -> bool:
-    """Tell whether no other package announces methods."""
-    return all(point.value == BUNDLED for point in entry_points(group=GROUP))
+def only_bundled(plugins: Sequence[str]) -> bool:
+    """Tell whether neither a plug-in nor another package announces methods."""
+    return not plugins and all(point.value == BUNDLED for point in entry_points(group=GROUP))
 
 
 def from_classes() -> dict[str, MethodCard]:
@@ -127,17 +127,17 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
     )
 
 
-def lists() -> dict[str, Any]:
+def lists(plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Return the pages of the ``reference`` by family and kind, the titles of ``studies`` by name, their ``states``.
 
     A state is a study's name, its scale, what was run, and what all of it costs; without kept figures there is none.
     """
-    found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8")) if only_bundled() else made()
+    found: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8")) if only_bundled(plugins) else made()
     return found
 
 
-def made() -> dict[str, Any]:
-    """Ask the parts themselves."""
+def made(*, bundled: bool = False) -> dict[str, Any]:
+    """Ask the parts themselves; ``bundled``: those of the package alone."""
     from espalier.reference import pages
     from espalier.study.archive import Archive
     from espalier.study.base import studies as known
@@ -146,7 +146,7 @@ def made() -> dict[str, Any]:
     data = RESULTS / "data"
     states = [list(row[:4]) for row in state_rows(Archive(data))] if data.is_dir() else []
     return {
-        "reference": pages(),
+        "reference": pages(bundled=bundled),
         "studies": {name: study.title for name, study in known().items()},
         "states": states,
     }
@@ -154,7 +154,7 @@ def made() -> dict[str, Any]:
 
 def renew() -> None:
     """Write the shipped lists anew."""
-    LISTS.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    LISTS.write_text(json.dumps(made(bundled=True), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

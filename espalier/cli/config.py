@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from espalier.cli import cards
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError, RunError, nearest
 
 #: a file to begin with
@@ -51,14 +52,15 @@ lr = 0.1
 @click.argument("kind", required=False)
 @click.option("--schema", "as_schema", is_flag=True, help="Print a JSON schema, for editors.")
 @click.option("--markdown", is_flag=True, help="Print the whole reference.")
-def config(family: str | None, kind: str | None, as_schema: bool, markdown: bool) -> None:
+@PLUGINS
+def config(family: str | None, kind: str | None, as_schema: bool, markdown: bool, plugins: tuple[str, ...]) -> None:
     """Print what an experiment file may say: all tables, a FAMILY's kinds, or one KIND."""
     if as_schema or markdown:
         from espalier import reference
 
         click.echo(json.dumps(reference.schema(), indent=2) if as_schema else reference.markdown(), nl=as_schema)
         return
-    pages = cards.lists()["reference"]
+    pages = cards.lists(plugins)["reference"]
     if family is not None:
         click.echo(_page(pages, family, kind))
         return

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from espalier.cli.node import EXPERIMENT_OPTIONS, needs_deploy, one_run
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError, TrainingError
 
 _PATH = click.Path(path_type=Path)
@@ -28,6 +29,7 @@ def fleet() -> None:
 @click.option("--edges", type=int, help="How many edges [default: the experiment's].")
 @click.option("--out", "-o", type=_PATH, help="Where everything is kept [default: runs/fleet-NAME-TIME].")
 @click.option("--data-dir", type=_PATH, help="Where dataset files are looked for first.")
+@PLUGINS
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @needs_deploy
 def up(
@@ -42,6 +44,7 @@ def up(
     edges: int | None,
     out: Path | None,
     data_dir: Path | None,
+    plugins: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Run EXPERIMENT on a fleet of processes with certificates of its own, and end it cleanly."""
@@ -54,9 +57,8 @@ def up(
     if (where / "cloud" / "node.sqlite").exists():
         raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
     shown = _Progress(quiet)
-    with LocalFleet(
-        found, where, data_dir=data_dir, patience=patience, compress=compress, round_deadline=round_deadline
-    ) as running:
+    conducted: dict[str, Any] = {"patience": patience, "compress": compress, "round_deadline": round_deadline}
+    with LocalFleet(found, where, data_dir=data_dir, plugins=plugins, **conducted) as running:
         shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
         running.start()
         running.wait(7 * 24 * 3600, shown.look)
@@ -108,6 +110,7 @@ def _operator(cloud: str, certs: Path) -> Any:
 @click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
 @click.option("--wait", is_flag=True, help="Wait until the run is over; exit with 5 if it failed or was stopped.")
 @click.option("--out", "-o", type=_PATH, help="With --wait: write the run's directory here afterwards.")
+@PLUGINS
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the run's name and errors.")
 @_at_cloud()
 def submit(
@@ -122,6 +125,7 @@ def submit(
     start_with: int | None,
     wait: bool,
     out: Path | None,
+    plugins: tuple[str, ...],
     quiet: bool,
     cloud: str,
     certs: Path,

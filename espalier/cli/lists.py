@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from espalier.cli.cards import MethodCard, cards, lists
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError, nearest
 from espalier.experiments import bundled
 
@@ -27,6 +28,8 @@ CATEGORIES = {
     "asynchronous": "nobody waits",
     "selection": "who works when",
 }
+#: merges that stand lying devices; they take the place of any method's own
+ROBUST = ("clipped", "geometric_median", "krum", "median", "multi_krum", "trimmed_mean")
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -42,14 +45,15 @@ def experiments() -> None:
 @click.command("methods")
 @_JSON
 @click.option("--table", is_flag=True, help="Print docs/methods.md: what each is and needs, from plans and short runs.")
-def methods(as_json: bool, table: bool) -> None:
+@PLUGINS
+def methods(as_json: bool, table: bool, plugins: tuple[str, ...]) -> None:
     """List the methods."""
     if table:
         from espalier.testing.matrix import markdown
 
         click.echo(markdown(), nl=False)
         return
-    found = cards()
+    found = cards(plugins)
     if as_json:
         kept = ("title", "citation", "category", "reconstruction")
         click.echo(json.dumps([{"name": n, **{k: getattr(c, k) for k in kept}} for n, c in found.items()], indent=2))
@@ -61,19 +65,23 @@ def methods(as_json: bool, table: bool) -> None:
             if card.category == category:
                 shown = card.title + (" *" if card.reconstruction else "")
                 out.add_row(f"  {name}", shown, Text(card.source, no_wrap=True))
+    out.add_row(Text("robust", style="bold"), Text("merges against liars", style="bold"))
+    for kind in ROBUST:
+        out.add_row(f"  {kind}", kind.replace("_", " ").capitalize(), "with any method")
     Console().print(out)
     click.echo("* reconstructed where the original text is silent. More: espalier describe NAME")
-    click.echo("With any of them: espalier config merge (robust ones), espalier config selection")
+    click.echo("What each needs: espalier methods --table. Merges: espalier config merge")
 
 
 @click.command()
 @click.argument("name")
-def describe(name: str) -> None:
+@PLUGINS
+def describe(name: str, plugins: tuple[str, ...]) -> None:
     """Describe a method: what it does, its options, where it departs from its paper."""
-    found = cards()
+    found = cards(plugins)
     if name not in found:
         raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
-    Console().print(_page(name, found[name], lists()["reference"].get("method", {}).get(name, "")))
+    Console().print(_page(name, found[name], lists(plugins)["reference"].get("method", {}).get(name, "")))
 
 
 def _page(name: str, card: MethodCard, options: str) -> Group:

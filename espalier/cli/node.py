@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
         ),
         "data_dir": click.option("--data-dir", type=_PATH, help="Where dataset files are looked for first."),
         "number": click.option("--number", type=int, default=-1, help="The number it would like [default: any]."),
-        "plugins": click.option(
-            "--plugin", "plugins", multiple=True, metavar="MODULE", help="Import this first: your own methods."
-        ),
+        "plugins": PLUGINS,
         "allow_models": click.option(
             "--allow-model", "allow_models", multiple=True, metavar="MODULE:NAME",
             help="A model, loss, optimiser or schedule of your own that the fleet may use here.",
@@ -154,7 +153,7 @@ def cloud(
     every node ends with it.
     """
     from espalier.fleet.coordinator.submission import RunOptions
-    from espalier.fleet.node.launch import CloudOptions, Options, Page, plug_in, run
+    from espalier.fleet.node.launch import CloudOptions, Options, Page, run
 
     given = Options(**options)
     page: Page | None = None
@@ -164,7 +163,6 @@ def cloud(
         if given.directory is None:
             raise ConfigError("--dir: must be given for a cloud.")
         page = partial(served, status_page, given.directory)
-    plug_in(given.plugins)
     if config is None and (method is not None or seed is not None or changes):
         raise ConfigError("--method, --seed, --set: choose among --config's; give them to `espalier fleet submit`.")
     experiment = None if config is None else one_run(config, method, seed, changes)

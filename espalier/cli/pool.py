@@ -7,7 +7,6 @@ The first Ctrl-C or SIGTERM lets every run save itself after the event in hand; 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import multiprocessing
 import os
@@ -26,7 +25,8 @@ from typing import Any
 
 from espalier.api import following
 from espalier.callbacks import loggers
-from espalier.core.errors import ConfigError, EspalierError, raised
+from espalier.core.code import plug_in
+from espalier.core.errors import EspalierError
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.experiment import Experiment
@@ -82,20 +82,6 @@ class Stop:
     """Whether somebody asked to stop."""
 
     asked: bool = False
-
-
-def plug_in(names: Sequence[str]) -> None:
-    """Import a user's methods, policies and worlds: files (``mine.py``) or modules (``mine``)."""
-    for name in names:
-        path = Path(name)
-        if path.suffix == ".py" and str(path.parent.absolute()) not in sys.path:
-            sys.path.insert(0, str(path.parent.absolute()))
-        try:
-            importlib.import_module(path.stem if path.suffix == ".py" else name)
-        except ImportError as error:
-            raise ConfigError(f"--plugin {name} cannot be imported: {error}.") from error
-        except Exception as error:  # whatever the user's code raises
-            raise ConfigError(f"--plugin {name} fails when it is imported: {raised(error)}.") from error
 
 
 def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, workers: int) -> list[RunRequest]:

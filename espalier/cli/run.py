@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def choose(backend: str, address: str | None, workers: int | None, jobs: int) ->
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
 @placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
+@PLUGINS
 @click.option("--report", "report_path", type=click.Path(path_type=Path), help="Write an HTML report here at the end.")
 @click.option(
     "--log", "logs", multiple=True, metavar="LOGGER",
@@ -105,12 +106,10 @@ def run(
 ) -> None:
     """Run EXPERIMENT: a TOML file, or a bundled name (see `espalier list`)."""
     from espalier.cli.plan import prepare, tidy, writable
-    from espalier.cli.pool import plug_in
     from espalier.cli.progress import carry_out
     from espalier.cli.report import shown_live
     from espalier.experiment import MethodEntry, checked_seeds, read
 
-    plug_in(plugins)
     found = read(experiment, changes)
     if names:
         chosen = [e for e in found.methods if e.method.kind in names or e.label in names]
@@ -141,7 +140,7 @@ def run(
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
 @placed
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
-@click.option("--plugin", "plugins", multiple=True, metavar="FILE", help="Import your own methods first: mine.py.")
+@PLUGINS
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON, and nothing else.")
 def resume(
@@ -158,10 +157,8 @@ def resume(
 ) -> None:
     """Go on with every unfinished run at or below DIRECTORY."""
     from espalier.cli.plan import unfinished
-    from espalier.cli.pool import plug_in
     from espalier.cli.progress import carry_out
 
-    plug_in(plugins)
     remote = choose(backend, address, workers, jobs)
     left = unfinished(directory, data_dir, workers or 1)
     todo = [replace(request, backend=remote, device=device, plugins=plugins) for request in left]

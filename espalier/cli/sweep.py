@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Sweep:
     out: Path
     jobs: int
     data_dir: Path | None
+    plugins: tuple[str, ...]
     tell: Callable[[str], None]
 
     def experiment(self, setting: Setting) -> Experiment:
@@ -66,6 +68,7 @@ class Sweep:
             if news.final:
                 self.tell(f"{todo[news.number].title}: {news.text or news.state}")
 
+        todo = [replace(request, plugins=self.plugins) for request in todo]
         ends = run_all(todo, self.jobs, told) if todo else []
         if any(end.state == "stopped" for end in ends):
             self.tell("Stopped; everything is saved. The same command goes on.")
@@ -179,6 +182,7 @@ def _told(params: Mapping[str, Any]) -> Setting:
 @click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Where the runs are kept.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
+@PLUGINS
 @click.option("--quiet", "-q", is_flag=True, help="Print only the table.")
 def sweep(
     experiment: str,
@@ -190,6 +194,7 @@ def sweep(
     out: Path,
     jobs: int,
     data_dir: Path | None,
+    plugins: tuple[str, ...],
     quiet: bool,
 ) -> None:
     """Try settings of EXPERIMENT on held-out training data and say which is best; again, to go on."""
@@ -198,7 +203,8 @@ def sweep(
         raise ConfigError("Nothing to try: give --grid training.lr=0.01,0.1, or --range with --search optuna.")
     if spaces and search == "grid":
         raise ConfigError("--range is for --search optuna; a grid needs values (--grid).")
-    one = Sweep(experiment, changes, out, jobs, data_dir, lambda text: None if quiet else click.echo(text, err=True))
+    tell: Callable[[str], None] = lambda text: None if quiet else click.echo(text, err=True)  # noqa: E731
+    one = Sweep(experiment, changes, out, jobs, data_dir, plugins, tell)
     if search == "optuna":
         found = _search(one, values, spaces, trials)
     else:

@@ -6,11 +6,14 @@ before :func:`named` is asked, by whoever computes with it.
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from espalier.core.coerce import imported
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, raised
 
 #: how the names of objects begin that cannot be imported
 _OBJECT = "object "
@@ -65,3 +68,26 @@ def named(name: str, where: str) -> Any:
     if not callable(found):
         raise ConfigError(f"{where} = {name!r} is a {type(found).__name__}; a callable is accepted.")
     return found
+
+
+def plug_in(names: Sequence[str]) -> None:
+    """Import a user's methods, policies and worlds: files (``mine.py``) or modules (``mine``).
+
+    Raises:
+        ConfigError: One is not there, or fails.
+    """
+    for name in names:
+        path = Path(name)
+        module = path.stem if path.suffix == ".py" else name
+        if path.suffix == ".py":
+            taken = getattr(sys.modules.get(module), "__file__", None)
+            if module in sys.modules and Path(taken or "").absolute() != path.absolute():
+                raise ConfigError(f"--plugin {name}: a module {module!r} is there already; give the file another name.")
+            if str(path.parent.absolute()) not in sys.path:
+                sys.path.insert(0, str(path.parent.absolute()))
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ConfigError(f"--plugin {name} cannot be imported: {error}.") from error
+        except Exception as error:  # whatever the user's code raises
+            raise ConfigError(f"--plugin {name} fails when it is imported: {raised(error)}.") from error

@@ -25,13 +25,14 @@ from typing import Any
 
 import numpy as np
 
+from espalier.core.code import plug_in
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.data.partition import Partition
 from espalier.experiment import Experiment
 from espalier.fleet import certs
 from espalier.fleet.coordinator.manifest import plan_of
 from espalier.fleet.coordinator.submission import RunOptions
-from espalier.fleet.node.launch import CloudOptions, Options, plug_in, run
+from espalier.fleet.node.launch import CloudOptions, Options, run
 from espalier.fleet.operator import Operator
 from espalier.fleet.status import ask
 from espalier.world.protocols import Shape

@@ -18,6 +18,7 @@ that the paper tunes (0.1, 0.01 or 0.001).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -49,7 +50,7 @@ class DynamicLocal(Local, kind="feddyn"):
 
         gradient: Ref | None = None
 
-    alpha: float = 0.01
+    alpha: PositiveFloat = 0.01
 
     def train(self, view: LocalView, order: Order) -> Train:
         """Pull to the received model; take the remembered gradient off each step's."""
@@ -71,11 +72,10 @@ class PresentMerge(Merge, kind="present"):
 
     def samples(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, int]:
         """Return the samples behind the reports."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for arrival in arrivals:
-            for group, number in arrival.report.samples.items():
-                found[group] = found.get(group, 0) + number
-        return found
+            found.update(arrival.report.samples)
+        return dict(found)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class DynamicMerge(Merge, kind="feddyn"):
 
         drift: dict[str, Ref] = field(default_factory=dict)
 
-    alpha: float = 0.01
+    alpha: PositiveFloat = 0.01
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the averages minus h / alpha."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from espalier.core.bounds import NonNegativeFloat, UnitFloat
 from espalier.core.method import Category, Setting
 from espalier.core.policies import Local
 from espalier.methods.hierfavg import HierFAVG
@@ -39,7 +40,7 @@ class FedLC(HierFAVG, kind="fedlc"):
         "Zhang et al., Federated Learning with Label Distribution Skew via Logits Calibration, ICML 2022"
     )
 
-    tau: float = 1.0
+    tau: NonNegativeFloat = 1.0
 
     def local(self, setting: Setting) -> Local:
         """Ask for margins."""
@@ -56,7 +57,7 @@ class FedRS(HierFAVG, kind="fedrs"):
         "Li and Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD 2021"
     )
 
-    alpha: float = 0.5
+    alpha: UnitFloat = 0.5
 
     def local(self, setting: Setting) -> Local:
         """Restrict the softmax."""

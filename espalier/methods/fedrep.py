@@ -40,8 +40,8 @@ class InTurn(Parts, kind="fedrep"):
         shared_updates: Local updates of the shared part.
     """
 
-    own_updates: int | None = None
-    shared_updates: int = 1
+    own_updates: PositiveInt | None = None
+    shared_updates: PositiveInt = 1
 
     def train(self, view: LocalView, order: Order) -> Train:
         """Train the own part; if there is none, the shared one."""

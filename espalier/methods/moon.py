@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from espalier.core.bounds import NonNegativeFloat, PositiveFloat
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Setting, TwoBarriers
+from espalier.core.method import Setting, TwoBarriers
 from espalier.core.objectives import Contrast
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
@@ -74,7 +74,6 @@ class Moon(TwoBarriers, kind="moon"):
     """
 
     title: ClassVar[str] = "MOON"
-    category: ClassVar[Category] = "global"
     citation: ClassVar[str] = "Li et al., Model-Contrastive Federated Learning, CVPR 2021"
 
     mu: NonNegativeFloat = 1.0

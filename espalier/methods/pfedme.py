@@ -13,8 +13,9 @@ It reports w; theta is its personal model, which it uses. Every server then move
 
 ``eta lam = 1`` with one round reports theta itself: FedProx with mu = lam.
 
-Differences: the inner problem is solved by the experiment's own local updates (the paper takes K mini-batch steps on
-one batch); w starts anew from the received model in every order, as published.
+Differences: the inner problem is solved by the experiment's own local updates (the paper takes K = 5 mini-batch steps
+on one batch), so ``rounds`` is 5 by default, where the paper has R = 20. Averages are weighted by samples, as in the
+authors' code (the paper's are even). w and theta start anew from the received model in every order, as published.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Envelope(Local, kind="pfedme"):
 
         shared: Ref | None = None
 
-    lam: float = 15.0
-    eta: float = 0.005
-    rounds: int = 1
+    lam: PositiveFloat = 15.0
+    eta: PositiveFloat = 0.005
+    rounds: PositiveInt = 1
 
     def train(self, view: LocalView, order: Order) -> Train:
         """Begin with the received model."""

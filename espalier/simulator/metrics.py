@@ -266,9 +266,9 @@ class Scores:
             return figures(evaluation, mix, self.kind, self._summed)
         table = None if look is None else self._views.permutation(look)
         truth = np.arange(len(evaluation.count)) if table is None else table
-        out = figures(evaluation, mix, self.kind, self._summed, truth)
+        out = figures(evaluation, mix, self.kind, self._summed, truth, self._task.counted)
         if table is not None:  # of other labels than were counted
-            out |= {name: np.full(len(mix), np.nan) for name in ("loss", *self._summed)}
+            out |= {name: np.full(len(mix), np.nan) for name in out if name in ("loss", "ece", *self._summed)}
         return out
 
 

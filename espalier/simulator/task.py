@@ -81,14 +81,16 @@ class Task:
         self.trainer = Trainer(module, self.loss, workers=workers, where=where, half=self.training.half)
         figured = (*figure_names(dataset.kind, metric_names), "loss")
         own = whole.resolve(sample_metrics, dataset.kind, figured, by_sample=True)
+        #: of the whole test set, and those of them that are known of every edge's and device's test distribution
+        self.metrics = whole.resolve(metrics, dataset.kind, (*figured, *own))
+        self.counted = {"f1", "ece"}.intersection(metrics)
+        last = whole.confidence_gaps if "ece" in metrics else None
         self.evaluator = Evaluator(
-            module, dataset.kind, dataset.n_cells, metric=metric, own=own, loss=self.loss, workers=workers
+            module, dataset.kind, dataset.n_cells, metric=metric, own=own, last=last, loss=self.loss, workers=workers
         )
         #: those of samples, in the order in which they are summed
         given = metric_names or (("mse",) if dataset.kind == "regression" else ())
         self.metric_names = (*given, *own)
-        #: of the whole test set
-        self.metrics = whole.resolve(metrics, dataset.kind, (*figured, *own))
         self._backend = backend
         self.computers: list[Computer] = []
 

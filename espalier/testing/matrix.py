@@ -35,6 +35,21 @@ take the place of its own ([parts](parts.md)).
 """
 
 
+_TAIL = """
+## What is not there
+
+- **FedHiSyn** (Li et al., ICPP 2022): devices of like speed hand their models on around a ring between two reports to
+  the server. Here a device trains what its parent hands it, and the public texts that we found do not say in which
+  order a ring is gone round, what becomes of a model that comes while its receiver works, and how the server weighs
+  rings. `fedat` and `tifl` group devices by speed; in `d2d` models travel between devices.
+- **SHARE** (Deng et al., ICDCS 2021): chooses edges, and devices for them, by what messages cost and how far edges'
+  label mixes are from the whole's. The public texts that we found do not give its two algorithms. `hiflash` and
+  `feduc` place devices by label mixes and times.
+- **Robust merges** (median, trimmed mean, Krum, multi-Krum, geometric median, clipping) are no methods but parts that
+  go with any of these: `espalier config merge`; what they do is [measured](results/robustness.md).
+"""
+
+
 @dataclass(frozen=True)
 class Facts:
     """One method's row."""
@@ -103,7 +118,7 @@ def markdown() -> str:
             found = facts(name)
             cells = (f"`{name}`", found.category, found.pace, found.tree, found.uses, found.needs, found.private)
             rows.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
-    return _HEAD.format(checks=", ".join(CHECKS)) + "\n".join([*rows, "", *_citations()]) + "\n"
+    return _HEAD.format(checks=", ".join(CHECKS)) + "\n".join([*rows, "", *_citations()]) + "\n" + _TAIL
 
 
 def _citations() -> list[str]:

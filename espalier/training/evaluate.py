@@ -146,6 +146,7 @@ class Evaluator:
         batch: int = 512,
         metric: Metric | None = None,
         own: Mapping[str, Metric] | None = None,
+        last: Metric | None = None,
         loss: Loss | None = None,
         workers: int = 1,
     ) -> None:
@@ -158,6 +159,7 @@ class Evaluator:
             batch: Rows computed at once, for every model of a chunk.
             metric: Regression: ``(outputs, y) -> per-sample metrics [n, m]``; the squared error by default.
             own: The user's metrics of samples by name, ``(outputs, y) -> [n]``, summed after it (of any kind).
+            last: ``(outputs, y) -> [n, m]``, summed after all others.
             loss: The loss that is summed; by default the kind's own.
             workers: Batches computed at the same time, each in a thread of its own; figures do not depend on it.
         """
@@ -169,7 +171,8 @@ class Evaluator:
         self._spec = ParamSpec.of(self._module)
         self._kind, self._cells, self._batch = kind, n_cells, batch
         values: list[Metric] = [metric or squared_error] if kind == "regression" else []
-        self._values: list[Metric] = [*values, *(partial(_own_values, name, one) for name, one in (own or {}).items())]
+        values += [partial(_own_values, name, one) for name, one in (own or {}).items()]
+        self._values = values if last is None else [*values, last]
         self._loss = resolve(loss or BY_KIND[kind])
         self._plans: dict[torch.dtype, MergePlan] = {}
         self._workers = workers

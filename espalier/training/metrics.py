@@ -57,10 +57,15 @@ def ece(outputs: Tensor, y: Tensor) -> float:
     Guo, Pleiss, Sun, Weinberger, On Calibration of Modern Neural Networks, ICML 2017, Eq. (3); the bins are
     ``(0, 1/15], (1/15, 2/15], …``.
     """
+    return float(confidence_gaps(outputs, y).sum(0).abs().sum() / len(y))
+
+
+def confidence_gaps(outputs: Tensor, y: Tensor) -> Tensor:
+    """Whether each sample is right (1 or 0) minus its confidence, in its bin's column ``[n, 15]``: what `ece` sums."""
     confidence, answers = outputs.double().softmax(1).max(1)
     at = (confidence * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
     gap = (answers == y).double() - confidence
-    return float(torch.zeros(CALIBRATION_BINS, dtype=torch.float64).index_add_(0, at, gap).abs().sum() / len(y))
+    return torch.zeros(len(y), CALIBRATION_BINS, dtype=torch.float64).scatter_(1, at[:, None], gap[:, None])
 
 
 def mae(outputs: Tensor, y: Tensor) -> float:

@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from espalier.cli.cards import LISTS, from_source
-from espalier.cli.lists import CATEGORIES
+from espalier.cli.cards import LISTS, from_source, lists
+from espalier.cli.lists import CATEGORIES, ROBUST
 from espalier.cli.main import COMMANDS, main
 
 HEAVY = ("torch", "scipy", "sklearn", "pandas", "plotly")
@@ -71,7 +71,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
 def test_methods_fit_a_terminal_of_eighty_columns() -> None:
     done = CliRunner().invoke(main, ["methods"], env={"COLUMNS": "80"})
     lines = done.output.splitlines()
-    assert len(lines) == len(from_source()) + len(CATEGORIES) + 3 and max(map(len, lines)) <= 80
+    assert len(lines) == len(from_source()) + len(CATEGORIES) + 1 + len(ROBUST) + 3 and max(map(len, lines)) <= 80
     assert set(CATEGORIES) == {card.category for card in from_source().values()}
     assert any(line.split() == ["hierfavg", "HierFAVG", "Liu", "et", "al.", "2020"] for line in lines)
 
@@ -79,3 +79,7 @@ def test_methods_fit_a_terminal_of_eighty_columns() -> None:
 def test_an_unknown_command_is_refused() -> None:
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2 and "No such command 'rum'" in done.output
+
+
+def test_robust_merges_that_are_listed_are_there() -> None:
+    assert set(ROBUST) <= set(lists()["reference"]["merge"])

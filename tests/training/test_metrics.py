@@ -7,7 +7,8 @@ import torch
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
-from espalier.training.evaluate import Evaluator
+from espalier.training.evaluate import Evaluation, Evaluator
+from espalier.training.figures import figures
 from espalier.training.metrics import auc, ece, f1, mae, measured, resolve
 from tests.training.problems import CASES
 
@@ -157,3 +158,45 @@ def test_what_is_no_metric_of_samples_is_refused():
     table = {"fleet": {"devices": 4, "edges": 2}, "task": {"sample_metrics": ["tests.training.test_metrics:least"]}}
     with pytest.raises(TrainingError, match=r"'least' gave shape \(\) for .* one number per sample"):
         Runner(Experiment.build(table).only("hierfavg", 0), None).run()
+
+
+def test_f1_of_a_distribution_by_hand():
+    """Cells hold 4 and 2 samples, answered 3:1 and 1:1; nobody has or answers the third class.
+
+    Both cells alike: class 0 is right in .5 * .75 = .375, is there in .5 and answered in .5 * .75 + .5 * .5 = .625, so
+    2 * .375 / 1.125 = 2/3; class 1: 2 * .25 / (.5 + .375) = 4/7. As counted: 2 * 3 / (4 + 4) and 2 * 1 / (2 + 2).
+    Where cell 0 is called 1 (labels have changed): class 0 is never there, class 1 always: 2 * .25 / (1 + .25) = .4.
+    """
+    confusion = np.array([[3, 1, 0], [1, 1, 0], [0, 0, 0]])
+    none = np.zeros(0)
+    found = Evaluation(np.array([4, 2, 0]), np.zeros(3), np.array([3, 1, 0]), confusion, none, none, none, none)
+    both = figures(found, np.array([[1, 1, 0], [4, 2, 0]], dtype=np.float32), "classification", counted=["f1"])
+    assert both["f1"] == pytest.approx([(2 / 3 + 4 / 7) / 2, (0.75 + 0.5) / 2])
+    only = np.array([[1, 0, 0]], dtype=np.float32)
+    changed = figures(found, only, "classification", truth=np.array([1, 0, 2]), counted=["f1"])
+    assert changed["f1"] == pytest.approx([(0.0 + 0.4) / 2])
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "ditto"])
+def test_f1_and_calibration_are_measured_of_every_device(method):
+    """A device that has all samples of its class alone is judged by the same numbers as these samples are."""
+    table = {
+        "fleet": {"devices": 10, "edges": 2},
+        "partition": {"kind": "classes", "k": 1},
+        "stop": {"rounds": 2},
+        "task": {"metrics": ["f1", "auc", "ece"]},
+    }
+    runner = Runner(Experiment.build(table).only(method, 0), None)
+    runner.run()
+    last = runner.simulation.meter.last
+    assert {"f1_device", "f1_device_worst", "f1_edge", "ece_device", "ece_edge"} <= set(last)
+    assert last["f1_device_worst"] <= last["f1_device"] and last["ece_device_worst"] >= last["ece_device"]
+    if method == "hierfavg":
+        data, task = runner.task.dataset, runner.task
+        part = Experiment.build(table).split(data, 0)
+        (model,) = runner.final_models().values()
+        outputs = task.evaluator.logits([model], data.pool("test"), np.arange(len(data.y_test)))[0]
+        of = [np.flatnonzero(data.y_test.numpy() == label) for label in part.test_mix.argmax(1)]
+        for name, metric in {"f1": f1, "ece": ece}.items():
+            own = [metric(outputs[rows], data.y_test[rows]) for rows in of]
+            assert last[f"{name}_device"] == pytest.approx(np.mean(own), rel=1e-5), name

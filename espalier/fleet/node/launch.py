@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from espalier.core.coerce import imported
+from espalier.core.code import plug_in
 from espalier.core.errors import ConfigError, EspalierError, RunError
 from espalier.experiment import Experiment
 from espalier.fleet.certs import Bundle
@@ -166,12 +166,6 @@ def raise_file_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def plug_in(modules: Sequence[str]) -> None:
-    """Import a user's methods and policies, before an experiment that names them is read."""
-    for name in modules:
-        imported(f"{name}:__name__", "--plugin")
 
 
 async def _run(bundle: Bundle, options: Options, cloud: CloudOptions | None, page: Page | None, log: Log) -> None:
