@@ -102,9 +102,7 @@ class Meter:
         row: dict[str, float] = {}
         initial, root = self._ledger.initial(), self._fleet.tree.root
         roots = self._runtime.served.get(root, {})
-        # where the root has not merged, what it serves is only what it started with
-        merged = self._counts_root or self._rounds.closed.get(root, 0) > 0
-        model = (roots.get(ALL) if roots else initial) if merged else None
+        model = (roots.get(ALL) if roots else initial) if self._merged() else None
         candidates, edges = self._candidates(initial), self._edge_models(initial)
         places, devices = candidates[0]
         judged = candidates if self._affordable(candidates, last) else []
@@ -134,6 +132,10 @@ class Meter:
         self.last = row
         self.lost = bool(judged) and not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
         self.evaluations += 1
+
+    def _merged(self) -> bool:
+        """Tell whether the root has merged: else what it serves is only what it started with."""
+        return self._counts_root or self._rounds.closed.get(self._fleet.tree.root, 0) > 0
 
     def _affordable(self, candidates: list[DeviceModels], last: bool) -> bool:
         """Tell whether devices' models are judged now: as often as their share allows, with enough left for the end."""
@@ -170,7 +172,7 @@ class Meter:
         served = self._runtime.served
         root = served.get(self._fleet.tree.root, {})
         there: dict[Source, bool] = {
-            "global": ALL in root,
+            "global": ALL in root and self._merged(),
             "edge": any(served.get(self._fleet.edge_host(edge)) for edge in range(self._fleet.n_edges)),
             "cluster": any(group != ALL for group in root),
         }

@@ -99,7 +99,7 @@ class Archive:
         found, planned = [], _planned(study)
         for scale in TELLING:
             results = self.results(study, scale)
-            if results is not None:
+            if results is not None and scale in study.measures[claim.measure].scales:
                 found.append(judge(claim, results, scale, planned.cells.keys()))
         told = [j for j in found if j.verdict not in ("not tested", "cannot be told")]
         return (told or found or [judge(claim, planned)])[0]

@@ -40,7 +40,8 @@ SCALES: tuple[Scale, ...] = ("smoke", "small", "full")
 class Metric:
     """What is read off a finished run, how it is headed, and whether small is good (or, not ``ranked``, neither is).
 
-    ``never`` is for times to a target: the fact (``seconds``, ``rounds``) which such a time exceeds where it is NaN.
+    ``never`` is for times to a target: the fact (``seconds``, ``rounds``) which such a time exceeds where it is NaN;
+    ``scales`` are those at which the target is the paper's, so that claims may be judged and its figures stand beside.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Metric:
     digits: int = 2
     ranked: bool = True
     never: Literal["", "seconds", "rounds"] = ""
+    scales: tuple[Scale, ...] = SCALES
 
 
 @dataclass(frozen=True)

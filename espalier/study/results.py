@@ -168,7 +168,9 @@ class Results:
         return float(known.std(ddof=1)) if len(known) > 1 else 0.0
 
     def published(self, row: str, column: str, measure: str) -> float:
-        """Return the paper's figure (NaN where it gives none)."""
+        """Return the paper's figure (NaN where it gives none, or one of another target)."""
+        if self.scale not in self.study.measures[measure].scales:
+            return float("nan")
         return float(self.study.published.get(row, {}).get(column, {}).get(measure, float("nan")))
 
     def best(self, column: str, measure: str, *, published: bool = False) -> str | None:

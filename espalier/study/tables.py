@@ -87,8 +87,8 @@ def markdown(results: Results, command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def body(results: Results, commands: Sequence[str]) -> list[str]:
-    """Return the commands, a table per measure (or one where there is one column), and what the methods did."""
+def body(results: Results, commands: Sequence[str], did: bool = True) -> list[str]:
+    """Return the commands, a table per measure (or one where there is one column), and (``did``) what methods did."""
     study = results.study
     whose = " · ours, published in brackets" if study.published else ""
     lines = [*(f"`{c}`  " for c in commands[:-1]), f"`{commands[-1]}`"] if commands else []
@@ -104,6 +104,8 @@ def body(results: Results, commands: Sequence[str]) -> list[str]:
     one = max((len(runs) for runs in results.cells.values()), default=0) < 2
     lines += [f"- {w}" for w in ([ONE_SEED, *study.comment(results)] if one else results.words())]
     lines += [""]
+    if not did:
+        return lines[:-1]
     grid = deeds(results)
     if len(grid) > 1:
         lines += ["What the methods did:", "", *_upright(grid), ""]

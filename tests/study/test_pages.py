@@ -101,6 +101,38 @@ def test_a_section_tells_figures_deeds_and_what_is_missing(tmp_path: Path) -> No
     assert list(page.pictures) == ["csahfl-table1-small.svg"]
 
 
+def test_an_easier_target_is_not_set_beside_the_papers_nor_judged(tmp_path: Path) -> None:
+    """Table 2 at small: 60 % is the paper's first target, 72 % is not its second."""
+    table2 = study("csahfl/table2")
+    cells = {
+        (row, COLUMN): {s: Finished({"first": 1000.0 + lag, "second": 2000.0 + lag + s}) for s in range(3)}
+        for row, lag in (("CSAHFL", 0), ("HierFedAVG", 500))
+    }
+    results = Results(table2, "small", cells)
+    keep(results, tmp_path)
+    assert results.published("CSAHFL", COLUMN, "first") == 724
+    assert math.isnan(results.published("CSAHFL", COLUMN, "second"))
+
+    def scale() -> str:
+        return {j.claim.name: j for j in Archive(tmp_path).judgements("csahfl")}["first to the second target"].scale
+
+    assert scale() == ""
+    keep(Results(table2, "full", cells), tmp_path)
+    assert scale() == "full"
+
+
+def test_who_shares_runs_does_not_tell_again_what_they_did(tmp_path: Path) -> None:
+    archive = kept(tmp_path)
+    table2 = study("csahfl/table2")
+    found = archive.results(study(NAME), "small")
+    assert found is not None
+    times = {"first": 1.0, "second": 2.0}
+    same = {at: {s: Finished(times, one.facts) for s, one in runs.items()} for at, runs in found.cells.items()}
+    keep(Results(table2, "small", same), tmp_path)
+    text = Page(archive, "csahfl").fill("{{study | csahfl/table2}}")
+    assert "What the methods did stands at csahfl/table1" in text and "trainings" not in text
+
+
 def test_states_of_all_studies(tmp_path: Path) -> None:
     archive = kept(tmp_path)
     rows = {(name, scale): (what, price) for name, scale, what, price, _ in state_rows(archive)}

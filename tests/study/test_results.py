@@ -137,6 +137,14 @@ def test_a_method_without_a_global_model_has_no_figure_of_one(method: str, has: 
     assert last(run, "acc_device") > 0
 
 
+def test_who_never_merges_has_no_global_model_among_the_sources_either() -> None:
+    """OnlyEdge's cloud serves what it began with: no device could use that as a result."""
+    setting = {"fleet": {"devices": 6, "edges": 2}, "stop": {"rounds": 2}, "evaluate": {"by_source": True}}
+    alone, merged = (espalier.simulate(method, setting) for method in ("only_edge", "edge_cloud"))
+    assert math.isnan(last(alone, "acc_device_global")) and last(alone, "acc_device_edge") > 0
+    assert last(merged, "acc_device_global") > 0
+
+
 def test_what_a_method_does_not_have_reaches_no_target() -> None:
     run = espalier.simulate("standalone", {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}})
     assert math.isnan(reached(run, 0.0, "acc_global")) and reached(run, 0.0, "acc_device") == 0.0

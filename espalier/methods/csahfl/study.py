@@ -8,7 +8,6 @@ The cells of table1, table2 and fig3 are the same runs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,9 +68,8 @@ NOTES = (
     "full: 200 devices at 5 edges, 10 of 40 per edge and round, 50 cloud rounds of 3 edge rounds, 10 epochs of batches "
     "of 10, SGD 0.01, 3 seeds. The paper names no model; the LeNet is our choice.",
     "small: Fashion-MNIST only, 100 devices of 300 samples (as in the full fleet), 5 of 20 per edge and round, 50 "
-    "cloud rounds, 3 seeds. The rounds were chosen on HierFedAVG alone (nobody moves, seed 0, mean of the last five "
-    "rounds): after 25 it has 73 % at EIID and 67 % at ENIID30%, after 50 it has 80 % and 76 % (published: 87 % and "
-    "81 %); the full fleet has 77 % and 68 % after 25, 83 % and 75 % after 50. So rounds, not devices, make the level.",
+    "cloud rounds, 3 seeds. The rounds were chosen on HierFedAVG alone (nobody moves, seed 0): as many as at full, "
+    "since it is they that make the level, not the number of devices (compare its rows at both scales).",
     "smoke: digits, a small MLP, 25 devices, 2 cloud rounds: shows that it runs, nothing more.",
     "Synchronous methods run r_e · r_c edge rounds (FedAVG as many cloud rounds); FedAT, HiFlash and FedUC stop at the "
     "virtual time that HierFedAVG of the same seed needs.",
@@ -182,7 +180,11 @@ def clusters(run: Run) -> float:
 ACCURACY = Metric("accuracy (%)", accuracy)
 #: what a global model that swings from round to round is worth does not depend on where the run happens to end
 LATE = Metric("mean accuracy of the last five rounds (%)", lambda run: 100 * tail(run, "acc_device"))
-TARGET_TIME = Metric("time to target (s)", lambda run: time_to(run, 1), lower=True, digits=0, never="seconds")
+#: smaller scales have a second target of their own, so that only ``full`` says something of the paper's
+TO_FIRST = Metric(
+    "to the first target (s)", lambda run: time_to(run, 0), True, 0, never="seconds", scales=("small", "full")
+)
+TO_SECOND = Metric("to the second target (s)", lambda run: time_to(run, 1), True, 0, never="seconds", scales=("full",))
 
 
 def table3_cells(scale: Scale) -> list[Cell]:
@@ -277,14 +279,13 @@ register(
         name="csahfl/table2",
         title="virtual time until two target accuracies on Fashion-MNIST",
         cells=lambda scale: comparison(scale, (FASHION,)),
-        measures={
-            "first": Metric("to the first target (s)", lambda run: time_to(run, 0), True, digits=0, never="seconds"),
-            "second": Metric("to the second target (s)", lambda run: time_to(run, 1), True, digits=0, never="seconds"),
-        },
+        measures={"first": TO_FIRST, "second": TO_SECOND},
         published=published(__package__, "table2"),
         notes=(
             *NOTES,
-            "Targets: " + json.dumps({**TARGETS, **EASIER}) + " (percent; smaller scales have easier ones).",
+            "Targets in percent: "
+            + "; ".join(f"{where} {a:g} and {b:g}" for where, (a, b) in {**TARGETS, **EASIER}.items())
+            + ". At small and smoke the second is not the paper's: no published time stands beside it.",
         ),
         runs_of="csahfl/table1",
     ),
@@ -292,7 +293,7 @@ register(
         name="csahfl/table3",
         title="CSAHFL without clustering, semi-asynchrony, distribution-aware merging",
         cells=table3_cells,
-        measures={"accuracy": ACCURACY, "late": LATE, "time": TARGET_TIME},
+        measures={"accuracy": ACCURACY, "late": LATE, "time": TO_SECOND},
         published=published(__package__, "table3"),
         notes=(
             *NOTES,
@@ -317,7 +318,7 @@ register(
         title="alpha × E_max, beta, and the number of clusters, on Fashion-MNIST with ENIID50%",
         cells=fig4_cells,
         measures={
-            "time": TARGET_TIME,
+            "time": TO_SECOND,
             "accuracy": ACCURACY,
             "clusters": Metric("clusters", clusters, digits=0, ranked=False),
         },

@@ -17,6 +17,7 @@ from espalier.core.errors import RunError
 from espalier.methods.d2d.settings import (
     DISTRIBUTIONS,
     NOTES,
+    READINGS,
     SIX,
     Distribution,
     Links,
@@ -63,12 +64,10 @@ def gains(results: Results) -> list[str]:
     """Say how far each method is from benchmark A, relative to it, as the paper's brackets do."""
     out = []
     for row in results.rows:
-        change = [
-            100 * (results.mean(row, c, "accuracy") / results.mean("Benchmark A", c, "accuracy") - 1)
-            for c in results.columns
-        ]
-        if row != "Benchmark A":
-            out.append(f"{row} against benchmark A: {', '.join(f'{v:+.1f} %' for v in change)} (in column order).")
+        mine, base = ({c: results.mean(r, c, "accuracy") for c in results.columns} for r in (row, "Benchmark A"))
+        change = [f"{100 * (v / base[c] - 1):+.1f} % ({c})" for c, v in mine.items() if not math.isnan(v / base[c])]
+        if row != "Benchmark A" and change:
+            out.append(f"{row} against benchmark A: {', '.join(change)}.")
     return out
 
 
@@ -86,6 +85,29 @@ for _table, _links, _what in (("table6", "1a", "equal"), ("table7", "1b", "heter
         )
     )
 
+
+def calibration(scale: Scale) -> list[Cell]:
+    """Return benchmark A in one setting of Table 7, one seed, by how pixels are scaled and how long a model is."""
+    name, many = "σ=750 I_c=7", rounds(scale, T_G)
+    return [
+        Cell(row, name, image(scale, name, "1b", {**FOUR["Benchmark A"](DISTRIBUTIONS[name]), "label": row}, many,
+                              seeds=1, reading=row))
+        for row in READINGS
+    ]  # fmt: skip
+
+
+register(
+    Study(
+        name="d2d/calibration",
+        title="what the paper leaves open: how pixels are scaled and how long a model is, by benchmark A (Table 7)",
+        cells=calibration,
+        measures={"accuracy": ACCURACY},
+        published={
+            row: {"σ=750 I_c=7": published(__package__, "table7")["Benchmark A"]["σ=750 I_c=7"]} for row in READINGS
+        },
+        notes=NOTES,
+    )
+)
 
 # -- theory ---------------------------------------------------------------------------------------------------
 

@@ -71,8 +71,7 @@ NOTES = (
     "smoke: digits, a small MLP, about ten devices, 20 virtual seconds: shows that it runs, nothing more.",
     "The CNN has LeNet's two convolutions and 120 units: the paper gives its layers, no widths.",
     "The paper gives no speed of devices or links. A model takes 0.25 to 2.5 s per hop, a batch 0.02 to 0.2 s, busy "
-    "spells last 3 s and come every 100 s: chosen so that Syn comes near its published accuracy; devices stay 60 s on "
-    "average, 0.7 of them at a time.",
+    "spells of 3 s come every 100 s, devices stay 60 s on average: chosen by Syn's published accuracy alone.",
     'The paper\'s graph is "randomly generated": here any two devices are linked with the same probability, 8 links '
     "each. In a geometric graph (easf/table1_geometric, and the case study, whose signal needs distances) ways grow "
     "with the fleet.",

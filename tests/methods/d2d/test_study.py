@@ -12,15 +12,15 @@ import pytest
 
 from espalier.methods.d2d.method import D2D
 from espalier.methods.d2d.settings import DISTRIBUTIONS, rounds, world
-from espalier.methods.d2d.study import ORIGINAL, read_reached, read_rounds, rounds_to, target
+from espalier.methods.d2d.study import ORIGINAL, gains, read_reached, read_rounds, rounds_to, target
 from espalier.record.database import FORMAT
 from espalier.record.run import Run, slug
 from espalier.simulator.runner import Runner
 from espalier.study import tables
 from espalier.study.base import SCALES, cell_directory, studies, study
-from espalier.study.results import Results, read_results
+from espalier.study.results import Finished, Results, read_results
 
-NAMES = [f"d2d/table{i}" for i in range(6, 13)] + [f"d2d/fig{i}" for i in range(5, 18)]
+NAMES = [f"d2d/table{i}" for i in range(6, 13)] + [f"d2d/fig{i}" for i in range(5, 18)] + ["d2d/calibration"]
 
 
 def smoke(name: str, directory: Path) -> Results:
@@ -139,3 +139,18 @@ def test_magnet_errors_are_in_millimetres_and_degrees(tmp_path: Path) -> None:
         assert 20 < results.mean(row, "magnet", "position") < 300
         assert 5 < results.mean(row, "magnet", "angle") < 180
         assert math.isnan(results.mean(row, "magnet", "to_5mm"))
+
+
+def test_gains_name_their_setting_and_leave_out_what_was_not_run() -> None:
+    figures = {("Benchmark A", "Dir(0.1)"): 40.0, ("Solution 1.1", "Dir(0.1)"): 42.0, ("Benchmark A", "Dir(0.5)"): 40.0}
+    one = Results(study("d2d/table7"), "full", {at: {0: Finished({"accuracy": a})} for at, a in figures.items()})
+    assert gains(one) == ["Solution 1.1 against benchmark A: +5.0 % (Dir(0.1))."]
+
+
+def test_what_was_chosen_is_table_7s_own_setting() -> None:
+    """The last reading is what all studies run: benchmark A of Table 7 under its first seed."""
+    table7 = {(c.row, c.column): c.experiment.to_plain() for c in study("d2d/table7").cells("full")}
+    tried = {c.row: c.experiment.to_plain() for c in study("d2d/calibration").cells("full")}
+    chosen, same = tried["standardised, 10 units"], table7["Benchmark A", "σ=750 I_c=7"]
+    assert [chosen[k] == same[k] for k in ("task", "partition", "training", "world", "stop")] == [True] * 5
+    assert len({json.dumps([t["task"], t["world"]]) for t in tried.values()}) == 4
