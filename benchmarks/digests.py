@@ -4,8 +4,10 @@ python benchmarks/digests.py                    compare with benchmarks/digests.
 python benchmarks/digests.py --write            renew the file (say in the commit why a digest changed)
 python benchmarks/digests.py --only csahfl,easf --jobs 1
 
-Moving and renaming code must not change one of them. Digests hold for one kind of processor and one version of
-PyTorch: on another machine, write them with the old code first.
+Moving and renaming code must not change one of them. Every library is held to what any x86-64 processor has
+(:data:`PLAIN`), so that sums are added in the same order everywhere; versions of PyTorch, NumPy and the compiler are
+those of constraints.txt and of the machine that wrote them. Where all digests differ, that is why: write them there with
+the old code first.
 """
 
 from __future__ import annotations
@@ -22,6 +24,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+#: what the libraries must be told before they are loaded; the processes that run inherit it
+PLAIN = {
+    "ESPALIER_NATIVE": "baseline",
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "ONEDNN_MAX_CPU_ISA": "SSE41",
+    "OPENBLAS_CORETYPE": "Prescott",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "OMP_NUM_THREADS": "1",
+}
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 FILE = Path(__file__).with_suffix(".json")
@@ -109,6 +121,7 @@ def main() -> int:
     parser.add_argument("--seeds", default="0,1")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
+    os.environ.update(PLAIN)
     import espalier
 
     entries: dict[str, Any] = {m: m for m in espalier.available()} | MORE
