@@ -3,6 +3,7 @@
     python benchmarks/ray_overhead.py [--rounds 15] [--json FILE] [--only lenet/10]
     python benchmarks/ray_overhead.py --facts
     python benchmarks/ray_overhead.py --bytes
+    python benchmarks/ray_overhead.py --places
 
 Both run the same experiment (HierFAVG, 4 edges, 40 devices with 120 samples each of random MNIST-shaped data, two
 local epochs a round) round by round in turn, within one process; a round is everything: events, training, merging,
@@ -14,7 +15,9 @@ Starting Ray and its workers takes some seconds once and is printed apart. Exit 
 1.10 or a row differs.
 
 `--facts` measures what docs/scale.md reasons from: one job, one merge, one transfer of a ResNet-18. `--bytes` counts
-what four workers send to the driver in a round, with sums joined there and on workers (the MLP, HierFAVG).
+what four workers send to the driver in a round, with sums joined there and on workers (the MLP, HierFAVG). `--places`
+counts to how many of four nodes (raylets on the loopback interface) an edge's model goes, with batches given to whoever
+is free and to the nearest.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from espalier.experiment import Experiment
 from espalier.scale import joins
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
-from espalier.scale.computer import Ray
+from espalier.scale.computer import Nearest, Ray
 from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
 from espalier.simulator.ledger import RECIPE_BYTES, Ledger
@@ -169,6 +172,48 @@ def bytes_back() -> list[dict[str, Any]]:
     return found
 
 
+def places() -> list[dict[str, Any]]:
+    """Print and return to how many nodes an edge's model goes in a round, with batches given in turn and nearby."""
+    from ray.cluster_utils import Cluster
+
+    nodes, found = Cluster(), []
+    try:
+        for number in range(4):
+            nodes.add_node(
+                num_cpus=1, object_store_memory=200 << 20, **({} if number else {"include_dashboard": False})
+            )
+        connect(nodes.address, None)
+        print("| devices | edges | nodes | batches of an edge round | nodes its model goes to, in turn | nearest |")
+        print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+        for devices, edges in ((400, 4), (800, 4), (800, 2)):
+            table = experiment("mlp", 10, 2).to_plain() | {"fleet": {"devices": devices, "edges": edges}}
+            table |= {"methods": [{"name": "hierfavg", "kappa2": 3}], "training": {"batch_size": 6, "updates": 1}}
+            trips, batches = [], []
+            for nearest in (False, True):
+                remote = Runner(Experiment.build(table), None, dataset=data(), backend=Ray(nodes.address))
+                computer: Any = remote.task.computers[0]
+                computer.open().complete()
+                distance = Nearest.distance if nearest else lambda *_: 0
+                with patch.object(Nearest, "distance", distance):
+                    remote.run()
+                rounds = remote.simulation.ledger.computed // devices
+                # after a cloud round all edges have one model, which goes to every node; between them each has its own
+                trips.append((computer.versions.trips - 4 * 2) / (rounds - 2) / edges)
+                batches.append(computer.batches / rounds / edges)
+                remote.close()
+            row = {"devices": devices, "edges": edges, "nodes": 4, "batches": batches[1], "turn": trips[0],
+                   "nearest": trips[1]}  # fmt: skip
+            found.append(row)
+            print(
+                f"| {devices} | {edges} | 4 | {row['batches']:.1f} | {row['turn']:.1f} | {row['nearest']:.1f} |",
+                flush=True,
+            )
+    finally:
+        ray().shutdown()
+        nodes.shutdown()
+    return found
+
+
 def cpu_seconds(computer: Any) -> float:
     """CPU seconds of this process and of all workers so far."""
     asked = [hand.actor.__ray_call__.remote(lambda _: time.process_time()) for hand in computer.pool.hands]
@@ -260,11 +305,12 @@ def main() -> None:
     parser.add_argument("--only", help="one case, such as lenet/10")
     parser.add_argument("--facts", action="store_true", help="measure what docs/scale.md reasons from")
     parser.add_argument("--bytes", action="store_true", help="count what comes into the driver")
+    parser.add_argument("--places", action="store_true", help="count the nodes that models go to")
     args = parser.parse_args()
     if args.facts:
         return facts()
-    if args.bytes:
-        rows_found = bytes_back()
+    if args.bytes or args.places:
+        rows_found = bytes_back() if args.bytes else places()
         if args.json:
             args.json.write_text(json.dumps(rows_found, indent=1) + "\n")
         return None

@@ -70,6 +70,7 @@ PARTS = {
     "faults": Part("fleet_faults.py --repeats 5 --moves 200", 40, rarely=True),  # as root
     "load": Part("fleet_load.py --devices 40 100", 30, rarely=True),
     "bytes": Part("ray_overhead.py --bytes"),
+    "places": Part("ray_overhead.py --places"),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
     "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
 }

@@ -199,6 +199,17 @@ def into_driver(rows: Rows) -> list[str]:
     return table(heads, lines, text=0)
 
 
+def placed(rows: Rows) -> list[str]:
+    """To how many nodes models go, per edge round."""
+    lines = [
+        [str(r["devices"]), str(r["edges"]), str(r["nodes"]), f"{r['batches']:.1f}", f"{r['turn']:.1f}",
+         f"{r['nearest']:.1f}"]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["devices", "edges", "nodes", "batches of an edge round", "nodes its model goes to: batches in turn"]
+    return table([*heads, "to the nearest"], lines, text=0)
+
+
 #: block of a page -> how it is rendered, and the parts whose rows it shows
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "peers": (peers, "peers", "peers_cnn", "peers_models"),
@@ -216,5 +227,6 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "faults": (faults, "faults"),
     "load": (load, "load"),
     "bytes": (into_driver, "bytes"),
+    "places": (placed, "places"),
     "many_runs": (side_by_side, "many_runs"),
 }

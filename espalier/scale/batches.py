@@ -137,6 +137,9 @@ def _dealt(groups: list[list[tuple[int, int]]], weights: Mapping[int, float], co
     while span > 1:
         at, left = 0, []
         for node in (node for group in groups for node in _split(group, span)):
+            if len(node) <= span // FAN:  # the short end of a sum: it goes with the smaller nodes, next to its others
+                left.append(node)
+                continue
             load = sum(weights[name] for _, name in node)
             while at < count and loads[at] + load > room >= load:
                 at += 1

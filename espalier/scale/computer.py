@@ -32,9 +32,12 @@ class StoredVectors:
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
-        #: vectors put so far, and their bytes
+        #: the nodes that vectors have gone to, by their ids
+        self._nodes: dict[int, set[str]] = {}
+        #: vectors put so far, their bytes, and how often one went to another node
         self.puts = 0
         self.bytes = 0
+        self.trips = 0
 
     def reference(self, vector: Tensor) -> Any:
         """Return Ray's reference to a vector."""
@@ -51,9 +54,47 @@ class StoredVectors:
     def _drop(self, key: int, dead: weakref.ref[Tensor]) -> None:
         if key in self._kept and self._kept[key][0] is dead:
             del self._kept[key]
+            self._nodes.pop(key, None)
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def distance(self, key: int, node: str) -> int:
+        """Return 0 for a vector (by its id) that the node has, else how many nodes have it, and one."""
+        nodes = self._nodes.get(key, ())
+        return 0 if node in nodes else 1 + len(nodes)
+
+    def went(self, key: int, node: str) -> None:
+        """Remember that a node has a vector."""
+        nodes = self._nodes.setdefault(key, set())
+        self.trips += node not in nodes
+        nodes.add(node)
+
+
+class Seat(WorkerActor):
+    """The actor, which also says on which node it is."""
+
+    def sit(self, holding: Holding) -> dict[str, str]:
+        """Set up the worker; return what its numbers depend on, and where it is."""
+        return {**super().sit(holding), "node": ray().get_runtime_context().get_node_id()}
+
+
+class Nearest:
+    """Sends batches to a node that has the models which they start from: an edge's batches stay together."""
+
+    def __init__(self, versions: StoredVectors) -> None:
+        self._versions = versions
+        #: the ids of the vectors that each order takes along
+        self.vectors: dict[int, tuple[int, ...]] = {}
+
+    def distance(self, number: int, node: str) -> int:
+        """Return 0 where a node has all of an order's models; else it is the farther the more nodes have them."""
+        return sum(self._versions.distance(key, node) for key in self.vectors.get(number, ()))
+
+    def went(self, number: int, node: str) -> None:
+        """An order is given, and its models with it."""
+        for key in self.vectors.get(number, ()):
+            self._versions.went(key, node)
 
 
 class RayComputer:
@@ -105,8 +146,14 @@ class RayComputer:
         last: dict[int, int] = {}
         for name in jobs:
             last[home[name][0]] = name
-        orders = [self._order(b, jobs, vector, optimizer_state, partial(joint.keep, n)) for n, b in enumerate(batches)]
-        errands = Errands(pool, [*orders, *joint.orders()], joint.needs, joint.heard)
+        nearest = Nearest(self.versions)
+        orders = []
+        for number, batch in enumerate(batches):
+            give, nearest.vectors[number] = self._order(
+                batch, jobs, vector, optimizer_state, partial(joint.keep, number)
+            )
+            orders.append(give)
+        errands = Errands(pool, [*orders, *joint.orders()], joint.needs, joint.heard, nearest)
         answers: dict[int, Answer] = {}
         try:
             for name in jobs:
@@ -128,7 +175,7 @@ class RayComputer:
         if self.pool is None:
             holding = ray().put(Holding.of(self._task, self._views, self._seed))
             gpus = 0 if self._task.device == "cpu" else 1
-            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(WorkerActor)
+            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Seat)
             self.pool = ActorPool(seat.remote, holding, self._workers, "GPU" if gpus else "CPU")
         return self.pool
 
@@ -144,10 +191,11 @@ class RayComputer:
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
         keep: Callable[[Sequence[Any]], None],
-    ) -> Callable[[Any], Any]:
+    ) -> tuple[Callable[[Any], Any], tuple[int, ...]]:
         """Return the function that gives a batch to a worker; only then do its models go to the object store.
 
-        ``keep`` is told where the pieces will be that the batch leaves on the cluster.
+        With it come the ids of what it takes along, which are those vectors' as long as there is the function. ``keep``
+        is told where the pieces will be that the batch leaves on the cluster.
         """
         mine = tuple(jobs[name] for name in batch.names)
         models = {int(r): vector(r) for job in mine for r in job.work.models.values()}
@@ -165,7 +213,7 @@ class RayComputer:
             keep(left)
             return answer
 
-        return give
+        return give, tuple(id(v) for v in (*models.values(), *memories.values()))
 
     def _joined(self, key: int, terms: int, model: Any) -> dict[tuple[int, int], PartialSum]:
         """Return a sum that a worker has joined as the part that ends it."""

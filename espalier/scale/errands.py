@@ -10,8 +10,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from espalier.core.errors import ClusterError, TrainingError
 from espalier.scale.cluster import ray
@@ -24,6 +25,22 @@ _PATIENCE_SECONDS = 300.0
 """Seconds without any worker after which a run gives up."""
 
 
+_LOOK_AHEAD = 1024
+"""Orders among which a worker's next one is chosen."""
+
+
+class Locality(Protocol):
+    """Where what orders take along is already."""
+
+    def distance(self, number: int, node: str) -> int:
+        """Return how far from a node it is; 0: there."""
+        ...
+
+    def went(self, number: int, node: str) -> None:
+        """An order is given to a worker on a node."""
+        ...
+
+
 class Errands:
     """Orders under way; :meth:`take` returns their answers, each once."""
 
@@ -33,8 +50,13 @@ class Errands:
         orders: Sequence[Callable[[Any], Any]],
         needs: Mapping[int, AbstractSet[int]] = MappingProxyType({}),
         heard: Callable[[int, Any], None] = lambda number, answer: None,
+        places: Locality | None = None,
     ) -> None:
-        """Begin; ``needs`` names the orders that others need, ``heard`` is told every answer as it comes."""
+        """Begin; ``needs`` names the orders that others need, ``heard`` is told every answer as it comes.
+
+        With ``places``, a worker is given the nearest of the next orders, which changes no answer.
+        """
+        self._places = places
         self._pool, self._orders, self._needs, self._heard = pool, dict(enumerate(orders)), needs, heard
         #: orders that cannot be given yet, and what they still wait for
         self._held = {number: set(needed) for number, needed in needs.items()}
@@ -84,11 +106,30 @@ class Errands:
             number = self._todo[0]
             ahead = len(self._under_way) + len(self._answers)
             hand = self._pool.free()
-            if hand is None or (ahead >= window and number > wanted and not self._urgent(number)):
+            pressing = number <= wanted or self._urgent(number)
+            if hand is None or (ahead >= window and not pressing):
                 return
-            self._todo.popleft()
+            place = 0 if pressing else self._nearest(hand.node, window)
+            number = self._todo[place]
+            del self._todo[place]
             hand.orders.append(number)
             self._under_way[self._orders[number](hand.actor)] = (hand, number)
+            if self._places is not None:
+                self._places.went(number, hand.node)
+
+    def _nearest(self, node: str, window: int) -> int:
+        """Return the place of the order to be given to a node: the first of those that are nearest.
+
+        The first ones are waited for soon, so no more are looked at than may be answered ahead.
+        """
+        if self._places is None:
+            return 0
+        distances: list[int] = []
+        for number in islice(self._todo, min(window, _LOOK_AHEAD)):
+            distances.append(self._places.distance(number, node))
+            if not distances[-1]:
+                break
+        return distances.index(min(distances))
 
     def _hear(self) -> bool:
         """Wait for answers for a while; return whether there was one."""

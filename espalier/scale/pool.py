@@ -34,12 +34,13 @@ _PAUSE_SECONDS = 60.0
 
 @dataclass(eq=False)
 class Hand:
-    """An actor, and the orders that it has."""
+    """An actor, the orders that it has, and (once it is there) the node that it is on."""
 
     actor: Any
     waiting: Any
     orders: list[int] = field(default_factory=list)
     there: bool = False
+    node: str = ""
 
 
 class ActorPool:
@@ -111,7 +112,7 @@ class ActorPool:
             except ray().exceptions.RayError as error:
                 self._failed(hand, error)
             else:
-                hand.there, self._failures = True, 0
+                hand.there, hand.node, self._failures = True, found.get("node", ""), 0
                 self._compare(found)
         return [reference for reference in done if reference not in coming]
 

@@ -80,3 +80,58 @@ def test_what_is_lost_again_and_again_ends_the_run(monkeypatch: pytest.MonkeyPat
     work = Errands(pool, orders, {1: {0}})
     with pytest.raises(TrainingError, match="lost over the same batch"):
         work.take(1)
+
+
+class TwoNodes(Pool):
+    """A worker on each of two nodes, free in turn."""
+
+    present = 2
+
+    def __init__(self) -> None:
+        self.hands = [Hand(None, None, there=True, node=node) for node in "ab"]
+        self.turn = 0
+
+    def free(self) -> Hand | None:
+        if all(hand.orders for hand in self.hands):
+            return None
+        self.turn += 1
+        hand = self.hands[self.turn % 2]
+        return hand if not hand.orders else self.hands[1 - self.turn % 2]
+
+
+class Models:
+    """Two models, that of even orders and that of odd ones; both are nowhere at first."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, set[str]] = {0: set(), 1: set()}
+        self.log: list[tuple[int, str]] = []
+
+    def distance(self, number: int, node: str) -> int:
+        at = self.at[number % 2]
+        return 1 if not at else 0 if node in at else 2
+
+    def went(self, number: int, node: str) -> None:
+        self.at[number % 2].add(node)
+        self.log.append((number, node))
+
+
+def test_orders_go_where_their_models_are_and_answers_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, orders = given(monkeypatch, {number: [str(number)] for number in range(12)})
+    pool: Any = TwoNodes()
+    models = Models()
+    work = Errands(pool, orders, places=models)
+    assert [work.take(n) for n in range(12)] == [str(n) for n in range(12)]
+    assert sorted(number for number, _ in models.log) == list(range(12))
+    # Taken in turn as they stand, each model would soon be on both nodes, and half of the orders far from theirs.
+    away = [number for number, node in models.log if node not in models.at[number % 2]]
+    assert not away and len(models.at[0]) + len(models.at[1]) <= 3
+
+
+def test_an_order_that_is_waited_for_is_given_before_nearer_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, orders = given(monkeypatch, {number: [str(number)] for number in range(6)})
+    pool: Any = Pool()
+    models = Models()
+    models.at[1].add("")  # the only worker's node
+    work = Errands(pool, orders, places=models)
+    assert work.take(0) == "0" and log[0] == 0
+    assert [work.take(n) for n in range(1, 6)] == list("12345")
