@@ -6,8 +6,8 @@ python benchmarks/digests.py --only csahfl,easf --jobs 1
 
 Moving and renaming code must not change one of them. Every library is held to what any x86-64 processor has
 (:data:`PLAIN`), so that sums are added in the same order everywhere; versions of PyTorch, NumPy and the compiler are
-those of constraints.txt and of the machine that wrote them. Where all digests differ, that is why: write them there with
-the old code first.
+those of constraints.txt and of the machine that wrote them. Where all digests differ, that is why: write them there
+with the old code first.
 """
 
 from __future__ import annotations
