@@ -317,7 +317,11 @@ def _dies() -> None:
 
 
 def signed(frame: pb.Frame, by: Credentials, run: str) -> pb.Frame:
-    """Sign a letter's head as its origin would; other frames are as they are."""
+    """Sign a letter's head, or what a member says of itself, as an honest node would."""
+    signatures = LetterSignatures(by, run, 0, 0, lambda host: None)
     if frame.HasField("head") and not frame.head.signature:
-        LetterSignatures(by, run, 0, 0, lambda host: None).sign(frame.head)
+        signatures.sign(frame.head)
+    for member in frame.reach.members if frame.HasField("reach") else ():
+        member.name, member.role = member.name or by.author.name, member.role or by.author.role
+        signatures.vouch(member)
     return frame

@@ -142,7 +142,7 @@ def test_frames_that_keep_an_edge_busy_are_counted(ca: Path, quick: Path) -> Non
     # seven thousand greetings a second over one link: no round of the others was closed while they lasted
     async def play() -> None:
         async with fleet(ca, quick) as (scene, rogue):
-            member = pb.Member(incarnation=1, samples=10, address=LINKED_ROGUE)
+            member = pb.Member(incarnation=1, samples=10, address=LINKED_ROGUE, via=scene.hosts["edge-0"].me)
             await _flood(rogue, lambda n: pb.Frame(reach=pb.Reach(members=[_stamped(member, n)], full=True)))
             # a new link is no new allowance
             again = await _returned(ca, scene)
@@ -159,7 +159,7 @@ def test_a_device_does_not_claim_more_samples_than_a_fleet_accepts(ca: Path, qui
     async def play() -> None:
         limits = Limits(samples=1000)
         async with fleet(ca, quick, limits=limits) as (scene, rogue):
-            member = pb.Member(incarnation=1, samples=1_000_000, address=LINKED_ROGUE, stamp=2)
+            member = pb.Member(incarnation=1, samples=1_000_000, address=LINKED_ROGUE, stamp=2, via=3)
             await rogue.say(pb.Frame(reach=pb.Reach(members=[member])))
             edge = scene.hosts["edge-0"]
             await until(lambda: LINKED_ROGUE not in edge.routes.children)

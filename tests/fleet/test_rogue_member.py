@@ -58,7 +58,7 @@ class Rogue:
         self._numbers: dict[int, int] = {}
 
     async def say(self, frame: pb.Frame) -> None:
-        await self.call.write(frame.SerializeToString())
+        await self.call.write(signed(frame, self.credentials, self.run).SerializeToString())
 
     async def hear(self) -> pb.Frame | None:
         try:
@@ -75,14 +75,14 @@ class Rogue:
         if frame.HasField("welcome"):
             assert frame.welcome.address == self.address
             self.run = frame.welcome.run
-            member.address = self.address
+            member.address, member.via = self.address, frame.welcome.parent.address
             await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return frame
 
     async def letter(self, dest: int, content: bytes, parts: tuple[LetterPart, ...] = ()) -> None:
         number = self._numbers[dest] = self._numbers.get(dest, 0) + 1
         for frame in frames(Letter(dest, 1 << 50, number, content, parts), self.address):
-            await self.say(signed(frame, self.credentials, self.run))
+            await self.say(frame)
 
     async def control(self, dest: int, kind: str, **data: Any) -> None:
         await self.letter(dest, wire.control(kind, data))

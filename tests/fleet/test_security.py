@@ -80,7 +80,8 @@ class Visitor:
     async def enter(self, wish: int = -1) -> int:
         """Greet and say who is here; return the address."""
         welcome = (await self.greet(wish=wish)).welcome
-        member = pb.Member(address=welcome.address, incarnation=1, stamp=1, samples=10)
+        via = welcome.parent.address
+        member = pb.Member(address=welcome.address, incarnation=1, stamp=1, samples=10, via=via)
         await self.say(pb.Frame(reach=pb.Reach(members=[member], full=True)))
         return int(welcome.address)
 

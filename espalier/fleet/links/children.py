@@ -125,6 +125,10 @@ class ChildLinks:
                 member = replace(member, name=child.name, role=child.role, via=hub.me)
             elif child.role != "edge" or not self._plausible(member):
                 raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
+            known = self._vouched(child, one, member)
+            if known is None:
+                continue
+            member = known
             most = hub.admission.limits.samples
             if most is not None and member.role == "device" and member.samples > most:
                 raise ProtocolError(f"{member.name} says that it has {member.samples} samples; {most} are accepted.")
@@ -151,6 +155,21 @@ class ChildLinks:
                     hub.log("joined", child=member.name, samples=member.samples)
         hub.announce(news, gone)
         hub.resend(sorted(hub.routes.below(child.address)))
+
+    def _vouched(self, child: Child, one: pb.Member, member: Member) -> Member | None:
+        """Return a member as far as it has signed what is said of it; None if it is not to be believed."""
+        hub, said = self._hub, member.to_wire()
+        said.certificate, said.signature = one.certificate, one.signature
+        assert hub.signatures is not None
+        if hub.signatures.vouched(said):
+            hub.vouched[member.address] = (one.certificate, one.signature)
+            return member
+        if member.address == child.address:
+            raise ProtocolError(f"{child.name} does not sign what it says of itself.")
+        if member.address in hub.routes.below(child.address):
+            return replace(member, stamp=hub.routes.stamp(member.address))  # known to be there, and no newer
+        hub.refused(child.name, f"{member.name} is said to be reached through it, and has not said so itself")
+        return None
 
     def _plausible(self, member: Member) -> bool:
         registry = self._hub.registry

@@ -20,6 +20,7 @@ from espalier.fleet.links.door import Door, in_few_words
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import RoutingTable
+from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.membership import Member
 from espalier.fleet.node.clock import FleetClock
 from espalier.fleet.node.engine import Engine
@@ -96,6 +97,9 @@ class Hub:
         self.door = Door(bundle) if door is None else door
         self.admission, self.refusals = self.door.admission, self.door.refusals
         self.credentials = CertificateCredentials(bundle, self.admission.is_revoked)
+        self.signatures: LetterSignatures | None = None
+        #: what members below have signed of themselves: address -> certificate, signature
+        self.vouched: dict[int, tuple[bytes, bytes]] = {}
         #: what the run does, as the cloud has signed it: the part of a welcome that is the same for all
         self.charter = pb.Welcome()
         self.idle = settings.manifest is None and not settings.parents
@@ -228,7 +232,16 @@ class Hub:
         """Tell the parent who came and went below."""
         gone = list(gone)
         if self.routes.parent is not None and (joined or gone):
-            self.routes.parent.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in joined], gone=gone)))
+            self.routes.parent.post(pb.Frame(reach=pb.Reach(members=map(self.reached, joined), gone=gone)))
+
+    def reached(self, member: Member) -> pb.Member:
+        """Return what a parent is told of this host or of one below it, signed by whom it is of."""
+        found = member.to_wire()
+        if member.address == self.me and self.signatures is not None:
+            self.signatures.vouch(found)
+        else:
+            found.certificate, found.signature = self.vouched.get(member.address, (b"", b""))
+        return found
 
     def resend(self, hosts: Sequence[int] | None) -> None:
         """Links were made anew: what is not acknowledged goes out again."""

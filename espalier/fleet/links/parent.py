@@ -198,7 +198,7 @@ class ParentLink:
             return  # this host takes no part in that run
         await hub.linked(parent, seconds)
         # the parent must know who is here before it hears from them
-        link.post(pb.Frame(reach=pb.Reach(members=[m.to_wire() for m in hub.everybody()], full=True)))
+        link.post(pb.Frame(reach=pb.Reach(members=map(hub.reached, hub.everybody()), full=True)))
         hub.routes.parent = link
         hub.resend(None)
         self._children.resume()

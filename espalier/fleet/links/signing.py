@@ -17,7 +17,9 @@ from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.secure.identity import Credentials
 
 #: what a signature is for: it is of no use anywhere else
-LETTER, MANIFEST = "espalier fleet: a letter, 1", "espalier fleet: a manifest, 1"
+LETTER, MANIFEST, MEMBER = (f"espalier fleet: a {what}, 1" for what in ("letter", "manifest", "member"))
+#: what a member says of itself; busy and the times are for its parent alone to know
+SAID = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "version")
 
 
 def _letter(run: str, head: pb.Head) -> bytes:
@@ -31,6 +33,11 @@ def _letter(run: str, head: pb.Head) -> bytes:
 
 def _manifest(welcome: pb.Welcome) -> bytes:
     packed: bytes = msgpack.packb([MANIFEST, welcome.run, welcome.signed, welcome.manifest])
+    return packed
+
+
+def _member(run: str, member: pb.Member) -> bytes:
+    packed: bytes = msgpack.packb([MEMBER, run, *(getattr(member, name) for name in SAID)])
     return packed
 
 
@@ -70,6 +77,19 @@ class LetterSignatures:
         """Sign a letter of this host."""
         head.certificate = self._credentials.certificate
         head.signature = self._credentials.sign(_letter(self._run, head))
+
+    def vouch(self, member: pb.Member) -> None:
+        """Sign what this host says of itself: that it is here, reached over this parent, with so many samples."""
+        member.certificate = self._credentials.certificate
+        member.signature = self._credentials.sign(_member(self._run, member))
+
+    def vouched(self, member: pb.Member) -> bool:
+        """Tell whether a member has said itself what is said of it."""
+        try:
+            author = self._credentials.verify(member.certificate, _member(self._run, member), member.signature)
+        except ProtocolError:
+            return False
+        return author == (member.name, member.role)
 
     def genuine(self, head: pb.Head) -> bool:
         """Tell whether a letter is of the host that it says, by that host's certificate: its name and its role."""

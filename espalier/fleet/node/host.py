@@ -227,10 +227,10 @@ class Host(Hub):
         if self.transmitter is not None:
             await self.transmitter.close()
         devices = manifest.experiment.fleet.devices
-        signatures = LetterSignatures(self.credentials, manifest.run, devices, manifest.cloud, self.name_of)
-        self.transmitter = Transmitter(address, self.routes.route, signatures.sign)
+        self.signatures = LetterSignatures(self.credentials, manifest.run, devices, manifest.cloud, self.name_of)
+        self.transmitter = Transmitter(address, self.routes.route, self.signatures.sign)
         self.relay = Relay(
-            self.routes, self.transmitter, manifest.bounds, devices, self.put, signatures, self.refused
+            self.routes, self.transmitter, manifest.bounds, devices, self.put, self.signatures, self.refused
         )  # fmt: skip
         for member in list(self.engine.directory.members.values()) if self.engine is not None else ():
             if member.via == address and member.address != address:

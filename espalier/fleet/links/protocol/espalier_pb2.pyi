@@ -48,7 +48,7 @@ class Frame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., head: _Optional[_Union[Head, _Mapping]] = ..., chunk: _Optional[_Union[Chunk, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., reach: _Optional[_Union[Reach, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., bye: _Optional[_Union[Bye, _Mapping]] = ..., enrol: _Optional[_Union[Enrol, _Mapping]] = ..., enrolled: _Optional[_Union[Enrolled, _Mapping]] = ..., restart: _Optional[_Union[Restart, _Mapping]] = ..., waiting: _Optional[_Union[Waiting, _Mapping]] = ..., request: _Optional[_Union[Request, _Mapping]] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds", "version")
+    __slots__ = ("address", "name", "role", "incarnation", "stamp", "via", "samples", "aggregates", "endpoint", "seconds_per_batch", "busy", "model_seconds", "version", "certificate", "signature")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,8 @@ class Member(_message.Message):
     BUSY_FIELD_NUMBER: _ClassVar[int]
     MODEL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     address: int
     name: str
     role: str
@@ -75,7 +77,9 @@ class Member(_message.Message):
     busy: bool
     model_seconds: float
     version: str
-    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+    certificate: bytes
+    signature: bytes
+    def __init__(self, address: _Optional[int] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., incarnation: _Optional[int] = ..., stamp: _Optional[int] = ..., via: _Optional[int] = ..., samples: _Optional[int] = ..., aggregates: bool = ..., endpoint: _Optional[str] = ..., seconds_per_batch: _Optional[float] = ..., busy: bool = ..., model_seconds: _Optional[float] = ..., version: _Optional[str] = ..., certificate: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "member", "wish", "run", "peer", "probe", "newest", "declined", "why")
