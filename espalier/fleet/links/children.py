@@ -129,9 +129,6 @@ class ChildLinks:
             if known is None:
                 continue
             member = known
-            most = hub.admission.limits.samples
-            if most is not None and member.role == "device" and member.samples > most:
-                raise ProtocolError(f"{member.name} says that it has {member.samples} samples; {most} are accepted.")
             members.append(member)
         gone = [h for h in reach.gone if hub.routes.forget(h, through=child.address)]
         if reach.full:
@@ -160,6 +157,9 @@ class ChildLinks:
         """Return a member as far as it has signed what is said of it; None if it is not to be believed."""
         hub, said = self._hub, member.to_wire()
         said.certificate, said.signature = one.certificate, one.signature
+        most = hub.admission.limits.samples
+        if most is not None and member.role == "device" and member.samples > most:
+            raise ProtocolError(f"{member.name} says that it has {member.samples} samples; {most} are accepted.")
         assert hub.signatures is not None
         if hub.signatures.vouched(said):
             hub.vouched[member.address] = (one.certificate, one.signature)
