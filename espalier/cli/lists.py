@@ -115,7 +115,7 @@ def data_list(as_json: bool) -> None:
         rows = [{**dataclasses.asdict(i), "where": None if i.where is None else str(i.where)} for i in found]
         click.echo(json.dumps(rows, indent=2))
         return
-    out = Table("name", "kind", "train + test", "classes", "found in")
+    out = Table("name", "kind", "train + test", "classes", "found in", box=None, pad_edge=False)
     for item in found:
         place = str(item.where or ("embedded" if item.embedded else "can be fetched" if item.fetchable else "–"))
         out.add_row(item.name, item.kind, f"{item.samples[0]:,} + {item.samples[1]:,}", str(item.classes), place)

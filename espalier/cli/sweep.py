@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError
@@ -179,6 +180,7 @@ def _told(params: Mapping[str, Any]) -> Setting:
 @click.option("--search", type=click.Choice(["grid", "optuna"]), default="grid", show_default=True)
 @click.option("--trials", type=click.IntRange(1), default=20, show_default=True, help="Settings that Optuna tries.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting of all.")
+@click.option("--seed", "-s", "seeds", multiple=True, type=int, help="Judge by these seeds (repeatable).")
 @click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Where the runs are kept.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
@@ -191,6 +193,7 @@ def sweep(
     search: str,
     trials: int,
     changes: tuple[str, ...],
+    seeds: tuple[int, ...],
     out: Path,
     jobs: int,
     data_dir: Path | None,
@@ -203,6 +206,7 @@ def sweep(
         raise ConfigError("Nothing to try: give --grid training.lr=0.01,0.1, or --range with --search optuna.")
     if spaces and search == "grid":
         raise ConfigError("--range is for --search optuna; a grid needs values (--grid).")
+    changes += (f"seeds={list(seeds)}",) if seeds else ()
     tell: Callable[[str], None] = lambda text: None if quiet else click.echo(text, err=True)  # noqa: E731
     one = Sweep(experiment, changes, out, jobs, data_dir, plugins, tell)
     if search == "optuna":
@@ -214,17 +218,17 @@ def sweep(
 
 
 def _show(found: Sequence[tuple[Setting, Mapping[str, float]]], experiment: Experiment) -> None:
-    from espalier.record.measures import lower_is_better
+    from espalier.record.measures import lower_is_better, spoken
 
     score = experiment.task.score
     methods = list(dict.fromkeys(m for _, scores in found for m in scores))
     pick = min if lower_is_better(score) else max
     best = {m: pick((s[m], i) for i, (_, s) in enumerate(found) if m in s)[1] for m in methods}
     seeds = "1 seed" if len(experiment.seeds) == 1 else f"the mean over {len(experiment.seeds)} seeds"
-    title = f"{score} on held-out training data, {seeds}"
-    table = Table("setting", *methods, title=title)
+    click.echo(f"\n{spoken(score)} on held-out training data, {seeds}; *: the best of a method")
+    table = Table("setting", *(Column(m, justify="right") for m in methods), box=SIMPLE_HEAD, pad_edge=False)
     for i, (setting, scores) in enumerate(found):
-        cells = [f"{scores[m]:.3f}{' *' if best[m] == i else ''}" if m in scores else "–" for m in methods]
+        cells = [f"{scores[m]:.3f}{' *' if best[m] == i else '  '}" if m in scores else "–" for m in methods]
         table.add_row(short(setting), *cells)
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     for method, i in best.items():

@@ -44,6 +44,8 @@ def test_a_grid_finds_the_better_setting_and_goes_on(file: str, tmp_path: Path) 
     assert again.exit_code == 0 and "seed" not in again.output.split("held-out")[0]  # nothing was run
     more = call(file, "--grid", "training.lr=0.5,0.1", "--grid", "training.batch_size=10", "-o", str(tmp_path / "out"))
     assert more.exit_code == 0 and len(find_runs(tmp_path / "out")) == 6
+    one = call(file, "--grid", "training.lr=0.1", "--seed", "3", "-o", str(tmp_path / "one"))
+    assert one.exit_code == 0 and [r.seed for r in find_runs(tmp_path / "one")] == [3]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -51,6 +53,7 @@ def test_optuna_searches_and_goes_on(file: str, tmp_path: Path) -> None:
     search = (file, "--range", "training.lr=1e-4..1:log", "--search", "optuna", "-o", str(tmp_path / "out"), "-q")
     assert call(*search, "--trials", "2").exit_code == 0
     done = call(*search, "--trials", "3")
+    assert "accuracy per device on held-out training data, the mean over 2 seeds" in done.output
     assert done.exit_code == 0 and "best for FedAvg: --set training.lr=" in done.output
     assert len(find_runs(tmp_path / "out")) == 6
 
