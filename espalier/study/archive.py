@@ -83,7 +83,7 @@ class Archive:
         return State(study, scale, len(planned), len(planned & found.keys()), seeds, done + left, left, guessed)
 
     def judgements(self, paper: str) -> list[Judgement]:
-        """Judge a paper's claims by the largest scale that allows a verdict, or else the largest that was run."""
+        """Judge a paper's claims by the largest scale that decides, else that was a test, else that was run."""
         claims = read_claims(resources.files(papers()[paper]) / "claims.toml")
         return [self._judge(claim) for claim in claims]
 
@@ -101,8 +101,9 @@ class Archive:
             results = self.results(study, scale)
             if results is not None and scale in study.measures[claim.measure].scales:
                 found.append(judge(claim, results, scale, planned.cells.keys()))
-        told = [j for j in found if j.verdict not in ("not tested", "cannot be told")]
-        return (told or found or [judge(claim, planned)])[0]
+        tested = [j for j in found if j.verdict != "not tested"]
+        decided = [j for j in tested if j.verdict != "cannot be told"]
+        return (decided or tested or found or [judge(claim, planned)])[0]
 
     def claimed(self, claim: Claim) -> list[float]:
         """Return the leads that the paper prints figures of, in all its settings."""

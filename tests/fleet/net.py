@@ -244,7 +244,8 @@ class Net:
             # a letter is sent again long before anybody's patience is over
             if not self.timers or self.coordinator.ending:
                 return False  # when the run is over no deadline matters any more
-            host, timer = self.timers.pop(0)
+            # clocks run: whatever was set last, what is due first happens first
+            host, timer = self.timers.pop(min(range(len(self.timers)), key=lambda at: self.timers[at][1].due))
             self.now = max(self.now, timer.due)
             self.give(host, Due(timer.id))
         return True
