@@ -216,7 +216,7 @@ def places() -> list[dict[str, Any]]:
 
 def cpu_seconds(computer: Any) -> float:
     """CPU seconds of this process and of all workers so far."""
-    asked = [hand.actor.__ray_call__.remote(lambda _: time.process_time()) for hand in computer.pool.hands]
+    asked = [pooled.actor.__ray_call__.remote(lambda _: time.process_time()) for pooled in computer.pool.actors]
     return time.process_time() + sum(ray().get(asked))
 
 

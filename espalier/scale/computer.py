@@ -17,7 +17,7 @@ from espalier.core.store import Ref
 from espalier.scale import joins
 from espalier.scale.batches import Batch, cut, size_for
 from espalier.scale.cluster import connect, parse, ray
-from espalier.scale.errands import Errands
+from espalier.scale.dispatch import Dispatch
 from espalier.scale.pool import ActorPool
 from espalier.scale.worker import Answer, BatchOrder, Holding, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
@@ -71,12 +71,12 @@ class StoredVectors:
         nodes.add(node)
 
 
-class Seat(WorkerActor):
+class PlacedActor(WorkerActor):
     """The actor, which also says on which node it is."""
 
-    def sit(self, holding: Holding) -> dict[str, str]:
+    def set_up(self, holding: Holding) -> dict[str, str]:
         """Set up the worker; return what its numbers depend on, and where it is."""
-        return {**super().sit(holding), "node": ray().get_runtime_context().get_node_id()}
+        return {**super().set_up(holding), "node": ray().get_runtime_context().get_node_id()}
 
 
 class Nearest:
@@ -153,30 +153,30 @@ class RayComputer:
                 batch, jobs, vector, optimizer_state, partial(joint.keep, number)
             )
             orders.append(give)
-        errands = Errands(pool, [*orders, *joint.orders()], joint.needs, joint.heard, nearest)
+        dispatch = Dispatch(pool, [*orders, *joint.orders()], joint.needs, joint.heard, nearest)
         answers: dict[int, Answer] = {}
         try:
             for name in jobs:
                 number, place = home[name]
                 if number not in answers:
-                    answers[number] = self._noted(errands.take(number))
+                    answers[number] = self._noted(dispatch.take(number))
                 outcome = self._outcome(batches[number], answers[number], place)
                 if name in joint.ends and isinstance(outcome, Handed):
                     key, order = joint.ends[name]
-                    outcome.parts |= self._joined(key, len(sums[key].terms), errands.take(order))
+                    outcome.parts |= self._joined(key, len(sums[key].terms), dispatch.take(order))
                 yield outcome
                 if last[number] == name:
                     del answers[number]
         finally:
-            errands.drop()
+            dispatch.drop()
 
     def open(self) -> ActorPool:
         """Return the workers, starting them if need be."""
         if self.pool is None:
             holding = ray().put(Holding.of(self._task, self._views, self._seed))
             gpus = 0 if self._task.device == "cpu" else 1
-            seat = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(Seat)
-            self.pool = ActorPool(seat.remote, holding, self._workers, "GPU" if gpus else "CPU")
+            made = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(PlacedActor)
+            self.pool = ActorPool(made.remote, holding, self._workers, "GPU" if gpus else "CPU")
         return self.pool
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The workers of a run as Ray actors: hired where the cluster has room, replaced when they are lost.
 
-A worker that dies (its process, or its whole node) costs what it had in hand; another one takes its place as soon
+A worker that dies (its process, or its whole node) costs what it was computing; another one takes its place as soon
 as the cluster has room. A node that joins is put to use while the run goes on.
 """
 
@@ -26,14 +26,14 @@ TRIES = 5
 """Failures to start a worker in a row after which something must be wrong, and workers that one batch may cost."""
 
 _ORDERS_PER_WORKER = 2
-"""Orders in a worker's hand: one to compute, and one to go on with at once."""
+"""Orders that a worker has at once: one to compute, and one to go on with at once."""
 
 _PAUSE_SECONDS = 60.0
 """Seconds until another worker is tried after several could not be started."""
 
 
 @dataclass(eq=False)
-class Hand:
+class PooledActor:
     """An actor, the orders that it has, and (once it is there) the node that it is on."""
 
     actor: Any
@@ -56,7 +56,7 @@ class ActorPool:
     def __init__(self, make: Callable[[], Any], holding: Any, workers: int | None, unit: str = "CPU") -> None:
         self._make, self._holding = make, holding
         self._workers, self._unit = workers, unit
-        self._hands: list[Hand] = []
+        self._actors: list[PooledActor] = []
         self._look_at = 0.0
         self._failures = 0
         self._warned = False
@@ -76,24 +76,24 @@ class ActorPool:
         if now < self._look_at:
             return
         self._look_at = now + TICK_SECONDS
-        for _ in range(self.size() - len(self._hands)):
+        for _ in range(self.size() - len(self._actors)):
             actor = self._make()
-            self._hands.append(Hand(actor, actor.sit.remote(self._holding)))
+            self._actors.append(PooledActor(actor, actor.set_up.remote(self._holding)))
 
-    def free(self) -> Hand | None:
+    def free(self) -> PooledActor | None:
         """Return the worker that is there and has the fewest orders, if it can take one more."""
-        there = [h for h in self._hands if h.there and len(h.orders) < _ORDERS_PER_WORKER]
+        there = [h for h in self._actors if h.there and len(h.orders) < _ORDERS_PER_WORKER]
         return min(there, key=lambda h: len(h.orders), default=None)
 
     @property
-    def hands(self) -> Sequence[Hand]:
+    def actors(self) -> Sequence[PooledActor]:
         """The workers, those that are still coming included."""
-        return self._hands
+        return self._actors
 
     @property
     def present(self) -> int:
         """How many workers are there."""
-        return sum(h.there for h in self._hands)
+        return sum(h.there for h in self._actors)
 
     def listen(self, references: list[Any]) -> list[Any]:
         """Wait for a while; let workers in that have come, and return those of the references that are done.
@@ -101,18 +101,18 @@ class ActorPool:
         Raises:
             ClusterError: No worker can be started.
         """
-        coming = {hand.waiting: hand for hand in self._hands if not hand.there}
+        coming = {pooled.waiting: pooled for pooled in self._actors if not pooled.there}
         if not coming and not references:
             time.sleep(TICK_SECONDS / 10)
             return []
         done, _ = ray().wait([*references, *coming], num_returns=1, timeout=TICK_SECONDS)
-        for hand in [coming[reference] for reference in done if reference in coming]:
+        for pooled in [coming[reference] for reference in done if reference in coming]:
             try:
-                found = result(hand.waiting)
+                found = result(pooled.waiting)
             except ray().exceptions.RayError as error:
-                self._failed(hand, error)
+                self._failed(pooled, error)
             else:
-                hand.there, hand.node, self._failures = True, found.get("node", ""), 0
+                pooled.there, pooled.node, self._failures = True, found.get("node", ""), 0
                 self._compare(found)
         return [reference for reference in done if reference not in coming]
 
@@ -130,9 +130,9 @@ class ActorPool:
             self._warned = True
             LOG.warning("a worker computes otherwise (%s): the last bits of results may differ", ", ".join(unlike))
 
-    def _failed(self, hand: Hand, error: Exception) -> None:
+    def _failed(self, pooled: PooledActor, error: Exception) -> None:
         """A worker could not be had; a reason to stop if it happens again and again, and no other is there."""
-        self._remove(hand)
+        self._remove(pooled)
         self._failures += 1
         if self._failures < TRIES:
             return
@@ -144,24 +144,24 @@ class ActorPool:
         LOG.warning("no further worker can be started for now: %s", last_line(error))
         self._look_at = time.monotonic() + _PAUSE_SECONDS
 
-    def dismiss(self, hand: Hand) -> None:
+    def dismiss(self, pooled: PooledActor) -> None:
         """A worker is lost: look for another at once."""
-        self._remove(hand)
+        self._remove(pooled)
         self.lost += 1
         self._look_at = 0.0
 
-    def _remove(self, hand: Hand) -> None:
-        self._hands.remove(hand)
+    def _remove(self, pooled: PooledActor) -> None:
+        self._actors.remove(pooled)
         with contextlib.suppress(Exception):
-            ray().kill(hand.actor)
+            ray().kill(pooled.actor)
 
     def close(self) -> None:
         """Let all workers go."""
-        hands, self._hands = self._hands, []
+        actors, self._actors = self._actors, []
         if ray().is_initialized():
-            for hand in hands:
+            for pooled in actors:
                 with contextlib.suppress(Exception):
-                    ray().kill(hand.actor)
+                    ray().kill(pooled.actor)
 
 
 def result(reference: Any) -> Any:

@@ -202,7 +202,7 @@ class WorkerActor:
 
     _worker: BatchWorker
 
-    def sit(self, holding: Holding) -> dict[str, str]:
+    def set_up(self, holding: Holding) -> dict[str, str]:
         """Set up the worker; return what its numbers depend on."""
         self._worker = BatchWorker(holding)
         return arithmetic()

@@ -95,7 +95,7 @@ def test_a_run_is_as_from_one_process_though_a_worker_and_a_node_are_lost(nodes:
 
     def kill() -> None:
         work.open().complete()
-        worker = work.open().hands[0].actor
+        worker = work.open().actors[0].actor
         os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
     def remove() -> None:
@@ -171,7 +171,7 @@ class Faulty(nn.Module):
 
 @pytest.mark.parametrize("deadly", [False, True])
 def test_a_model_that_fails_is_told_here(nodes: Any, monkeypatch: pytest.MonkeyPatch, deadly: bool) -> None:
-    monkeypatch.setattr("espalier.scale.errands.TRIES", 2)
+    monkeypatch.setattr("espalier.scale.dispatch.TRIES", 2)
     parted = experiment().split(DIGITS, 3)
     task = Task(DIGITS, Faulty(deadly), backend=Ray(nodes.address, workers=1))
     views = Views(DIGITS, parted, 3)

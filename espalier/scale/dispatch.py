@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from espalier.core.errors import ClusterError, TrainingError
 from espalier.scale.cluster import ray
-from espalier.scale.pool import LOG, TRIES, ActorPool, Hand, last_line, result
+from espalier.scale.pool import LOG, TRIES, ActorPool, PooledActor, last_line, result
 
 _ANSWERS_AHEAD = 4
 """Answers per worker that may wait for their turn."""
@@ -41,7 +41,7 @@ class Locality(Protocol):
         ...
 
 
-class Errands:
+class Dispatch:
     """Orders under way; :meth:`take` returns their answers, each once."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Errands:
             for other in needed:
                 self._users.setdefault(other, set()).add(number)
         self._todo = deque(number for number in self._orders if number not in needs)
-        self._under_way: dict[Any, tuple[Hand, int]] = {}
+        self._under_way: dict[Any, tuple[PooledActor, int]] = {}
         self._answers: dict[int, Any] = {}
         self._taken: set[int] = set()
         self._tries: dict[int, int] = {}
@@ -93,9 +93,9 @@ class Errands:
         return self._answers.pop(number)
 
     def drop(self) -> None:
-        """Forget all that is under way; workers finish what they have in hand."""
-        for hand, number in self._under_way.values():
-            hand.orders.remove(number)
+        """Forget all that is under way; workers finish what they have."""
+        for pooled, number in self._under_way.values():
+            pooled.orders.remove(number)
         self._under_way.clear()
         self._todo.clear()
 
@@ -105,17 +105,17 @@ class Errands:
         while self._todo:
             number = self._todo[0]
             ahead = len(self._under_way) + len(self._answers)
-            hand = self._pool.free()
+            pooled = self._pool.free()
             pressing = number <= wanted or self._urgent(number)
-            if hand is None or (ahead >= window and not pressing):
+            if pooled is None or (ahead >= window and not pressing):
                 return
-            place = 0 if pressing else self._nearest(hand.node, window)
+            place = 0 if pressing else self._nearest(pooled.node, window)
             number = self._todo[place]
             del self._todo[place]
-            hand.orders.append(number)
-            self._under_way[self._orders[number](hand.actor)] = (hand, number)
+            pooled.orders.append(number)
+            self._under_way[self._orders[number](pooled.actor)] = (pooled, number)
             if self._places is not None:
-                self._places.went(number, hand.node)
+                self._places.went(number, pooled.node)
 
     def _nearest(self, node: str, window: int) -> int:
         """Return the place of the order to be given to a node: the first of those that are nearest.
@@ -139,17 +139,17 @@ class Errands:
         return bool(done)
 
     def _answered(self, reference: Any) -> None:
-        hand, number = self._under_way.pop(reference)
+        pooled, number = self._under_way.pop(reference)
         try:
             answer = result(reference)
         except ray().exceptions.RayError as error:
             if number in self._needs and isinstance(getattr(error, "cause", error), ray().exceptions.ObjectLostError):
-                hand.orders.remove(number)
+                pooled.orders.remove(number)
                 self._renew(number, error)
             else:
-                self._lose(hand, number, error)
+                self._lose(pooled, number, error)
             return
-        hand.orders.remove(number)
+        pooled.orders.remove(number)
         self._heard(number, answer)
         if number not in self._taken:
             self._answers[number] = answer
@@ -184,16 +184,16 @@ class Errands:
         self._todo.extendleft(sorted(again, reverse=True))
         self._pool.again += len(again)
 
-    def _lose(self, hand: Hand, number: int, error: Exception) -> None:
+    def _lose(self, pooled: PooledActor, number: int, error: Exception) -> None:
         """A worker is gone: what it had is given to others, first of all the order at which it was lost."""
         self._try_again(number, error)
-        self._pool.dismiss(hand)
+        self._pool.dismiss(pooled)
         LOG.warning("a worker was lost; its jobs are given to others (%s)", type(error).__name__)
-        for reference in [r for r, (other, _) in self._under_way.items() if other is hand]:
+        for reference in [r for r, (other, _) in self._under_way.items() if other is pooled]:
             del self._under_way[reference]
-        self._todo.extendleft(sorted(hand.orders, reverse=True))
-        self._pool.again += len(hand.orders)
-        hand.orders = []
+        self._todo.extendleft(sorted(pooled.orders, reverse=True))
+        self._pool.again += len(pooled.orders)
+        pooled.orders = []
 
     def _try_again(self, number: int, error: Exception) -> None:
         """Count a failure of an order.

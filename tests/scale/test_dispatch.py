@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from espalier.core.errors import TrainingError
-from espalier.scale import cluster, errands
-from espalier.scale.errands import Errands
-from espalier.scale.pool import Hand
+from espalier.scale import cluster, dispatch
+from espalier.scale.dispatch import Dispatch
+from espalier.scale.pool import PooledActor
 
 ray = cluster.ray(loopback=True)
 
@@ -21,17 +21,17 @@ class Pool:
     present, again, lost = 1, 0, 0
 
     def __init__(self) -> None:
-        self.hand = Hand(None, None, there=True)
+        self.pooled = PooledActor(None, None, there=True)
 
     def tend(self) -> None: ...
 
-    def free(self) -> Hand | None:
-        return self.hand if len(self.hand.orders) < 2 else None
+    def free(self) -> PooledActor | None:
+        return self.pooled if len(self.pooled.orders) < 2 else None
 
     def listen(self, references: list[Any]) -> list[Any]:
         return references[:1]
 
-    def dismiss(self, hand: Hand) -> None:
+    def dismiss(self, pooled: PooledActor) -> None:
         self.lost += 1
 
 
@@ -58,7 +58,7 @@ def given(monkeypatch: pytest.MonkeyPatch, answers: dict[int, list[Any]]) -> tup
             raise found
         return found
 
-    monkeypatch.setattr(errands, "result", result)
+    monkeypatch.setattr(dispatch, "result", result)
     return log, [order(number) for number in answers]
 
 
@@ -66,7 +66,7 @@ def test_what_a_lost_node_had_is_computed_again_before_what_needs_it(monkeypatch
     log, orders = given(monkeypatch, {0: ["a"], 1: ["b"], 2: ["c"], 3: [lost(), "joined"]})
     heard: list[int] = []
     pool: Any = Pool()
-    work = Errands(pool, orders, {3: {0, 1}}, lambda number, _: heard.append(number))
+    work = Dispatch(pool, orders, {3: {0, 1}}, lambda number, _: heard.append(number))
     assert [work.take(n) for n in (0, 1, 3, 2)] == ["a", "b", "joined", "c"]
     assert log.count(0) == log.count(1) == log.count(3) == 2 and log.count(2) == 1
     assert log.index(3) > log.index(1) and pool.again == 2 and pool.lost == 0
@@ -77,7 +77,7 @@ def test_what_a_lost_node_had_is_computed_again_before_what_needs_it(monkeypatch
 def test_what_is_lost_again_and_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     _, orders = given(monkeypatch, {0: ["a"], 1: [lost()]})
     pool: Any = Pool()
-    work = Errands(pool, orders, {1: {0}})
+    work = Dispatch(pool, orders, {1: {0}})
     with pytest.raises(TrainingError, match="lost over the same batch"):
         work.take(1)
 
@@ -88,15 +88,15 @@ class TwoNodes(Pool):
     present = 2
 
     def __init__(self) -> None:
-        self.hands = [Hand(None, None, there=True, node=node) for node in "ab"]
+        self.actors = [PooledActor(None, None, there=True, node=node) for node in "ab"]
         self.turn = 0
 
-    def free(self) -> Hand | None:
-        if all(hand.orders for hand in self.hands):
+    def free(self) -> PooledActor | None:
+        if all(pooled.orders for pooled in self.actors):
             return None
         self.turn += 1
-        hand = self.hands[self.turn % 2]
-        return hand if not hand.orders else self.hands[1 - self.turn % 2]
+        pooled = self.actors[self.turn % 2]
+        return pooled if not pooled.orders else self.actors[1 - self.turn % 2]
 
 
 class Models:
@@ -119,7 +119,7 @@ def test_orders_go_where_their_models_are_and_answers_keep_their_order(monkeypat
     _, orders = given(monkeypatch, {number: [str(number)] for number in range(12)})
     pool: Any = TwoNodes()
     models = Models()
-    work = Errands(pool, orders, places=models)
+    work = Dispatch(pool, orders, places=models)
     assert [work.take(n) for n in range(12)] == [str(n) for n in range(12)]
     assert sorted(number for number, _ in models.log) == list(range(12))
     # Taken in turn as they stand, each model would soon be on both nodes, and half of the orders far from theirs.
@@ -132,6 +132,6 @@ def test_an_order_that_is_waited_for_is_given_before_nearer_ones(monkeypatch: py
     pool: Any = Pool()
     models = Models()
     models.at[1].add("")  # the only worker's node
-    work = Errands(pool, orders, places=models)
+    work = Dispatch(pool, orders, places=models)
     assert work.take(0) == "0" and log[0] == 0
     assert [work.take(n) for n in range(1, 6)] == list("12345")
