@@ -17,7 +17,7 @@ STARTING_FILE = """# An experiment: methods × seeds under one task, fleet and w
 # Every key: espalier config, or `espalier config training` for one table.
 name = "{stem}"
 seeds = [0, 1, 2]               # fewer than three cannot tell a lead from chance
-methods = ["hierfavg", "fedavg", {{ name = "ditto", lam = 0.1 }}]      # espalier methods
+methods = ["trellis", "hierfavg", "fedavg", {{ name = "ditto", lam = 0.1 }}]      # espalier methods
 
 [task]
 dataset = "digits"              # espalier data list; or a table of your own:
