@@ -10,6 +10,7 @@ nobody else is blamed, and the run's result is that without the member up to its
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
@@ -21,6 +22,9 @@ from hypothesis.stateful import run_state_machine_as_test
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import tables
+from tables import FATES
+
 from tests.fleet.hostile import HostileMember
 
 #: letters and other steps of one run at most
@@ -30,7 +34,9 @@ STEPS = 30
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--letters", type=int, default=10_000)
-    wanted = parser.parse_args().letters
+    parser.add_argument("--json", type=Path, help="Write the figures there, too.")
+    options = parser.parse_args()
+    wanted = options.letters
     fates: dict[str, Counter[str]] = {}
 
     class Counted(HostileMember):
@@ -51,11 +57,10 @@ def main() -> None:
             ),
         )  # fmt: skip
         print(f"{said():,} letters, {time.monotonic() - begun:.0f} s", flush=True)
-    kinds = ["refused at the door", "refused behind the door", "passed over", "taken"]
-    print("\n| method | letters | " + " | ".join(kinds) + " |\n" + "| --- " * (2 + len(kinds)) + "|")
-    for method, count in [*sorted(fates.items()), ("all", sum(fates.values(), Counter[str]()))]:
-        print(f"| {method} | {count.total():,} | " + " | ".join(f"{count[kind]:,}" for kind in kinds) + " |")
-    print("no invariant was broken")
+    rows = [{"method": method, **{kind: count[kind] for kind in FATES}} for method, count in sorted(fates.items())]
+    print("\n" + "\n".join(tables.hostile(rows)) + "\nno invariant was broken")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

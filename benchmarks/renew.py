@@ -35,7 +35,7 @@ import tables
 
 HERE = Path(__file__).parent
 DATA, FLOORS, DOCS = HERE / "measured.json", HERE / "floors.json", HERE.parent / "docs"
-PAGES = (DOCS / "performance.md", DOCS / "scale.md", DOCS / "deployment.md")
+PAGES = (DOCS / "performance.md", DOCS / "scale.md", DOCS / "deployment.md", HERE.parent / "SECURITY.md")
 _BLOCK = re.compile(r"(<!-- measured: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -69,6 +69,7 @@ PARTS = {
     "standing": Part("fleet_standing.py", 15, rarely=True),
     "faults": Part("fleet_faults.py --repeats 5 --moves 200", 40, rarely=True),  # as root
     "load": Part("fleet_load.py --devices 40 100", 30, rarely=True),
+    "hostile": Part("hostile.py --letters 10000", 30, rarely=True),
     "bytes": Part("ray_overhead.py --bytes"),
     "places": Part("ray_overhead.py --places"),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),

@@ -8,6 +8,8 @@ from typing import Any
 
 Rows = list[dict[str, Any]]
 #: methods that are compared on a fleet and simulated
+#: what becomes of a hostile letter
+FATES = ("refused at the door", "refused behind the door", "passed over", "taken")
 AGREEING = ("hierfavg", "phefl", "csahfl", "easf")
 NAMES = {
     "mlp": "MLP", "mlp_easf": "MLP of EASF", "mlp_d2d": "MLP of D2D", "lenet": "LeNet", "d2d_cnn": "CNN of D2D",
@@ -211,6 +213,16 @@ def placed(rows: Rows) -> list[str]:
 
 
 #: block of a page -> how it is rendered, and the parts whose rows it shows
+def hostile(rows: Rows) -> list[str]:
+    """What became of a hostile member's letters."""
+    whole = {"method": "all", **{kind: sum(r[kind] for r in rows) for kind in FATES}}
+    lines = [
+        [r["method"], f"{sum(r[kind] for kind in FATES):,}", *(f"{r[kind]:,}" for kind in FATES)]
+        for r in (*rows, whole)
+    ]
+    return table(["method", "letters", *FATES], lines)
+
+
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "peers": (peers, "peers", "peers_cnn", "peers_models"),
     "all_peers": (peers, "all_peers"),
@@ -226,6 +238,7 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "standing": (standing, "standing"),
     "faults": (faults, "faults"),
     "load": (load, "load"),
+    "hostile": (hostile, "hostile"),
     "bytes": (into_driver, "bytes"),
     "places": (placed, "places"),
     "many_runs": (side_by_side, "many_runs"),
