@@ -24,7 +24,7 @@ from torch import Tensor
 from espalier.core.codec import pack, unpack
 from espalier.core.errors import RunError
 
-VERSION = 6
+VERSION = 7
 KEPT_CHECKPOINTS = 2
 
 _NAME = "state-*.safetensors"

@@ -12,7 +12,7 @@ from espalier.fleet.node import journal
 from espalier.simulator import checkpoint
 
 #: (a checkpoint's version, a journal's format, the shape below)
-KNOWN = (6, 6, "87398f43916fdad1")
+KNOWN = (7, 7, "16623eb3b73fb0b2")
 
 
 #: where saved classes are

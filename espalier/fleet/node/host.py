@@ -217,9 +217,11 @@ class Host(Hub):
             else:
                 conduct = Participant(engine, self._folders.of(manifest.run))
                 journal.put("charter", self.charter.SerializeToString())
-            engine.conduct = self.conduct = conduct
+            engine.conduct = conduct
             journal.put("host", self.own)
+            # the engine first: whoever sees the conduct (every tick looks for it) gives the engine something to do
             self.engine = engine
+            self.conduct = conduct
             return engine.resume()
 
         effects = await self.driver.at_once(make)

@@ -66,7 +66,7 @@ def test_sketches_stand_for_updates_on_the_way_to_the_cloud() -> None:
 
 def models_of(method: str | dict[str, Any]) -> tuple[dict[str, Any], Runner]:
     """Return the final models of a run in float64 in which everything takes no time."""
-    table = {**BASE, "partition": {"kind": "dirichlet", "alpha": 0.5, "fraction": 0.4}, "world": {}}
+    table = {**BASE, "partition": {"kind": "dirichlet", "alpha": 0.5, "fraction": 0.4}, "world": "ideal"}
     table |= {"fleet": {"devices": 12, "edges": 3}, "training": {**BASE["training"], "precision": "float64"}}
     one = Runner(Experiment.build(table).only(method, 1), None)
     one.run()
