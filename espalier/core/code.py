@@ -81,7 +81,7 @@ def plug_in(names: Sequence[str]) -> None:
         module = path.stem if path.suffix == ".py" else name
         if path.suffix == ".py":
             taken = getattr(sys.modules.get(module), "__file__", None)
-            if module in sys.modules and Path(taken or "").absolute() != path.absolute():
+            if module in sys.modules and Path(taken or "").resolve() != path.resolve():
                 raise ConfigError(f"--plugin {name}: a module {module!r} is there already; give the file another name.")
             if str(path.parent.absolute()) not in sys.path:
                 sys.path.insert(0, str(path.parent.absolute()))

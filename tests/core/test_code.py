@@ -1,8 +1,10 @@
 import functools
+import sys
+from pathlib import Path
 
 import pytest
 
-from espalier.core.code import is_own, name_of, named, short_name
+from espalier.core.code import is_own, name_of, named, plug_in, short_name
 from espalier.core.errors import ConfigError
 
 
@@ -33,3 +35,21 @@ def test_what_cannot_be_called_is_refused():
         name_of(3, "task.loss", "a name, or a function")
     with pytest.raises(ConfigError, match=r"task.loss = 'math:pi' is a float"):
         named("math:pi", "task.loss")
+
+
+def test_a_plug_in_may_be_given_again_by_another_way_but_not_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "real").mkdir()
+    (tmp_path / "other").mkdir()
+    for folder in ("real", "other"):
+        (tmp_path / folder / "plugged_in_here.py").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    plug_in([str(tmp_path / "link" / "plugged_in_here.py")])
+    plug_in([str(tmp_path / "real" / "plugged_in_here.py")])
+    with pytest.raises(ConfigError, match="a module 'plugged_in_here' is there already; give the file another name"):
+        plug_in([str(tmp_path / "other" / "plugged_in_here.py")])
+    with pytest.raises(ConfigError, match="a module 'json' is there already"):
+        plug_in([str(tmp_path / "json.py")])
+    sys.modules.pop("plugged_in_here")
