@@ -1,4 +1,4 @@
-"""A node's certificate as the members of a secure sum use it: to sign their keys, and to check each other's."""
+"""A node's certificate as members use it: to sign letters and the keys of secure sums, and to check each other's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CertificateCredentials:
         self._authorities = x509.load_pem_x509_certificates(bundle.ca)
         self.author = Author(bundle.identity.name, bundle.identity.role)
         self.certificate = x509.load_pem_x509_certificate(bundle.cert).public_bytes(serialization.Encoding.DER)
-        self._genuine: dict[bytes, x509.Certificate] = {}
+        self._genuine: dict[bytes, tuple[x509.Certificate, ec.EllipticCurvePublicKey, Author]] = {}
 
     def sign(self, statement: bytes) -> bytes:
         """Sign with the certificate's key."""
@@ -42,10 +42,7 @@ class CertificateCredentials:
             ProtocolError: The certificate is not the authority's or not valid now, or the signature is not its owner's.
         """
         try:
-            found = self._read(certificate)
-            key = found.public_key()
-            if not isinstance(key, ec.EllipticCurvePublicKey):
-                raise ProtocolError("A certificate's key is of another kind than this fleet's.")
+            found, key, author = self._read(certificate)
             key.verify(signature, statement, ec.ECDSA(hashes.SHA256()))
         except (ValueError, TypeError, InvalidSignature) as error:
             raise ProtocolError("A statement is not signed with a certificate of this fleet.") from error
@@ -53,11 +50,10 @@ class CertificateCredentials:
             raise ProtocolError("A certificate is not valid now.")
         if self._revoked(found.serial_number):
             raise ProtocolError("A certificate is revoked.")
-        identity = identity_of(found.public_bytes(serialization.Encoding.PEM))
-        return Author(identity.name, identity.role)
+        return author
 
-    def _read(self, certificate: bytes) -> x509.Certificate:
-        """Return a certificate that the authority issued, and that is no authority itself."""
+    def _read(self, certificate: bytes) -> tuple[x509.Certificate, ec.EllipticCurvePublicKey, Author]:
+        """Return a certificate that the authority issued, and that is no authority itself; its key, and whose it is."""
         known = self._genuine.get(certificate)
         if known is not None:
             return known
@@ -66,7 +62,10 @@ class CertificateCredentials:
         if issuer is None or found in self._authorities:
             raise ValueError("another authority's")
         found.verify_directly_issued_by(issuer)
+        key, identity = found.public_key(), identity_of(found.public_bytes(serialization.Encoding.PEM))
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ProtocolError("A certificate's key is of another kind than this fleet's.")
         if len(self._genuine) >= KEPT:
             self._genuine.clear()
-        self._genuine[certificate] = found
-        return found
+        known = self._genuine[certificate] = found, key, Author(identity.name, identity.role)
+        return known
