@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import LocalWork
 from espalier.core.seeds import key
 from espalier.fleet.coordinator.manifest import Manifest
+from espalier.fleet.node import clients
 from espalier.fleet.node.data import from_arrays
 from espalier.fleet.node.launch import Options, make_trainer
+from espalier.fleet.node.threads import Driver
 from espalier.fleet.node.trainer import ArrayTrainer, TrainingRequest
 from espalier.training.models import build
 from espalier.training.trainer import FallbackWarning
@@ -69,3 +74,48 @@ def test_the_cloud_measures_the_metrics(tmp_path: Path) -> None:
     assert found["right_share"] == pytest.approx(found["acc"]) and found["right"] == pytest.approx(found["acc"])
     outputs = torch.nn.functional.linear(torch.from_numpy(X).double(), model[:640].view(10, 64), model[640:])
     assert found["loss"] == pytest.approx(float(squared_hinge(outputs, torch.from_numpy(Y)).mean()))
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+class Asked:
+    """A client that writes down how many torch threads it has."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def samples(self) -> int:
+        return 1
+
+    def fit(self, state: dict[str, torch.Tensor], work: clients.Work) -> dict[str, torch.Tensor]:
+        self.threads.append(torch.get_num_threads())
+        return state
+
+    def evaluate(self, state: dict[str, torch.Tensor]) -> dict[str, float]:
+        self.threads.append(torch.get_num_threads())
+        return {}
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_node_computes_with_one_thread_a_client_with_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def threads_of_engine() -> int:
+        driver = Driver()
+        found = await driver.at_once(torch.get_num_threads)
+        driver.close()
+        return found
+
+    assert asyncio.run(threads_of_engine()) == 1
+    monkeypatch.setattr(clients, "_THREADS", 3)
+    client, made = Asked(), manifest(2, 1, 1)
+    trainer, vector = clients.ClientTrainer(made, client), torch.zeros(made.card.spec.size)
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as worker:
+        worker.submit(trainer.train, TrainingRequest(0, 1, LocalWork(start=vector, updates=1))).result()
+        worker.submit(trainer.score, [vector], "test").result()
+        assert worker.submit(torch.get_num_threads).result() == 1
+    assert client.threads == [3, 3]

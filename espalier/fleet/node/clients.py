@@ -4,13 +4,16 @@ Plain code implements :class:`OwnClient` and is named ``--client package.module:
 device's number and returns the client. A Flower ``NumPyClient`` (or its ``Client``) is named ``--flower-client
 package.module:client_fn``. Statistics that a method may ask for need the samples themselves: a client that has an
 attribute ``arrays()`` returning ``(x, y)`` can answer them, another is left out of such rounds.
+
+A node computes with one torch thread; a client's ``fit`` and ``evaluate`` have as many as PyTorch takes by itself.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,7 +29,21 @@ from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
 from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.node.data import Holdings, from_arrays
-from espalier.fleet.node.trainer import ArrayTrainer, TrainingRequest, TrainingResult
+from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, TrainingRequest, TrainingResult
+
+#: torch threads of a process that nobody has told otherwise: its cores, or OMP_NUM_THREADS
+_THREADS = torch.get_num_threads()
+
+
+@contextmanager
+def own_threads() -> Iterator[None]:
+    """Give a user's code the torch threads that it would have without a node around it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(_THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)
@@ -74,7 +91,7 @@ class OwnClient(Protocol):
         ...
 
 
-class ClientTrainer:
+class ClientTrainer(NodeTrainer):
     """A user's client as a trainer."""
 
     def __init__(self, manifest: Manifest, client: OwnClient) -> None:
@@ -84,14 +101,6 @@ class ClientTrainer:
         self.samples = int(client.samples())
         if self.samples < 1:
             raise DataError(f"The client has {self.samples} samples; a device needs at least one.")
-
-    def initial(self, seed: int, index: int) -> Tensor:
-        """Refuse: a method that needs initial models on devices needs the project's own trainer there."""
-        raise DataError("A client of the user's own cannot make the run's initial models.")
-
-    def probe(self) -> float:
-        """Nothing is known before the first training."""
-        return 0.0
 
     def train(self, request: TrainingRequest) -> TrainingResult:
         """Let the client train."""
@@ -109,14 +118,12 @@ class ClientTrainer:
             torch_seed(self._manifest.seed, "train", request.device, request.number), dict(asked.args),
             asked.calibration,
         )  # fmt: skip
-        state = self._client.fit(self._state(asked.start), work)
+        start = self._state(asked.start)
+        with own_threads():
+            state = self._client.fit(start, work)
         vector = self._spec.flatten(dict(state), self._dtype)
         self.samples = max(1, int(self._client.samples()))  # some know only now
         return TrainingResult(vector, math.nan, None, training.batches(self.samples, asked.updates))
-
-    def trial(self, device: int, epochs: int) -> float:
-        """Let the client train and evaluate once: its accuracy, or a share that falls with its loss."""
-        raise DataError("A client of the user's own cannot try the initial model out.")
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Answer from the client's arrays, if it has any."""
@@ -130,7 +137,9 @@ class ClientTrainer:
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
         """Let the client evaluate."""
-        found = [dict(self._client.evaluate(self._state(v))) for v in vectors] if where == "test" else []
+        states = [self._state(v) for v in vectors] if where == "test" else []
+        with own_threads():
+            found = [dict(self._client.evaluate(state)) for state in states]
         return [{str(k): float(v) for k, v in one.items()} for one in found if one]
 
     def _state(self, vector: Tensor) -> dict[str, Tensor]:

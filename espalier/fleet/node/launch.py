@@ -32,7 +32,7 @@ from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.log import Log
 from espalier.fleet.node.operators import Operators
 from espalier.fleet.node.service import Service
-from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer, NoTrainer
+from espalier.fleet.node.trainer import ArrayTrainer, NodeTrainer
 from espalier.fleet.overview import overview
 from espalier.fleet.status import Ops
 
@@ -260,7 +260,7 @@ def make_trainer(manifest: Manifest, address: int, options: Options, role: str) 
         return clients.plain(manifest, address, options.client)
     held = _holdings(manifest, address, options)
     if role == "edge" and held.test is None and held.personal is None:
-        return NoTrainer()
+        return NodeTrainer()
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
     # the cloud's operator wrote the manifest of its only run: what it names is the operator's own

@@ -2,6 +2,7 @@
 
 The event loop never waits for the disk: what happens is queued, a batch of it is one transaction in the engine's
 thread, and the loop carries out what comes of it. The worker trains, measures and scores, one thing at a time.
+Both compute with one torch thread: helpers of a model-sized sum cost more than they do, and wait by spinning.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+
+import torch
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.node.engine import Engine
@@ -29,7 +32,7 @@ class Driver:
     """The engine's queue and thread."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "espalier-engine")
+        self._thread = _thread("espalier-engine")
         self._items: asyncio.Queue[Item] = asyncio.Queue()
         self._answers: list[tuple[asyncio.Future[Any], Any]] = []
 
@@ -84,7 +87,7 @@ class Worker:
         self, driver: Driver, spawn: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]], log: Log
     ) -> None:
         self._driver, self._spawn, self._log = driver, spawn, log
-        self._thread = ThreadPoolExecutor(1, "espalier-worker")
+        self._thread = _thread("espalier-worker")
         self._waiting: list[tuple[int, int, PendingJob]] = []
         self._task: asyncio.Task[Any] | None = None
         self.seconds = 0.0
@@ -115,6 +118,10 @@ class Worker:
     def close(self) -> None:
         """Let go of the thread; what it computes is of no use any more."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, name, torch.set_num_threads, (1,))
 
 
 def _settle(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,37 +72,37 @@ def system_rng() -> np.random.Generator:
     return np.random.default_rng(secrets.randbits(256))
 
 
-class NodeTrainer(Protocol):
-    """A node's data and what it can do with them."""
+class NodeTrainer:
+    """A node's data and what it can do with them: here none, and nothing, as at an edge, which merges and passes on."""
 
-    samples: int
+    samples = 0
 
     def train(self, request: TrainingRequest) -> TrainingResult:
         """Train on the node's own samples."""
-        ...
+        raise DataError("This node has no samples to train on.")
 
     def probe(self) -> float:
         """Return the seconds of a mini-batch, as measured now (0: it cannot be told)."""
-        ...
+        return 0.0
 
     def trial(self, device: int, epochs: int) -> float:
         """Return the share of right answers after so many local epochs from the initial model."""
-        ...
+        raise DataError("This node cannot try the initial model out: that takes the project's own trainer.")
 
     def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
         """Compute a statistic of the node's own samples."""
-        ...
+        raise DataError("This node has no samples to measure.")
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
-        """ScoreModels models on the node's ``"test"`` or ``"personal"`` set; an empty list if it has none."""
-        ...
+        """Score models on the node's ``"test"`` or ``"personal"`` set; an empty list if it has none."""
+        return []
 
     def initial(self, seed: int, index: int) -> Tensor:
         """Return the ``index``-th initial model of a run."""
-        ...
+        raise DataError("This node cannot make the run's initial models: that takes the project's own trainer.")
 
 
-class ArrayTrainer:
+class ArrayTrainer(NodeTrainer):
     """The project's own trainer on arrays in memory."""
 
     def __init__(
@@ -129,7 +129,6 @@ class ArrayTrainer:
                 raise ConfigError(
                     f"The fleet's {what} is {path!r}, code of its own; allow it on this node with --allow-model {path}."
                 )
-        torch.set_num_threads(1)
         self._manifest, self._held = manifest, holdings
         self._training = manifest.experiment.training
         dtype = self._training.dtype
@@ -216,7 +215,7 @@ class ArrayTrainer:
         return found.compute(local, list(vectors) if found.models else [], **args)
 
     def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
-        """ScoreModels models on the test or the personal set."""
+        """Score models on the test or the personal set."""
         test = self._held.personal if where == "personal" else self._held.test
         if where == "validation" and self._held.pool is not None and len(self._held.held):
             test = Test(self._held.pool, self._held.held, np.zeros(len(self._held.held), dtype=np.int64))
@@ -260,36 +259,6 @@ class ArrayTrainer:
         weights = found.count if mix is None else mix
         row = figures(found, weights[None], self._manifest.card.kind, self._summed, truth)
         return {name: float(values[0]) for name, values in row.items()}
-
-
-class NoTrainer:
-    """An edge without data: it merges and passes on."""
-
-    samples = 0
-
-    def train(self, request: TrainingRequest) -> TrainingResult:
-        """Refuse."""
-        raise DataError("This node has no samples to train on.")
-
-    def probe(self) -> float:
-        """Nothing to time."""
-        return 0.0
-
-    def trial(self, device: int, epochs: int) -> float:
-        """Refuse."""
-        raise DataError("This node has no samples to train on.")
-
-    def measure(self, what: str, vectors: Sequence[Tensor], args: dict[str, Any], rng: np.random.Generator) -> Any:
-        """Refuse."""
-        raise DataError("This node has no samples to measure.")
-
-    def score(self, vectors: Sequence[Tensor], where: str) -> list[dict[str, float]]:
-        """Nothing to score on."""
-        return []
-
-    def initial(self, seed: int, index: int) -> Tensor:
-        """Refuse: only the cloud and devices can build the model."""
-        raise DataError("This node cannot build the model; the cloud hands it out.")
 
 
 def _row_shares(test: Test) -> NDArray[np.float64] | None:
