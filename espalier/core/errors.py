@@ -36,6 +36,10 @@ class ConfigError(EspalierError):
     exit_code = 2
 
 
+class SetupWarning(UserWarning):
+    """An experiment that can be run and may not be what was meant."""
+
+
 class DataError(EspalierError):
     """A dataset that cannot be read."""
 

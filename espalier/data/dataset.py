@@ -237,7 +237,7 @@ class Dataset:
             ignore: Columns that are no features.
             test: A column that is true for test rows; by default a fifth of each class.
             missing: What becomes of rows with empty cells: ``refuse``, ``drop``, or ``mean`` (a feature's empty cells
-                count as its mean over the training rows).
+                count as its mean over the training rows; rows without a label or owner are left out).
             scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
             amounts: Whether the label's numbers are amounts (a regression) or classes; by default, whole numbers are
                 classes.

@@ -6,6 +6,7 @@ asked about rows as they stand in the table.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.errors import ConfigError, DataError, nearest
+from espalier.core.errors import ConfigError, DataError, SetupWarning, nearest
 from espalier.data.arrays import CLASSES_LOOK
 from espalier.data.sources import Samples, plain
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: distinct texts of a column up to which it becomes one column per text
 MOST_CATEGORIES = 50
+#: rows from which a column of ever other whole numbers looks like the rows' numbers
+MANY_ROWS = 100
 #: what becomes of empty cells
 Missing = Literal["refuse", "drop", "mean"]
 
@@ -116,7 +119,7 @@ class TableColumns:
         features = self._features(frame)
         frame = _without_gaps(frame, features, self._roles, self.missing)
         for name in features:
-            _refuse_infinity(frame[name])
+            _check_numbers(frame[name])
         texts = {c: _categories(frame[c]) for c in features if not _is_number(frame[c])}
         encoding = TableEncoding(tuple(c for c in features if c not in texts), texts)
         owner = None if self.owner is None else plain(frame[self.owner].to_numpy())
@@ -124,7 +127,7 @@ class TableColumns:
         if self.test is None:
             parts = places.parts()
         else:
-            chosen = frame[self.test].to_numpy().astype(bool)
+            chosen = _flags(frame[self.test])
             parts = places[~chosen], places[chosen]
         encoding = encoding.fitted(frame.iloc[parts[0].x], self.scale)
         train, test = (replace(p, x=encoding.encode(frame.iloc[p.x])) for p in parts)
@@ -188,15 +191,36 @@ def _is_number(column: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(column)
 
 
-def _refuse_infinity(column: pd.Series[Any]) -> None:
+def _check_numbers(column: pd.Series[Any]) -> None:
+    """Refuse infinite features; warn of one that numbers the rows."""
     if not _is_number(column):
         return
-    infinite = np.isinf(column.to_numpy(np.float64, na_value=np.nan))
+    values = column.to_numpy(np.float64, na_value=np.nan)
+    infinite = np.isinf(values)
     if infinite.any():
         row = int(infinite.argmax()) + 1
         raise DataError(
             f"Column {column.name!r} has an infinite number in row {row}; replace it, or leave the row out."
         )
+    if len(values) >= MANY_ROWS and (values == np.round(values)).all() and column.is_unique:
+        warnings.warn(
+            f"Column {column.name!r} has another whole number in every row: if it numbers the rows, leave it out "
+            f"(ignore = [{column.name!r}]).",
+            SetupWarning,
+            stacklevel=2,
+        )
+
+
+def _flags(column: pd.Series[Any]) -> NDArray[np.bool_]:
+    """Return which rows are for tests."""
+    values = column.to_numpy()
+    strange = [v for v in column.unique().tolist() if v not in (0, 1)]
+    if strange:
+        raise DataError(
+            f"Column {column.name!r} says which rows are for tests: true and false (or 1 and 0) are accepted, not "
+            f"{strange[0]!r}."
+        )
+    return values.astype(bool)
 
 
 def _categories(column: pd.Series[Any]) -> tuple[str, ...]:
@@ -214,20 +238,39 @@ def _categories(column: pd.Series[Any]) -> tuple[str, ...]:
 
 
 def _without_gaps(frame: pd.DataFrame, features: list[str], roles: list[str], missing: str) -> pd.DataFrame:
-    """Drop or refuse rows with empty cells, as ``missing`` says; a feature without any value is always refused."""
+    """Leave out or refuse rows with empty cells, as ``missing`` says; a feature without any value is always refused."""
     empty = frame[[*features, *roles]].isna()
     for name in features:
         if empty[name].all():
             raise DataError(f"Column {name!r} is empty; leave it out (ignore = [{name!r}]).")
-    if missing == "drop":
-        return frame[~empty.any(axis=1).to_numpy()]
-    for name in roles if missing == "mean" else [*features, *roles]:
-        gaps = int(empty[name].sum())
-        if gaps:
-            first = int(empty[name].to_numpy().argmax()) + 1
-            fill = 'fill them with the mean of the column (missing = "mean") or ' if name not in roles else ""
-            raise DataError(
-                f"Column {name!r} has {gaps} empty {'cell' if gaps == 1 else 'cells'}, the first in row {first}: {fill}"
-                'drop such rows (missing = "drop").'
-            )
-    return frame
+    some, unusable = empty.any(axis=1).to_numpy(), empty[roles].any(axis=1).to_numpy()
+    if not some.any():
+        return frame
+    if missing == "refuse":
+        raise DataError(_gaps(empty, roles, int(some.sum()), int(unusable.sum())))
+    out = some if missing == "drop" else unusable
+    if out.all():
+        raise DataError(f"Every row has an empty cell in one of the columns {', '.join(map(repr, empty.columns))}.")
+    if out.any():
+        why = "have empty cells" if missing == "drop" else f"do not say {' or '.join(map(repr, roles))}"
+        told = f"{int(out.sum()):,} of {len(frame):,} rows {why} and are left out."
+        warnings.warn(told, SetupWarning, stacklevel=2)
+    return frame[~out]
+
+
+def _gaps(empty: pd.DataFrame, roles: list[str], some: int, unusable: int) -> str:
+    """Say which columns have how many empty cells, and what each remedy costs."""
+    counts = {name: int(n) for name, n in empty.sum().items() if n}
+    (first, n), *others = counts.items()
+    row = int(empty[first].to_numpy().argmax()) + 1
+    also = f"; so have {', '.join(f'{name!r} ({m})' for name, m in others)}" if others else ""
+    told = f"Column {first!r} has {n} empty {'cell' if n == 1 else 'cells'}, the first in row {row}{also}: "
+    told += f'leave such rows out (missing = "drop": {some:,} of {len(empty):,})'
+    if some > unusable:
+        told += ', or fill features with the mean of their column (missing = "mean"'
+        told += (
+            f": {unusable:,} rows are left out, without {' or '.join(r for r in roles if r in counts)})"
+            if unusable
+            else ")"
+        )
+    return told + "."

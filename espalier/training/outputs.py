@@ -10,15 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.code import is_own
-from espalier.core.errors import ConfigError, raised
+from espalier.core.errors import ConfigError, SetupWarning, raised
 from espalier.training.losses import Loss, PerSample, checked, resolve
 
 #: samples that are looked at
 ROWS = 4
-
-
-class SetupWarning(UserWarning):
-    """An experiment that can be run and is hardly what was meant."""
 
 
 def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss: Loss, y: Tensor | None = None) -> None:

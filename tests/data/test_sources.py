@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import TensorDataset
 
 from espalier import Dataset, simulate
-from espalier.core.errors import ConfigError, DataError, PartitionError, RunError
+from espalier.core.errors import ConfigError, DataError, PartitionError, RunError, SetupWarning
 from espalier.data.registry import load
 
 N = 40
@@ -61,7 +61,14 @@ def test_test_rows_may_be_named() -> None:
             r"Column 'age' has 2 empty cells, the first in row 2: .*missing = \"mean\"",
         ),
         ({"sex": ["f"] * (N - 1) + [None]}, {"label": "ill"}, "Column 'sex' has 1 empty cell, the first in row 40"),
-        ({"ill": [None] + ["no"] * (N - 1)}, {"label": "ill", "missing": "mean"}, "Column 'ill' has 1 empty cell"),
+        (
+            {"age": [1.0, None] + [2.0] * (N - 2), "ill": [None, "yes"] + ["no"] * (N - 2)},
+            {"label": "ill", "owner": "clinic"},
+            r"Column 'age' has 1 empty cell, the first in row 2; so have 'ill' \(1\): leave such rows out "
+            r"\(missing = \"drop\": 2 of 40\), or .* \(missing = \"mean\": 1 rows are left out, without ill\)",
+        ),
+        ({"ill": [None] * N}, {"label": "ill", "missing": "mean"}, "Every row has an empty cell"),
+        ({"held": ["test", "train"] * (N // 2)}, {"label": "ill", "test": "held"}, "accepted, not 'test'"),
         ({"day": [f"d{i % 60}" for i in range(N)]}, {"label": "ill", "columns": ["age", "dya"]}, "Did you mean 'day'"),
         (
             {"clinic": ["a", "b"] * (N // 2), "at": ["x"] * (N - 1) + ["y"]},
@@ -97,7 +104,8 @@ def test_dates_are_told_from_text_and_can_be_ignored() -> None:
 def test_empty_cells_are_dropped_or_filled() -> None:
     rows = frame()
     rows.loc[3, "age"], rows.loc[5, "sex"] = np.nan, None
-    kept = Dataset.from_pandas(rows, label="ill", missing="drop")
+    with pytest.warns(SetupWarning, match="2 of 40 rows have empty cells and are left out"):
+        kept = Dataset.from_pandas(rows, label="ill", missing="drop")
     assert len(kept.x_train) + len(kept.x_test) == N - 2
     filled = Dataset.from_pandas(rows.assign(held=rows.index < 8), label="ill", test="held", missing="mean")
     assert filled.x_test[3, 0].abs() < 1e-6  # the mean of the training rows is 0 once they are scaled
@@ -105,6 +113,20 @@ def test_empty_cells_are_dropped_or_filled() -> None:
     held = rows.drop(columns="clinic").assign(held=rows.index < 8)
     plain = Dataset.from_pandas(held, label="ill", test="held", missing="mean", scale=False)
     assert plain.x_test[:, 1:].sum(1).tolist() == unknown  # neither f nor m
+
+
+def test_rows_without_a_label_are_left_out_where_features_are_filled() -> None:
+    rows = frame()
+    rows.loc[3, "age"], rows.loc[5, "ill"], rows.loc[6, "clinic"] = np.nan, None, None
+    with pytest.warns(SetupWarning, match="2 of 40 rows do not say 'ill' or 'clinic' and are left out"):
+        kept = Dataset.from_pandas(rows, label="ill", owner="clinic", missing="mean")
+    assert len(kept.x_train) + len(kept.x_test) == N - 2 and kept.n_classes == 2
+
+
+def test_a_column_that_numbers_the_rows_is_told() -> None:
+    rows = pd.concat([frame()] * 3, ignore_index=True)
+    with pytest.warns(SetupWarning, match=r"'id' has another whole number in every row: .* \(ignore = \['id'\]\)"):
+        Dataset.from_pandas(rows.assign(id=rows.index + 7), label="ill")
 
 
 def test_owners_stay_at_their_edges_and_keep_their_names() -> None:

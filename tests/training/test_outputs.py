@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from espalier.core.errors import ConfigError
-from espalier.training.outputs import SetupWarning, check_classes, check_outputs
+from espalier.core.errors import ConfigError, SetupWarning
+from espalier.training.outputs import check_classes, check_outputs
 
 X = torch.rand(6, 5)
 

@@ -39,7 +39,8 @@ def read_csv(
         columns: The features; by default all other columns.
         ignore: Columns that are no features.
         test: A column that is true (1) for test rows; by default a fifth of each class is the test part.
-        missing: What becomes of rows with empty cells: refused, dropped, or filled with the column's mean.
+        missing: What becomes of rows with empty cells: refused, dropped, or filled with the column's mean (rows
+            without a label or owner are dropped then, too).
         scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
         amounts: Whether the label's numbers are amounts (a regression) or classes; by default, whole numbers are
             classes.

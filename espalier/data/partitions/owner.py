@@ -55,10 +55,12 @@ class Owner(PartitionSpec, kind="owner"):
     def _by_device(self, request: Request, owners: IntArray, able: IntArray) -> RowAssignment:
         wanted = request.n_devices * self.owners_per_device
         if wanted > len(able):
+            each = f" of {self.owners_per_device} owners" if self.owners_per_device > 1 else ""
+            enough = f" with at least {self.min_samples} training samples" if self.min_samples > 1 else ""
             raise PartitionError(
-                f"fleet.devices = {request.n_devices} with owners_per_device = {self.owners_per_device} need {wanted} "
-                f"owners; {len(able)} have at least {self.min_samples} training samples. Use at most "
-                f"{len(able) // self.owners_per_device} devices, or a lower min_samples."
+                f"fleet.devices = {request.n_devices}{each}, but the data have {len(able)} owners{enough}; set "
+                f"fleet.devices to at most {len(able) // self.owners_per_device}"
+                f"{', or lower partition.min_samples' if enough else ''}."
             )
         device_of = np.full(int(owners.max()) + 1, -1, np.int64)
         chosen = request.rng("owners").permutation(able)[:wanted]
