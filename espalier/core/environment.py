@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address
 from espalier.core.learning import TrainingFacts
+from espalier.core.seeds import stream
 from espalier.core.store import ModelStore, Ref
+from espalier.core.tree import NOBODY, Tree
 
 Floats = NDArray[np.float64]
 #: evaluates models on a node's own set: (models, which set, node, "accuracy" or "loss")
@@ -212,6 +214,52 @@ class Environment(Protocol):
     def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
         """Return mean losses of models on a node's own set, as :meth:`accuracy`."""
         ...
+
+
+class TreeEnvironment:
+    """What environments of both runtimes answer alike: from the tree, the run's seed and whoever judges models."""
+
+    seed: int
+    n_devices: int
+    tree: Tree
+    _judge: Judge
+
+    def parent(self, node: Address) -> Address | None:
+        """Return the node's parent now."""
+        return self.tree.parent(node)
+
+    def children(self, node: Address) -> Sequence[Address]:
+        """Return the node's children now."""
+        return self.tree.children(node)
+
+    def devices(self) -> Sequence[Address]:
+        """Return the devices that are registered now."""
+        found: list[int] = np.flatnonzero(self.tree.device_parent != NOBODY).tolist()
+        return found
+
+    def samples(self, node: Address) -> int:
+        """Return the training samples registered below a node."""
+        return self.tree.registered(node)
+
+    def group(self, device: Address) -> str:
+        """Return the group whose model a device shares."""
+        return self.tree.group(device)
+
+    def is_device(self, node: Address) -> bool:
+        """Tell whether a node is a leaf device."""
+        return 0 <= node < self.n_devices
+
+    def rng(self, *path: str | int) -> np.random.Generator:
+        """Return the algorithm's generator at an address."""
+        return stream(self.seed, "algorithm", *path)
+
+    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
+        """Return accuracies of models on a node's own set."""
+        return self._judge(refs, where, node, "accuracy")
+
+    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
+        """Return mean losses of models on a node's own set."""
+        return self._judge(refs, where, node, "loss")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Leaf devices are rows of arrays, so a million idle ones cost bytes; only aggrega
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ class Tree:
 
     def group(self, device: Address) -> str:
         """Return the group whose model a device shares."""
-        return self.group_names[self.device_group[device]] if device < self.n_devices else ALL
+        return self.group_names[self.device_group[device]] if 0 <= device < self.n_devices else ALL
 
     def set_group(self, device: Address, group: str) -> None:
         """Put a device into a group."""
@@ -184,26 +184,3 @@ class Tree:
         self.populate(plain["device_parent"])
         self.group_names = list(plain["group_names"])
         self.device_group[:] = plain["device_group"]
-
-
-class TreeView:
-    """What nodes ask of the tree that their environment holds."""
-
-    tree: Tree
-
-    def parent(self, node: Address) -> Address | None:
-        """Return the node's parent now."""
-        return self.tree.parent(node)
-
-    def children(self, node: Address) -> Sequence[Address]:
-        """Return the node's children now."""
-        return self.tree.children(node)
-
-    def devices(self) -> Sequence[Address]:
-        """Return the devices that are registered now."""
-        found: list[int] = np.flatnonzero(self.tree.device_parent != NOBODY).tolist()
-        return found
-
-    def samples(self, node: Address) -> int:
-        """Return the training samples registered below a node."""
-        return self.tree.registered(node)

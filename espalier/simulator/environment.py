@@ -14,12 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
-from espalier.core.environment import Judge, Trials
+from espalier.core.environment import Judge, TreeEnvironment, Trials
 from espalier.core.errors import ConfigError
 from espalier.core.learning import TrainingFacts
-from espalier.core.seeds import stream
-from espalier.core.store import Ref
-from espalier.core.tree import NOBODY, Tree, TreeView
+from espalier.core.tree import NOBODY, Tree
 from espalier.data.partition import Partition
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.ledger import Ledger
@@ -27,7 +25,7 @@ from espalier.world.protocols import BoundCompute, Broadcast, Shape, Uplink
 from espalier.world.world import BoundWorld
 
 
-class Fleet(TreeView):
+class Fleet(TreeEnvironment):
     """Tree, presence and directory of one simulated fleet."""
 
     store: Ledger
@@ -36,7 +34,6 @@ class Fleet(TreeView):
     links: SimulatedLinks
     training: TrainingFacts
     trials: Trials
-    _judge: Judge
 
     def __init__(self, seed: int, shape: Shape, world: BoundWorld, partition: Partition, tiers: Sequence[int]) -> None:
         self.seed = seed
@@ -88,33 +85,13 @@ class Fleet(TreeView):
 
     # -- the environment of nodes ----------------------------------------------------------------------
 
-    def group(self, device: Address) -> str:
-        """Return the group whose model a device shares."""
-        return self.tree.group(device)
-
     def may_aggregate(self, device: Address) -> bool:
         """Tell whether a device may run an aggregator."""
         return bool(self.capable[device])
 
-    def is_device(self, node: Address) -> bool:
-        """Tell whether a node is a leaf device."""
-        return node < self.n_devices
-
     def busy(self, node: Address) -> bool:
         """Tell whether a device is at work."""
         return node < self.n_devices and bool(self.working[node])
-
-    def rng(self, *path: str | int) -> np.random.Generator:
-        """Return the algorithm's generator at an address."""
-        return stream(self.seed, "algorithm", *path)
-
-    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return accuracies of models on a node's own set."""
-        return self._judge(refs, where, node, "accuracy")
-
-    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return mean losses of models on a node's own set."""
-        return self._judge(refs, where, node, "loss")
 
     def save(self) -> dict[str, Any]:
         """Return who is there, at work, and where: plain data."""

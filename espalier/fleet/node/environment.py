@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
-from espalier.core.environment import Judge
+from espalier.core.environment import Judge, TreeEnvironment
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.learning import TrainingFacts
-from espalier.core.messages import ALL, ChildJoined, ChildLeft, Event
-from espalier.core.seeds import stream
+from espalier.core.messages import ChildJoined, ChildLeft, Event
 from espalier.core.store import ModelStore, Ref
-from espalier.core.tree import Tree, TreeView
+from espalier.core.tree import Tree
 from espalier.fleet.coordinator.manifest import Script
 from espalier.fleet.membership import Member
 from espalier.fleet.node.trainer import system_rng
@@ -32,7 +31,7 @@ SECRET = ("private", "privacy")
 Told = list[tuple[Address, Event]]
 
 
-class Directory(TreeView):
+class Directory(TreeEnvironment):
     """One host's view of the fleet."""
 
     def __init__(
@@ -53,7 +52,7 @@ class Directory(TreeView):
     ) -> None:
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
         self.cloud, self.flat, self.plants = cloud, flat, plants
-        self._store, self._judge = store, judge
+        self.store, self._judge = store, judge
         self.tree = Tree(np.zeros(n_devices, dtype=np.int64), self.cloud)
         #: everybody below, and this host itself
         self.members: dict[int, Member] = {}
@@ -164,23 +163,10 @@ class Directory(TreeView):
 
     # -- the environment of nodes ----------------------------------------------------------------------------
 
-    @property
-    def store(self) -> ModelStore:
-        """The model algebra."""
-        return self._store
-
-    def group(self, device: Address) -> str:
-        """Return the group whose model a device shares."""
-        return self.tree.group(device) if self.is_device(device) else ALL
-
     def may_aggregate(self, device: Address) -> bool:
         """Tell whether a device may run an aggregator."""
         member = self.members.get(device)
         return member is not None and member.aggregates
-
-    def is_device(self, node: Address) -> bool:
-        """Tell whether a node is a leaf device."""
-        return 0 <= node < self.n_devices
 
     def busy(self, node: Address) -> bool:
         """Tell whether a device is at work, as far as this host knows."""
@@ -188,15 +174,7 @@ class Directory(TreeView):
 
     def rng(self, *path: str | int) -> np.random.Generator:
         """Return the algorithm's generator at an address; for noise that hides something, the system's."""
-        return system_rng() if path[0] in SECRET else stream(self.seed, "algorithm", *path)
-
-    def accuracy(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return accuracies of models on a node's own set."""
-        return self._judge(refs, where, node, "accuracy")
-
-    def losses(self, refs: Sequence[Ref], where: str, node: Address) -> list[float]:
-        """Return mean losses of models on a node's own set."""
-        return self._judge(refs, where, node, "loss")
+        return system_rng() if path[0] in SECRET else super().rng(*path)
 
     def hops(self, src: Address, dst: Address) -> int:
         """Return the links between two hosts as a simulation counts them: devices reach each other directly."""
