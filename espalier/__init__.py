@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from espalier.core.address import Address
     from espalier.core.errors import ConfigError, EspalierError
     from espalier.core.memory import Product
-    from espalier.core.messages import Order
-    from espalier.core.method import Method, Plan, Setting, available, make
+    from espalier.core.messages import Order, Train
+    from espalier.core.method import Method, Plan, Setting, TwoBarriers, available, make
+    from espalier.core.objectives import Calibration, ClassSums, Contrast, Distillation, Mixture, NearPrototypes
     from espalier.core.policies import (
         Arrangement,
         Assignment,
+        Contribution,
         HandDown,
         Local,
         LocalView,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         Structure,
         Survey,
     )
+    from espalier.core.serving import Serving
     from espalier.core.statistics import LocalData, register_statistic
     from espalier.core.store import Ref
     from espalier.core.view import Arrival, View
@@ -54,10 +57,12 @@ _HOMES = {
         "core.errors": "ConfigError EspalierError",
         "core.memory": "Product",
         "core.messages": "Order Train",
-        "core.method": "Method Plan Setting available make",
+        "core.method": "Method Plan Setting TwoBarriers available make",
+        "core.objectives": "Calibration ClassSums Contrast Distillation Mixture NearPrototypes",
         "core.policies": (
             "Arrangement Assignment Contribution HandDown Local LocalView Merge Pace Rules Selection Structure Survey"
         ),
+        "core.serving": "Serving",
         "core.statistics": "LocalData register_statistic",
         "core.store": "Ref",
         "core.view": "Arrival View",
@@ -74,11 +79,15 @@ __all__ = [
     "Arrangement",
     "Arrival",
     "Assignment",
+    "Calibration",
     "Callback",
+    "ClassSums",
     "Comparison",
     "ConfigError",
+    "Contrast",
     "Contribution",
     "Dataset",
+    "Distillation",
     "EspalierError",
     "Experiment",
     "HandDown",
@@ -87,6 +96,8 @@ __all__ = [
     "LocalView",
     "Merge",
     "Method",
+    "Mixture",
+    "NearPrototypes",
     "Order",
     "Pace",
     "Plan",
@@ -95,11 +106,13 @@ __all__ = [
     "Rules",
     "Run",
     "Selection",
+    "Serving",
     "Setting",
     "StopRun",
     "Structure",
     "Survey",
     "Train",
+    "TwoBarriers",
     "View",
     "World",
     "__version__",
