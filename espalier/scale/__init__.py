@@ -1,6 +1,6 @@
 """Training beyond one process: the trainer's Ray backend.
 
-`backend.Ray` is the setting, `computer.RayComputer` what the ledger calls. A wave of jobs is cut into batches
+`computer.Ray` is the setting, `computer.RayComputer` what the ledger calls. A wave of jobs is cut into batches
 (`batches`), a `pool` of actors carries them out (`worker`, which knows no Ray), models go out through the object
 store once per version, and what comes back is partial sums wherever the ledger needs no more (`cluster` finds Ray).
 """

@@ -19,7 +19,7 @@ from espalier.scale.batches import Batch, cut, size_for
 from espalier.scale.cluster import connect, parse, ray
 from espalier.scale.dispatch import Dispatch
 from espalier.scale.pool import ActorPool
-from espalier.scale.worker import Answer, BatchOrder, Holding, WorkerActor, received, tensor
+from espalier.scale.worker import Answer, Holding, TrainCall, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.reduction import PartialSum
@@ -84,15 +84,15 @@ class Nearest:
 
     def __init__(self, versions: StoredVectors) -> None:
         self._versions = versions
-        #: the ids of the vectors that each order takes along
+        #: the ids of the vectors that each call takes along
         self.vectors: dict[int, tuple[int, ...]] = {}
 
     def distance(self, number: int, node: str) -> int:
-        """Return 0 where a node has all of an order's models; else it is the farther the more nodes have them."""
+        """Return 0 where a node has all of a call's models; else it is the farther the more nodes have them."""
         return sum(self._versions.distance(key, node) for key in self.vectors.get(number, ()))
 
     def went(self, number: int, node: str) -> None:
-        """An order is given, and its models with it."""
+        """A call is given, and its models with it."""
         for key in self.vectors.get(number, ()):
             self._versions.went(key, node)
 
@@ -147,13 +147,13 @@ class RayComputer:
         for name in jobs:
             last[home[name][0]] = name
         nearest = Nearest(self.versions)
-        orders = []
+        calls = []
         for number, batch in enumerate(batches):
-            give, nearest.vectors[number] = self._order(
+            give, nearest.vectors[number] = self._call(
                 batch, jobs, vector, optimizer_state, partial(joint.keep, number)
             )
-            orders.append(give)
-        dispatch = Dispatch(pool, [*orders, *joint.orders()], joint.needs, joint.heard, nearest)
+            calls.append(give)
+        dispatch = Dispatch(pool, [*calls, *joint.calls()], joint.needs, joint.heard, nearest)
         answers: dict[int, Answer] = {}
         try:
             for name in jobs:
@@ -162,8 +162,8 @@ class RayComputer:
                     answers[number] = self._noted(dispatch.take(number))
                 outcome = self._outcome(batches[number], answers[number], place)
                 if name in joint.ends and isinstance(outcome, Handed):
-                    key, order = joint.ends[name]
-                    outcome.parts |= self._joined(key, len(sums[key].terms), dispatch.take(order))
+                    key, call = joint.ends[name]
+                    outcome.parts |= self._joined(key, len(sums[key].terms), dispatch.take(call))
                 yield outcome
                 if last[number] == name:
                     del answers[number]
@@ -184,7 +184,7 @@ class RayComputer:
         if self.pool is not None:
             self.pool.close()
 
-    def _order(
+    def _call(
         self,
         batch: Batch,
         jobs: Mapping[int, Job],
@@ -201,15 +201,15 @@ class RayComputer:
         models = {int(r): vector(r) for job in mine for r in job.work.models.values()}
         states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
         memories = {name: state for name, state in states.items() if state is not None}
-        order = BatchOrder(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
+        call = TrainCall(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
 
         def give(actor: Any) -> Any:
             self.batches += 1
             references = [self.versions.reference(v) for v in (*models.values(), *memories.values())]
             if not batch.left:
-                return actor.train.remote(order, *references)
+                return actor.train.remote(call, *references)
             # results of their own, which stay where they are until somebody wants them
-            answer, *left = actor.train.options(num_returns=1 + len(batch.left)).remote(order, *references)
+            answer, *left = actor.train.options(num_returns=1 + len(batch.left)).remote(call, *references)
             keep(left)
             return answer
 

@@ -1,6 +1,6 @@
-"""Orders under way: given to whoever is free, and again to others if a worker is lost.
+"""Calls under way: given to whoever is free, and again to others if a worker is lost.
 
-An order is a pure function of what it carries, so it may be computed anywhere and any number of times. An order may
+A call is a pure function of what it carries, so it may be computed anywhere and any number of times. A call may
 need what others leave on the cluster: it is given when they are answered, and they again if what they left is lost.
 """
 
@@ -26,52 +26,52 @@ _PATIENCE_SECONDS = 300.0
 
 
 _LOOK_AHEAD = 1024
-"""Orders among which a worker's next one is chosen."""
+"""Calls among which a worker's next one is chosen."""
 
 
 class Locality(Protocol):
-    """Where what orders take along is already."""
+    """Where what calls take along is already."""
 
     def distance(self, number: int, node: str) -> int:
         """Return how far from a node it is; 0: there."""
         ...
 
     def went(self, number: int, node: str) -> None:
-        """An order is given to a worker on a node."""
+        """A call is given to a worker on a node."""
         ...
 
 
 class Dispatch:
-    """Orders under way; :meth:`take` returns their answers, each once."""
+    """Calls under way; :meth:`take` returns their answers, each once."""
 
     def __init__(
         self,
         pool: ActorPool,
-        orders: Sequence[Callable[[Any], Any]],
+        calls: Sequence[Callable[[Any], Any]],
         needs: Mapping[int, AbstractSet[int]] = MappingProxyType({}),
         heard: Callable[[int, Any], None] = lambda number, answer: None,
         places: Locality | None = None,
     ) -> None:
-        """Begin; ``needs`` names the orders that others need, ``heard`` is told every answer as it comes.
+        """Begin; ``needs`` names the calls that others need, ``heard`` is told every answer as it comes.
 
-        With ``places``, a worker is given the nearest of the next orders, which changes no answer.
+        With ``places``, a worker is given the nearest of the next calls, which changes no answer.
         """
         self._places = places
-        self._pool, self._orders, self._needs, self._heard = pool, dict(enumerate(orders)), needs, heard
-        #: orders that cannot be given yet, and what they still wait for
+        self._pool, self._calls, self._needs, self._heard = pool, dict(enumerate(calls)), needs, heard
+        #: calls that cannot be given yet, and what they still wait for
         self._held = {number: set(needed) for number, needed in needs.items()}
         self._users: dict[int, set[int]] = {}
         for number, needed in needs.items():
             for other in needed:
                 self._users.setdefault(other, set()).add(number)
-        self._todo = deque(number for number in self._orders if number not in needs)
+        self._todo = deque(number for number in self._calls if number not in needs)
         self._under_way: dict[Any, tuple[PooledActor, int]] = {}
         self._answers: dict[int, Any] = {}
         self._taken: set[int] = set()
         self._tries: dict[int, int] = {}
 
     def take(self, number: int) -> Any:
-        """Return the answer to one order, as soon as it is there.
+        """Return the answer to one call, as soon as it is there.
 
         Raises:
             TrainingError: It cannot be computed.
@@ -95,12 +95,12 @@ class Dispatch:
     def drop(self) -> None:
         """Forget all that is under way; workers finish what they have."""
         for pooled, number in self._under_way.values():
-            pooled.orders.remove(number)
+            pooled.calls.remove(number)
         self._under_way.clear()
         self._todo.clear()
 
     def _give(self, wanted: int) -> None:
-        """Give orders to free workers, not too far ahead of what is taken, and never fewer than is waited for."""
+        """Give calls to free workers, not too far ahead of what is taken, and never fewer than is waited for."""
         window = _ANSWERS_AHEAD * max(1, self._pool.present)
         while self._todo:
             number = self._todo[0]
@@ -112,13 +112,13 @@ class Dispatch:
             place = 0 if pressing else self._nearest(pooled.node, window)
             number = self._todo[place]
             del self._todo[place]
-            pooled.orders.append(number)
-            self._under_way[self._orders[number](pooled.actor)] = (pooled, number)
+            pooled.calls.append(number)
+            self._under_way[self._calls[number](pooled.actor)] = (pooled, number)
             if self._places is not None:
                 self._places.went(number, pooled.node)
 
     def _nearest(self, node: str, window: int) -> int:
-        """Return the place of the order to be given to a node: the first of those that are nearest.
+        """Return the place of the call to be given to a node: the first of those that are nearest.
 
         The first ones are waited for soon, so no more are looked at than may be answered ahead.
         """
@@ -144,25 +144,25 @@ class Dispatch:
             answer = result(reference)
         except ray().exceptions.RayError as error:
             if number in self._needs and isinstance(getattr(error, "cause", error), ray().exceptions.ObjectLostError):
-                pooled.orders.remove(number)
+                pooled.calls.remove(number)
                 self._renew(number, error)
             else:
                 self._lose(pooled, number, error)
             return
-        pooled.orders.remove(number)
+        pooled.calls.remove(number)
         self._heard(number, answer)
         if number not in self._taken:
             self._answers[number] = answer
         self._settle(number)
 
     def _settle(self, number: int) -> None:
-        """An order is answered: those that needed it may be given; it is kept as long as it may be wanted again."""
+        """A call is answered: those that needed it may be given; it is kept as long as it may be wanted again."""
         for other in self._needs.get(number, ()):
             self._users[other].discard(number)
             if not self._users[other]:
-                del self._orders[other]
+                del self._calls[other]
         if not self._users.get(number):
-            self._orders.pop(number, None)
+            self._calls.pop(number, None)
         for user in self._users.get(number, ()):
             if user in self._held:
                 self._held[user].discard(number)
@@ -171,11 +171,11 @@ class Dispatch:
                     self._todo.appendleft(user)
 
     def _urgent(self, number: int) -> bool:
-        """Tell whether an order may be given ahead of its turn: it is a last step, or it is given once more."""
+        """Tell whether a call may be given ahead of its turn: it is a last step, or it is given once more."""
         return number in self._needs or number in self._taken or number in self._answers
 
     def _renew(self, number: int, error: Exception) -> None:
-        """What an order needs is lost with the node where it was: it is computed again."""
+        """What a call needs is lost with the node where it was: it is computed again."""
         self._try_again(number, error)
         LOG.warning("a node was lost with what others need; it is computed again (%s)", type(error).__name__)
         self._held[number] = set(self._needs[number])
@@ -185,18 +185,18 @@ class Dispatch:
         self._pool.again += len(again)
 
     def _lose(self, pooled: PooledActor, number: int, error: Exception) -> None:
-        """A worker is gone: what it had is given to others, first of all the order at which it was lost."""
+        """A worker is gone: what it had is given to others, first of all the call at which it was lost."""
         self._try_again(number, error)
         self._pool.dismiss(pooled)
         LOG.warning("a worker was lost; its jobs are given to others (%s)", type(error).__name__)
         for reference in [r for r, (other, _) in self._under_way.items() if other is pooled]:
             del self._under_way[reference]
-        self._todo.extendleft(sorted(pooled.orders, reverse=True))
-        self._pool.again += len(pooled.orders)
-        pooled.orders = []
+        self._todo.extendleft(sorted(pooled.calls, reverse=True))
+        self._pool.again += len(pooled.calls)
+        pooled.calls = []
 
     def _try_again(self, number: int, error: Exception) -> None:
-        """Count a failure of an order.
+        """Count a failure of a call.
 
         Raises:
             TrainingError: It has failed too often.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from espalier.scale.batches import Batch, SumNode
-from espalier.scale.worker import JoinOrder
+from espalier.scale.worker import JoinCall
 
 #: Ray brings smaller objects to the driver in any case, so nothing is gained below
 FEWEST_BYTES = 100 << 10
@@ -17,8 +17,8 @@ class Joins:
     """The joint sums of a wave.
 
     Attributes:
-        needs: The batches that have a sum's pieces, by the number of its order: those behind the batches'.
-        ends: The sum that ends with a job, and the number of its order.
+        needs: The batches that have a sum's pieces, by the number of its call: those behind the batches'.
+        ends: The sum that ends with a job, and the number of its call.
     """
 
     def __init__(self, batches: Sequence[Batch]) -> None:
@@ -28,13 +28,13 @@ class Joins:
             for place, node in enumerate(batch.left):
                 pieces.setdefault(node.sum, []).append((number, place, node))
         self._pieces = [sorted(found, key=lambda piece: piece[2].stop) for _, found in sorted(pieces.items())]
-        first = len(batches)  # the orders of sums come behind those of batches
+        first = len(batches)  # the calls of sums come behind those of batches
         self.needs = {first + i: {batch for batch, _, _ in found} for i, found in enumerate(self._pieces)}
         self.ends = {found[-1][2].terms[-1][1]: (found[-1][2].sum, first + i) for i, found in enumerate(self._pieces)}
         self._left: dict[int, list[Any]] = {}
         self._fits: dict[int, bool] = {}
 
-    def orders(self) -> list[Callable[[Any], Any]]:
+    def calls(self) -> list[Callable[[Any], Any]]:
         """Return the functions that give sums to a worker, once all of their pieces are there."""
         return [partial(self._give, place) for place in range(len(self._pieces))]
 
@@ -51,13 +51,13 @@ class Joins:
             for batch, place, _ in self._pieces[number - len(self._batches)]:
                 self._left[batch][place] = None
 
-    def order(self, place: int) -> tuple[JoinOrder, list[Any]]:
+    def call(self, place: int) -> tuple[JoinCall, list[Any]]:
         """Return what joins a sum, and its pieces."""
         pieces = self._pieces[place]
         terms = tuple((c, self._fits[name]) for _, _, node in pieces for c, name in node.terms)
-        order = JoinOrder(terms, tuple(len(node.terms) for _, _, node in pieces))
-        return order, [self._left[batch][at] for batch, at, _ in pieces]
+        call = JoinCall(terms, tuple(len(node.terms) for _, _, node in pieces))
+        return call, [self._left[batch][at] for batch, at, _ in pieces]
 
     def _give(self, place: int, actor: Any) -> Any:
-        order, pieces = self.order(place)
-        return actor.join.remote(order, *pieces)
+        call, pieces = self.call(place)
+        return actor.join.remote(call, *pieces)

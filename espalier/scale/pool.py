@@ -25,8 +25,8 @@ TICK_SECONDS = 1.0
 TRIES = 5
 """Failures to start a worker in a row after which something must be wrong, and workers that one batch may cost."""
 
-_ORDERS_PER_WORKER = 2
-"""Orders that a worker has at once: one to compute, and one to go on with at once."""
+_CALLS_PER_WORKER = 2
+"""Calls that a worker has at once: one to compute, and one to go on with at once."""
 
 _PAUSE_SECONDS = 60.0
 """Seconds until another worker is tried after several could not be started."""
@@ -34,11 +34,11 @@ _PAUSE_SECONDS = 60.0
 
 @dataclass(eq=False)
 class PooledActor:
-    """An actor, the orders that it has, and (once it is there) the node that it is on."""
+    """An actor, the calls that it has, and (once it is there) the node that it is on."""
 
     actor: Any
     waiting: Any
-    orders: list[int] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
     there: bool = False
     node: str = ""
 
@@ -60,7 +60,7 @@ class ActorPool:
         self._look_at = 0.0
         self._failures = 0
         self._warned = False
-        #: workers lost and orders given again, so far
+        #: workers lost and calls given again, so far
         self.lost = 0
         self.again = 0
 
@@ -81,9 +81,9 @@ class ActorPool:
             self._actors.append(PooledActor(actor, actor.set_up.remote(self._holding)))
 
     def free(self) -> PooledActor | None:
-        """Return the worker that is there and has the fewest orders, if it can take one more."""
-        there = [h for h in self._actors if h.there and len(h.orders) < _ORDERS_PER_WORKER]
-        return min(there, key=lambda h: len(h.orders), default=None)
+        """Return the worker that is there and has the fewest calls, if it can take one more."""
+        there = [h for h in self._actors if h.there and len(h.calls) < _CALLS_PER_WORKER]
+        return min(there, key=lambda h: len(h.calls), default=None)
 
     @property
     def actors(self) -> Sequence[PooledActor]:

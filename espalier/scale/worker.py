@@ -77,13 +77,13 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchOrder:
+class TrainCall:
     """A batch as it is sent: its jobs, its nodes, and how the devices' data look.
 
     Attributes:
         batch: Names and nodes.
         jobs: The jobs, in the batch's order.
-        models: Names of the models that come with the order, in the order they come.
+        models: Names of the models that come with the call, in the order they come.
         memories: Names of the optimiser states that come after them.
         looks: Every look there is so far; a job carries a number of one.
     """
@@ -117,7 +117,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinOrder:
+class JoinCall:
     """A sum whose pieces are to be added up.
 
     Attributes:
@@ -143,22 +143,22 @@ class BatchWorker:
         self.views.flip = holding.flip
         self._compute = self.task.computer_here(holding.seed, self.views)
 
-    def train(self, order: BatchOrder, *arrays: Array) -> tuple[Answer, *tuple[Piece, ...]]:
-        """Compute a batch; ``arrays`` are the order's models and then its optimiser states.
+    def train(self, call: TrainCall, *arrays: Array) -> tuple[Answer, *tuple[Piece, ...]]:
+        """Compute a batch; ``arrays`` are the call's models and then its optimiser states.
 
         Returns:
             What comes back, and the pieces of sums that are left to be joined.
         """
-        if len(order.looks) > len(self.views.looks):
-            self.views.restore(list(order.looks))
-        names = order.batch.names
-        models = {n: tensor(a) for n, a in zip(order.models, arrays, strict=False)}
-        memories = {n: tensor(a) for n, a in zip(order.memories, arrays[len(models) :], strict=True)}
-        here, left = order.batch.nodes, order.batch.left
+        if len(call.looks) > len(self.views.looks):
+            self.views.restore(list(call.looks))
+        names = call.batch.names
+        models = {n: tensor(a) for n, a in zip(call.models, arrays, strict=False)}
+        memories = {n: tensor(a) for n, a in zip(call.memories, arrays[len(models) :], strict=True)}
+        here, left = call.batch.nodes, call.batch.left
         adding = _Adding((*here, *(node for node in left if len(node.terms) > 1)), self.task)
         single = {node.terms[0][1] for node in left if len(node.terms) == 1}
         losses, fits, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
-        for place, (name, outcome) in enumerate(zip(names, self._outcomes(order, models, memories), strict=True)):
+        for place, (name, outcome) in enumerate(zip(names, self._outcomes(call, models, memories), strict=True)):
             losses[place] = outcome.loss
             if outcome.optimizer_state is not None:
                 kept[name] = outcome.optimizer_state.numpy()
@@ -172,21 +172,21 @@ class BatchWorker:
         pieces: list[Piece] = [next(sums) if len(n.terms) > 1 else vectors.pop(n.terms[0][1]) for n in left]
         return Answer(losses, fits, vectors, kept, parts[: len(here)], self.task.trainer.why_not), *pieces
 
-    def join(self, order: JoinOrder, *pieces: Piece) -> Array | None:
+    def join(self, call: JoinCall, *pieces: Piece) -> Array | None:
         """Add up the pieces of a sum, in order; return the finished model (None: every term was left out)."""
-        running, at = Running(self.task.spec, len(order.terms)), 0
-        for count, piece in zip(order.counts, pieces, strict=True):
+        running, at = Running(self.task.spec, len(call.terms)), 0
+        for count, piece in zip(call.counts, pieces, strict=True):
             if isinstance(piece, tuple):
-                for coefficient, good in order.terms[at : at + count - 1]:
+                for coefficient, good in call.terms[at : at + count - 1]:
                     running.count(coefficient, good)
-                running.count(*order.terms[at + count - 1], received(piece, count, self.task.dtype))
+                running.count(*call.terms[at + count - 1], received(piece, count, self.task.dtype))
             else:
-                running.add([order.terms[at][0]], [tensor(piece)])
+                running.add([call.terms[at][0]], [tensor(piece)])
             at += count
         return None if running.empty else running.result(None).numpy()
 
     def _outcomes(
-        self, order: BatchOrder, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
+        self, call: TrainCall, models: Mapping[int, Tensor], memories: Mapping[int, Tensor]
     ) -> Iterator[Outcome]:
         def vector(ref: Ref) -> Tensor:
             return models[int(ref)]
@@ -194,7 +194,7 @@ class BatchWorker:
         def optimizer_state(ref: Ref) -> Tensor | None:
             return memories.get(int(ref))
 
-        return self._compute(order.jobs, vector, optimizer_state)
+        return self._compute(call.jobs, vector, optimizer_state)
 
 
 class WorkerActor:
@@ -207,14 +207,14 @@ class WorkerActor:
         self._worker = BatchWorker(holding)
         return arithmetic()
 
-    def train(self, order: BatchOrder, *arrays: Array) -> Answer | tuple[Answer, *tuple[Piece, ...]]:
+    def train(self, call: TrainCall, *arrays: Array) -> Answer | tuple[Answer, *tuple[Piece, ...]]:
         """Compute a batch; what is left to be joined is returned beside the answer, if there is any."""
-        found = self._worker.train(order, *arrays)
-        return found if order.batch.left else found[0]
+        found = self._worker.train(call, *arrays)
+        return found if call.batch.left else found[0]
 
-    def join(self, order: JoinOrder, *pieces: Piece) -> Array | None:
+    def join(self, call: JoinCall, *pieces: Piece) -> Array | None:
         """Add up the pieces of a sum."""
-        return self._worker.join(order, *pieces)
+        return self._worker.join(call, *pieces)
 
 
 class _Adding:

@@ -14,7 +14,7 @@ from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.scale.batches import cut
 from espalier.scale.joins import Joins
-from espalier.scale.worker import BatchOrder, BatchWorker, Holding, received, tensor
+from espalier.scale.worker import BatchWorker, Holding, TrainCall, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
 from espalier.simulator.reduction import PartialSum
@@ -92,11 +92,11 @@ class NearComputer:
             models = {int(r): vector(r) for j in mine for r in j.work.models.values()}
             states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
             kept = {n: m for n, m in states.items() if m is not None}
-            order = BatchOrder(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
-            order, arrays = pickle.loads(pickle.dumps((order, [v.numpy() for v in (*models.values(), *kept.values())])))
+            call = TrainCall(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
+            call, arrays = pickle.loads(pickle.dumps((call, [v.numpy() for v in (*models.values(), *kept.values())])))
             for array in arrays:
                 array.flags.writeable = False
-            answer, *left = pickle.loads(pickle.dumps(self._worker.train(order, *arrays)))
+            answer, *left = pickle.loads(pickle.dumps(self._worker.train(call, *arrays)))
             assert len(left) == len(batch.left)
             joint.keep(number, left)
             joint.heard(number, answer)
@@ -114,9 +114,9 @@ class NearComputer:
                     if node.terms[-1][1] == name
                 }
                 found[name] = Handed(bool(answer.fits[place]), parts, loss, state)
-        for name, (key, order_number) in joint.ends.items():
-            order, pieces = joint.order(order_number - len(batches))
-            model = self._worker.join(*pickle.loads(pickle.dumps((order, *pieces))))
+        for name, (key, call_number) in joint.ends.items():
+            call, pieces = joint.call(call_number - len(batches))
+            model = self._worker.join(*pickle.loads(pickle.dumps((call, *pieces))))
             terms, last = len(sums[key].terms), found[name]
             total = None if model is None else tensor(model)
             assert isinstance(last, Handed)
