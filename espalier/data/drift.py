@@ -85,6 +85,7 @@ def look_through(
     rotation: float = 0.0,
     seed: int = 0,
     part: str = "train",
+    check: bool = True,
 ) -> Pool:
     """Show a pool's samples differently; without any change the pool itself is returned.
 
@@ -96,6 +97,7 @@ def look_through(
         rotation: Degrees by which images (and label images) are turned, counter-clockwise.
         seed: The run's seed, for the noise.
         part: ``train`` or ``test``: the two have noise of their own.
+        check: Whether to look at a sample; a part of a pool that was checked need not have one to look at.
 
     Raises:
         ConfigError: A negative or infinite amount.
@@ -114,7 +116,8 @@ def look_through(
     )
     if labels is None and not changed.changes_features:
         return pool
-    changed.check()
+    if check:
+        changed.check()
     return changed
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -19,56 +19,15 @@ from espalier.scale.batches import Batch, cut, size_for
 from espalier.scale.cluster import connect, parse, ray
 from espalier.scale.dispatch import Dispatch
 from espalier.scale.pool import ActorPool
-from espalier.scale.worker import Answer, Holding, TrainCall, WorkerActor, received, tensor
+from espalier.scale.shards import Sharding, ShardName
+from espalier.scale.store import Key, Nearest, Store
+from espalier.scale.worker import Answer, Holding, PortionCall, TrainCall, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.portions import Portion
 from espalier.simulator.reduction import PartialSum
 from espalier.simulator.task import Task
 from espalier.training.trainer import FallbackWarning
-
-
-class StoredVectors:
-    """Vectors in the object store: each goes there once, and is taken out when this process drops it."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
-        #: the nodes that vectors have gone to, by their ids
-        self._nodes: dict[int, set[str]] = {}
-        #: vectors put so far, their bytes, and how often one went to another node
-        self.puts = 0
-        self.bytes = 0
-        self.trips = 0
-
-    def reference(self, vector: Tensor) -> Any:
-        """Return Ray's reference to a vector."""
-        there = self._kept.get(id(vector))
-        if there is not None and there[0]() is vector:
-            return there[1]
-        key = id(vector)
-        found = ray().put(vector.detach().numpy())
-        self._kept[key] = weakref.ref(vector, partial(self._drop, key)), found
-        self.puts += 1
-        self.bytes += vector.nbytes
-        return found
-
-    def _drop(self, key: int, dead: weakref.ref[Tensor]) -> None:
-        if key in self._kept and self._kept[key][0] is dead:
-            del self._kept[key]
-            self._nodes.pop(key, None)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def distance(self, key: int, node: str) -> int:
-        """Return 0 for a vector (by its id) that the node has, else how many nodes have it, and one."""
-        nodes = self._nodes.get(key, ())
-        return 0 if node in nodes else 1 + len(nodes)
-
-    def went(self, key: int, node: str) -> None:
-        """Remember that a node has a vector."""
-        nodes = self._nodes.setdefault(key, set())
-        self.trips += node not in nodes
-        nodes.add(node)
 
 
 class PlacedActor(WorkerActor):
@@ -77,24 +36,6 @@ class PlacedActor(WorkerActor):
     def set_up(self, holding: Holding) -> dict[str, str]:
         """Set up the worker; return what its numbers depend on, and where it is."""
         return {**super().set_up(holding), "node": ray().get_runtime_context().get_node_id()}
-
-
-class Nearest:
-    """Sends batches to a node that has the models which they start from: an edge's batches stay together."""
-
-    def __init__(self, versions: StoredVectors) -> None:
-        self._versions = versions
-        #: the ids of the vectors that each call takes along
-        self.vectors: dict[int, tuple[int, ...]] = {}
-
-    def distance(self, number: int, node: str) -> int:
-        """Return 0 where a node has all of a call's models; else it is the farther the more nodes have them."""
-        return sum(self._versions.distance(key, node) for key in self.vectors.get(number, ()))
-
-    def went(self, number: int, node: str) -> None:
-        """A call is given, and its models with it."""
-        for key in self.vectors.get(number, ()):
-            self._versions.went(key, node)
 
 
 class RayComputer:
@@ -109,13 +50,15 @@ class RayComputer:
         self._workers = workers
         # At once: an address at which nobody answers shall fail before anything is written.
         connect(address, workers)
-        self.versions = StoredVectors()
+        self._shards = Sharding(views)
+        self.store = Store(self._shards)
         self.pool: ActorPool | None = None
-        #: batches, jobs whose models stayed away, sums that workers joined, and bytes that came back
+        #: batches, jobs whose models stayed away, sums that workers joined; bytes back of jobs and of portions
         self.batches = 0
         self.handed = 0
         self.joined = 0
         self.received = 0
+        self.answered = 0
 
     def __call__(
         self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
@@ -146,12 +89,10 @@ class RayComputer:
         last: dict[int, int] = {}
         for name in jobs:
             last[home[name][0]] = name
-        nearest = Nearest(self.versions)
+        nearest = Nearest(self.store)
         calls = []
         for number, batch in enumerate(batches):
-            give, nearest.vectors[number] = self._call(
-                batch, jobs, vector, optimizer_state, partial(joint.keep, number)
-            )
+            give, nearest.taken[number] = self._call(batch, jobs, vector, optimizer_state, partial(joint.keep, number))
             calls.append(give)
         dispatch = Dispatch(pool, [*calls, *joint.calls()], joint.needs, joint.heard, nearest)
         answers: dict[int, Answer] = {}
@@ -170,10 +111,41 @@ class RayComputer:
         finally:
             dispatch.drop()
 
+    def workers(self) -> int:
+        """Return how many calls are computed at a time."""
+        return self.open().size()
+
+    def spread(self, portions: Sequence[Portion]) -> Iterator[Any]:
+        """Yield what portions give, in their order."""
+        pool, nearest = self.open(), Nearest(self.store)
+        calls: list[Callable[[Any], Any]] = []
+        for number, portion in enumerate(portions):
+            shards = self._shards.of_rows(portion.rows)
+            call = PortionCall(portion.function, portion.args, len(portion.models), tuple(self._views.looks), shards)
+            calls.append(partial(self._give, "portion", call, portion.models))
+            nearest.taken[number] = self._taken(portion.models, shards)
+        dispatch = Dispatch(pool, calls, places=nearest)
+        try:
+            for number in range(len(calls)):
+                found = dispatch.take(number)
+                self.answered += len(found)
+                yield pickle.loads(found)
+        finally:
+            dispatch.drop()
+
+    def _give(self, method: str, call: Any, vectors: Sequence[Tensor], actor: Any, returns: int = 1) -> Any:
+        """Call an actor; only now do models and samples go to the object store."""
+        references = [*(self.store.vector(v) for v in vectors), *(self.store.shard(name) for name in call.shards)]
+        return getattr(actor, method).options(num_returns=returns).remote(call, *references)
+
+    def _taken(self, vectors: Sequence[Tensor], shards: Sequence[ShardName]) -> dict[Key, int]:
+        """Return the bytes of what a call takes along; a vector's id is its own as long as the call holds it."""
+        return {id(v): v.nbytes for v in vectors} | {name: self._shards.nbytes(name) for name in shards}
+
     def open(self) -> ActorPool:
         """Return the workers, starting them if need be."""
         if self.pool is None:
-            holding = ray().put(Holding.of(self._task, self._views, self._seed))
+            holding = ray().put(Holding.of(self._task, self._views, self._seed, self._shards.layouts))
             gpus = 0 if self._task.device == "cpu" else 1
             made = ray().remote(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0)(PlacedActor)
             self.pool = ActorPool(made.remote, holding, self._workers, "GPU" if gpus else "CPU")
@@ -191,29 +163,30 @@ class RayComputer:
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
         keep: Callable[[Sequence[Any]], None],
-    ) -> tuple[Callable[[Any], Any], tuple[int, ...]]:
-        """Return the function that gives a batch to a worker; only then do its models go to the object store.
+    ) -> tuple[Callable[[Any], Any], dict[Key, int]]:
+        """Return the function that gives a batch to a worker, and the bytes of what it takes along.
 
-        With it come the ids of what it takes along, which are those vectors' as long as there is the function. ``keep``
-        is told where the pieces will be that the batch leaves on the cluster.
+        ``keep`` is told where the pieces will be that the batch leaves on the cluster.
         """
         mine = tuple(jobs[name] for name in batch.names)
         models = {int(r): vector(r) for job in mine for r in job.work.models.values()}
         states = {int(r): optimizer_state(r) for job in mine if (r := job.work.optimizer_state) is not None}
         memories = {name: state for name, state in states.items() if state is not None}
-        call = TrainCall(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks))
+        for look in {job.look for job in mine}:
+            self._views.pool(look)  # samples that cannot be seen so are refused here, where all of them are
+        shards, vectors = self._shards.of_jobs(mine), (*models.values(), *memories.values())
+        call = TrainCall(batch, mine, tuple(models), tuple(memories), tuple(self._views.looks), shards)
 
         def give(actor: Any) -> Any:
             self.batches += 1
-            references = [self.versions.reference(v) for v in (*models.values(), *memories.values())]
             if not batch.left:
-                return actor.train.remote(call, *references)
+                return self._give("train", call, vectors, actor)
             # results of their own, which stay where they are until somebody wants them
-            answer, *left = actor.train.options(num_returns=1 + len(batch.left)).remote(call, *references)
+            answer, *left = self._give("train", call, vectors, actor, 1 + len(batch.left))
             keep(left)
             return answer
 
-        return give, tuple(id(v) for v in (*models.values(), *memories.values()))
+        return give, self._taken(vectors, shards)
 
     def _joined(self, key: int, terms: int, model: Any) -> dict[tuple[int, int], PartialSum]:
         """Return a sum that a worker has joined as the part that ends it."""

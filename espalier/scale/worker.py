@@ -7,9 +7,11 @@ depend on where it was computed; what crosses between processes is numpy, which 
 from __future__ import annotations
 
 import math
+import pickle
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +24,9 @@ from espalier.core.store import Ref
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition
 from espalier.scale.batches import Batch, SumNode
+from espalier.scale.shards import ShardedPool, ShardLayout, ShardName
 from espalier.settings import Training
-from espalier.simulator.dataviews import Look, Views
+from espalier.simulator.dataviews import Look, Part, Views
 from espalier.simulator.jobs import Job, Outcome
 from espalier.simulator.reduction import FAN, PartialSum, Running, fit
 from espalier.simulator.task import Task
@@ -34,45 +37,50 @@ Array = NDArray[Any]
 SentSum = tuple[Array | None, bool, tuple[float, Array] | None]
 #: what is left of a sum: a node's partial sum, or the model of a single term
 Piece = SentSum | Array
+PARTS: tuple[Part, Part] = ("train", "test")
 
 
 @dataclass(frozen=True, eq=False)
 class Holding:
     """All that jobs have in common, as it goes to every worker once.
 
+    Samples are not among it: they come in shards, with the calls that need them.
+
     Attributes:
-        dataset: The dataset, without its tensors and without test samples: workers do not evaluate.
-        x: Training inputs.
-        y: Training targets.
-        partition: Who holds which rows.
+        dataset: The dataset but for its samples.
+        first: The first input and target, for their shapes.
+        layouts: Where training and test rows lie in shards.
+        partition: Who holds which rows; what only the driver needs is left out.
         flip: What labels read to an attacker that flips them.
         module: The model.
-        loss: The loss.
+        figures: The loss, and what is measured besides: arguments of `Task`.
         training: How devices train.
         seed: The run's seed.
         device: What trains.
     """
 
     dataset: dict[str, Any]
-    x: Array
-    y: Array
+    first: tuple[Array, Array]
+    layouts: tuple[ShardLayout, ShardLayout]
     partition: Partition
     flip: NDArray[np.int64] | None
     module: nn.Module
-    loss: str | Callable[[Tensor, Tensor], Tensor]
+    figures: dict[str, Any]
     training: Training
     seed: int
     device: str
 
     @staticmethod
-    def of(task: Task, views: Views, seed: int) -> Holding:
+    def of(task: Task, views: Views, seed: int, layouts: tuple[ShardLayout, ShardLayout]) -> Holding:
         """Take what workers need of a run."""
         data = task.dataset
         about = {"name": data.name, "kind": data.kind, "n_classes": data.n_classes, "n_cells": data.n_cells}
+        part = views.partition
+        part = replace(part, histogram=part.histogram[:0], test_mix=part.test_mix[:0], validation=None, names=())
         return Holding(
-            {**about, "cell_train": data.cell_train},
-            data.x_train.numpy(), data.y_train.numpy(), views.partition, views.flip, task.module, task.loss,
-            task.training, seed, task.device,
+            {**about, "cell_train": data.cell_train, "cell_test": data.cell_test},
+            (data.x_train[:1].numpy(), data.y_train[:1].numpy()), layouts, part, views.flip, task.module,
+            {**task.figures, "loss": task.loss}, task.training, seed, task.device,
         )  # fmt: skip
 
 
@@ -86,6 +94,7 @@ class TrainCall:
         models: Names of the models that come with the call, in the order they come.
         memories: Names of the optimiser states that come after them.
         looks: Every look there is so far; a job carries a number of one.
+        shards: The shards of samples that come last, by part and number.
     """
 
     batch: Batch
@@ -93,6 +102,26 @@ class TrainCall:
     models: tuple[int, ...]
     memories: tuple[int, ...]
     looks: tuple[Look, ...]
+    shards: tuple[ShardName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PortionCall:
+    """A portion of something as it is sent; its models come with it, and then its shards.
+
+    Attributes:
+        function: What is to be computed (:class:`~espalier.simulator.portions.Portion`).
+        args: What else it takes.
+        models: How many models come.
+        looks: Every look there is so far.
+        shards: The shards that come last, by part and number.
+    """
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    models: int
+    looks: tuple[Look, ...]
+    shards: tuple[ShardName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +162,48 @@ class BatchWorker:
     """Computes batches of one run's jobs."""
 
     def __init__(self, holding: Holding) -> None:
-        x, y = tensor(holding.x), tensor(holding.y)
-        about = holding.dataset
-        dataset = Dataset(
-            x_train=x, y_train=y, x_test=x[:1], y_test=y[:1], cell_test=about["cell_train"][:1], **about
-        )  # fmt: skip
-        self.task = Task(dataset, holding.module, holding.training, loss=holding.loss, device=holding.device)
-        self.views = Views(dataset, holding.partition, holding.seed)
+        about = dict(holding.dataset)
+        for part in PARTS:  # of the right shapes: samples come with calls
+            for name, one in zip("xy", holding.first, strict=True):
+                about[f"{name}_{part}"] = tensor(one).expand(len(about[f"cell_{part}"]), *one.shape[1:])
+        dataset = Dataset(**about)
+        self.task = Task(dataset, holding.module, holding.training, device=holding.device, **holding.figures)
+        self._pools = {part: ShardedPool(layout) for part, layout in zip(PARTS, holding.layouts, strict=True)}
+        self.views = Views(dataset, holding.partition, holding.seed, (self._pools["train"], self._pools["test"]))
         self.views.flip = holding.flip
         self._compute = self.task.computer_here(holding.seed, self.views)
 
-    def train(self, call: TrainCall, *arrays: Array) -> tuple[Answer, *tuple[Piece, ...]]:
-        """Compute a batch; ``arrays`` are the call's models and then its optimiser states.
+    @contextmanager
+    def _at_hand(self, call: TrainCall | PortionCall, shards: Sequence[Any]) -> Iterator[None]:
+        """Have a call's samples, and no longer than it takes: the object store can then let them go."""
+        if len(call.looks) > len(self.views.looks):
+            self.views.restore(list(call.looks))
+        for part, pool in self._pools.items():
+            here = [(n, s) for (of, n), s in zip(call.shards, shards, strict=True) if of == part]
+            pool.hold((number, (tensor(x), tensor(y))) for number, (x, y) in here)
+        try:
+            yield
+        finally:
+            for pool in self._pools.values():
+                pool.hold(())
+
+    def portion(self, call: PortionCall, *arrays: Any) -> bytes:
+        """Compute a portion; ``arrays`` are its models and then its shards. What it gives comes pickled."""
+        models = [tensor(array) for array in arrays[: call.models]]
+        with self._at_hand(call, arrays[call.models :]):
+            return pickle.dumps(call.function(self.task, self.views, models, *call.args), pickle.HIGHEST_PROTOCOL)
+
+    def train(self, call: TrainCall, *arrays: Any) -> tuple[Answer, *tuple[Piece, ...]]:
+        """Compute a batch; ``arrays`` are the call's models, then its optimiser states, then its shards.
 
         Returns:
             What comes back, and the pieces of sums that are left to be joined.
         """
-        if len(call.looks) > len(self.views.looks):
-            self.views.restore(list(call.looks))
+        vectors = arrays[: len(call.models) + len(call.memories)]
+        with self._at_hand(call, arrays[len(vectors) :]):
+            return self._trained(call, *vectors)
+
+    def _trained(self, call: TrainCall, *arrays: Array) -> tuple[Answer, *tuple[Piece, ...]]:
         names = call.batch.names
         models = {n: tensor(a) for n, a in zip(call.models, arrays, strict=False)}
         memories = {n: tensor(a) for n, a in zip(call.memories, arrays[len(models) :], strict=True)}
@@ -207,7 +260,11 @@ class WorkerActor:
         self._worker = BatchWorker(holding)
         return arithmetic()
 
-    def train(self, call: TrainCall, *arrays: Array) -> Answer | tuple[Answer, *tuple[Piece, ...]]:
+    def portion(self, call: PortionCall, *arrays: Any) -> bytes:
+        """Compute a portion."""
+        return self._worker.portion(call, *arrays)
+
+    def train(self, call: TrainCall, *arrays: Any) -> Answer | tuple[Answer, *tuple[Piece, ...]]:
         """Compute a batch; what is left to be joined is returned beside the answer, if there is any."""
         found = self._worker.train(call, *arrays)
         return found if call.batch.left else found[0]

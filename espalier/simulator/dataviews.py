@@ -19,6 +19,8 @@ from espalier.world.drift import ORDINARY, Concept
 
 register(Concept)
 
+Part = Literal["train", "test"]
+
 
 @register
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,19 @@ class Look:
 
 
 class Views:
-    """Pools and rows by number: a job carries the number of the look its device had when it trained."""
+    """Pools and rows by number: a job carries the number of the look its device had when it trained.
 
-    def __init__(self, dataset: Dataset, partition: Partition, seed: int) -> None:
+    ``pools`` (training, test) stand for the dataset's own where not all samples are at hand.
+    """
+
+    def __init__(
+        self, dataset: Dataset, partition: Partition, seed: int, pools: tuple[Pool, Pool] | None = None
+    ) -> None:
         self.dataset = dataset
         self.partition = partition
         self.seed = seed
-        self._train = dataset.pool("train")
-        self._test = dataset.pool("test")
+        self._train, self._test = pools or (dataset.pool("train"), dataset.pool("test"))
+        self._whole = pools is None
         #: what each label reads to an attacker that flips labels
         self.flip: NDArray[np.int64] | None = None
         self.looks: list[Look] = []
@@ -77,6 +84,12 @@ class Views:
     def _pool(self, number: int) -> Pool:
         return self._seen(self._train, number, "train")
 
+    def samples(self, part: Part, look: int | None, labels: bool = True) -> Pool:
+        """Return the training or test samples with a look's features and labels (None: as they are)."""
+        if look is None:
+            return self._train if part == "train" else self._test
+        return self.pool(look) if part == "train" else self.test_pool(look, labels=labels)
+
     def test_pool(self, number: int, *, labels: bool = False) -> Pool:
         """Return the test pool with a look's features; labels are permuted only on request (see `mix`)."""
         return self._seen(self._test, number, "test", labels=labels)
@@ -88,7 +101,7 @@ class Views:
         table = self.permutation(number) if labels else None
         return look_through(
             pool, labels=table, brightness=look.concept.brightness, noise=look.concept.noise,
-            rotation=look.concept.rotation, seed=self.seed, part=part,
+            rotation=look.concept.rotation, seed=self.seed, part=part, check=self._whole,
         )  # fmt: skip
 
     def features(self, number: int) -> tuple[float, float, float]:
@@ -113,9 +126,7 @@ class Views:
         """Return an edge's test rows as a look changes them."""
         return self._changed(rows, self.partition.n_devices + edge, number, "test")
 
-    def _changed(
-        self, rows: NDArray[np.int64], node: int, number: int, part: Literal["train", "test"] = "train"
-    ) -> NDArray[np.int64]:
+    def _changed(self, rows: NDArray[np.int64], node: int, number: int, part: Part = "train") -> NDArray[np.int64]:
         concept = self.looks[number].concept
         cells = self._cells(part)
         if concept.labels is not None:
@@ -127,11 +138,11 @@ class Views:
             rows = np.array([rng.choice(by_cell[c]) for c in want.tolist()], dtype=np.int64)
         return rows
 
-    def _cell_rows(self, part: Literal["train", "test"]) -> list[NDArray[np.int64]]:
+    def _cell_rows(self, part: Part) -> list[NDArray[np.int64]]:
         cells = self._cells(part)
         return [np.flatnonzero(cells == c) for c in range(self.dataset.n_cells)]
 
-    def _cells(self, part: Literal["train", "test"]) -> NDArray[np.int64]:
+    def _cells(self, part: Part) -> NDArray[np.int64]:
         return self.dataset.cell_train if part == "train" else self.dataset.cell_test
 
     def mix(self, number: int, mixes: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.simulator.conditions import Conditions
-from espalier.simulator.dataviews import Views
+from espalier.simulator.dataviews import Part, Views
 from espalier.simulator.ledger import Ledger
+from espalier.simulator.portions import Portions, Samples
 from espalier.simulator.task import Task
-from espalier.training.evaluate import Evaluation
 from espalier.training.figures import figure_names, figures
 from espalier.training.metrics import measured
-from espalier.training.work import Pool
+from espalier.training.tally import Evaluation
 
 #: for each device, the node that serves it and the number of its group, [N] each
 DevicePlaces = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -65,8 +65,9 @@ class Scores:
         conditions: Conditions,
         *,
         outputs: bool = False,
+        portions: Portions | None = None,
     ) -> None:
-        self._outputs = outputs
+        self._outputs, self._portions = outputs, portions or Portions(task, views)
         self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
         self._conditions = conditions
         self.kind = task.dataset.kind
@@ -90,9 +91,8 @@ class Scores:
             cells = np.frombuffer(code, dtype=np.bool_)
             rows = np.flatnonzero(cells[labels])
             vectors = [self._ledger.vector(Ref(r)) for r in refs]
-            pool = self._views.test_pool(look)
-            found = self._task.evaluator.run(
-                vectors, pool, rows, labels[rows], each=self._by_rows, outputs=self._outputs
+            found = self._portions.evaluations(
+                vectors, ("test", look, False), rows, labels[rows], each=self._by_rows, outputs=self._outputs
             )
             self._found |= {(r, look): Evaluated(e, cells, rows) for r, e in zip(refs, found, strict=True)}
 
@@ -176,8 +176,10 @@ class Scores:
         mix = self._views.mix(look, evaluation.count[None].astype(np.float32))
         found = {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
         if metrics := self._task.metrics:
-            pool, rows = self._views.test_pool(look, labels=True), np.arange(len(self._task.dataset.cell_test))
-            found |= measured(metrics, self._task.evaluator, self._ledger.vector(ref), pool, rows)
+            samples: Samples = ("test", look, True)
+            rows = np.arange(len(self._task.dataset.cell_test))
+            outputs = self._portions.outputs(self._ledger.vector(ref), samples, rows)
+            found |= measured(metrics, outputs, self._views.samples(*samples).gather(torch.from_numpy(rows))[1])
         return found
 
     def at_devices(self, places: DevicePlaces, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
@@ -228,9 +230,7 @@ class Scores:
         loss = float(found.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
         return {self.names[0]: float(right.mean()), "loss": loss}
 
-    def on_rows(
-        self, refs: Sequence[Ref], rows: Mapping[int | None, NDArray[np.int64]], part: Literal["train", "test"]
-    ) -> list[Score]:
+    def on_rows(self, refs: Sequence[Ref], rows: Mapping[int | None, NDArray[np.int64]], part: Part) -> list[Score]:
         """Evaluate models on rows of the training or test samples, by the look they are seen with (None: as they are).
 
         The figures are means over all rows; NaN if there is none.
@@ -240,25 +240,20 @@ class Scores:
         total = sum(len(found) for found in sets.values())
         scores = [Score(0.0, 0.0) if total else Score(math.nan, math.nan)] * len(refs)
         for look, found in sets.items():
-            pool, cells = self._seen(part, found, look)
-            for place, evaluation in enumerate(self._task.evaluator.run(vectors, pool, found, cells)):
+            cells = self._seen(part, found, look)
+            for place, evaluation in enumerate(self._portions.evaluations(vectors, (part, look, True), found, cells)):
                 row = self._mixed(evaluation, evaluation.count[None].astype(np.float32), None)
                 share, old = len(found) / total, scores[place]
                 main, loss = float(row[self.names[0]][0]), float(row["loss"][0])
                 scores[place] = Score(old.main + share * main, old.loss + share * loss)
         return scores
 
-    def _seen(
-        self, part: Literal["train", "test"], rows: NDArray[np.int64], look: int | None
-    ) -> tuple[Pool, NDArray[np.int64]]:
-        """Return the samples with a look's features and labels, and the rows' cells under it."""
+    def _seen(self, part: Part, rows: NDArray[np.int64], look: int | None) -> NDArray[np.int64]:
+        """Return the rows' cells under a look."""
         data = self._task.dataset
         cells = (data.cell_train if part == "train" else data.cell_test)[rows]
-        if look is None:
-            return data.pool(part), cells
-        table = self._views.permutation(look)
-        pool = self._views.pool(look) if part == "train" else self._views.test_pool(look, labels=True)
-        return pool, cells if table is None else table[cells]
+        table = None if look is None else self._views.permutation(look)
+        return cells if table is None else table[cells]
 
     def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
         """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""

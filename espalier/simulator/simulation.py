@@ -37,6 +37,7 @@ from espalier.simulator.environment import Fleet
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.meter import Divergence, Meter
 from espalier.simulator.metrics import Scores
+from espalier.simulator.portions import Portions
 from espalier.simulator.serving import ServedScores
 from espalier.simulator.task import Task
 from espalier.simulator.transport import Transport
@@ -101,9 +102,11 @@ class Simulation:
         task, seed, fleet, views = self.task, self.seed, self.fleet, self.views
         edges = np.full(fleet.n_devices, -1) if self.plan.root.structure.flat else partition.edge.astype(np.int64)
         self.attacks = Attacks(self.world.attackers, task, views, edges, seed)
+        computer = task.computer(seed, views)
+        portions = Portions(task, views, computer)
         self.ledger = Ledger(
             task.spec,
-            self.attacks.computing(task.computer(seed, views)),
+            self.attacks.computing(computer),
             lambda index: task.initial(seed, index),
             self._roots,
             self._rejected,
@@ -111,7 +114,7 @@ class Simulation:
         serve = self.plan.serve
         prior = Serving(prior="validated") if self._schedule.prior else None
         outputs = prior is not None or not serve.plain
-        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=outputs)
+        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=outputs, portions=portions)
         parts = task, partition, views, self.ledger, scores
         served = None if serve.plain else ServedScores(serve, *parts)
         with_prior = None if prior is None else ServedScores(prior, *parts)
@@ -120,8 +123,9 @@ class Simulation:
             self.recorder, served, with_prior, self._schedule.share, task.training.batch_size,
         )  # fmt: skip
         trials = SimulatedTrials(
-            task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look
-        )
+            task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look,
+            portions,
+        )  # fmt: skip
         data = task.dataset
         judge = SimulatedJudge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
         fleet.connect(self.ledger, judge, self.conditions, task.training, trials)

@@ -70,6 +70,10 @@ class Task:
         device: str = "cpu",
     ) -> None:
         self.dataset, self.start = dataset, start
+        #: what is measured besides the loss, as it was given
+        self.figures = {
+            "metric": metric, "metric_names": metric_names, "metrics": metrics, "sample_metrics": sample_metrics
+        }  # fmt: skip
         self.training = training or Training()
         self.dtype = self.training.dtype
         self.module = module.to(self.dtype)

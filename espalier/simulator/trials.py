@@ -28,9 +28,10 @@ from espalier.simulator.dataviews import Look, Views
 from espalier.simulator.environment import Fleet
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import Scores, alike
+from espalier.simulator.portions import Portion, Portions
 from espalier.simulator.task import Task
-from espalier.training.evaluate import Evaluation
 from espalier.training.losses import distillation_loss, ensemble, resolve
+from espalier.training.tally import Evaluation
 from espalier.training.trainer import Trainer
 from espalier.training.work import Pool
 from espalier.world.drift import Concept
@@ -70,6 +71,7 @@ class SimulatedTrials:
         seed: The run's.
         concepts: Returns every device's concept at the beginning: the concepts, and which is whose.
         look: Returns the number of the look that a device's data have now.
+        portions: Computes trial trainings, on workers if there are any.
     """
 
     def __init__(
@@ -81,7 +83,9 @@ class SimulatedTrials:
         seed: int,
         concepts: Callable[[], tuple[Sequence[Concept], NDArray[np.int64]]],
         look: Callable[[int], int],
+        portions: Portions | None = None,
     ) -> None:
+        self._portions = portions or Portions(task, views)
         self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
         self._seed, self._concepts, self._look = seed, concepts, look
         self._pretrained = cache(self._pretrain)
@@ -120,27 +124,17 @@ class SimulatedTrials:
 
     def _pretrain(self, epochs: int) -> list[Evaluation]:
         """Train all devices once; the models are dropped, their evaluations remain."""
-        task, views, seed = self._task, self._views, self._seed
-        cells = task.dataset.cell_test
-        rows = np.sort(stream(seed, "pretraining").permutation(len(cells))[:JUDGED_SAMPLES])
-        pool = task.dataset.pool("test")
-        work = LocalWork(start=task.initial(seed, 0), updates=epochs)
+        task, views, seed, part = self._task, self._views, self._seed, self._partition
+        rows = np.sort(stream(seed, "pretraining").permutation(len(task.dataset.cell_test))[:JUDGED_SAMPLES])
+        start = task.initial(seed, 0)
         concepts, which = self._concepts()
-        looks = [
-            views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, self._partition.concept, strict=True)
-        ]
-        found: list[Evaluation] = []
-        for first in range(0, self._partition.n_devices, TRIAL_BLOCK):
-            devices = range(first, min(first + TRIAL_BLOCK, self._partition.n_devices))
-            jobs = [
-                task.training.job(
-                    work, views.pool(look), views.rows(device, look), key(seed, "pretraining", device), unit="epoch"
-                )
-                for device, look in zip(devices, looks[first : first + TRIAL_BLOCK], strict=True)
-            ]
-            vectors = [result.vector for result in task.trainer.run(jobs)]
-            found += task.evaluator.run(vectors, pool, rows, cells[rows])
-        return found
+        looks = [views.number(Look(concepts[int(c)], int(p))) for c, p in zip(which, part.concept, strict=True)]
+        portions = []
+        for first in range(0, part.n_devices, TRIAL_BLOCK):
+            block = list(enumerate(looks[first : first + TRIAL_BLOCK], first))
+            own = np.concatenate([views.rows(*one) for one in block])
+            portions.append(Portion(_tried, (block, epochs, seed, rows), [start], {"train": own, "test": rows}))
+        return [evaluation for found in self._portions.computed(portions) for evaluation in found]
 
     # -- gradients -----------------------------------------------------------------------------------------
 
@@ -222,6 +216,25 @@ class SimulatedTrials:
         )
         (result,) = self._distillers[temperature].run([job])
         return ledger.put(result.vector)
+
+
+def _tried(
+    task: Task,
+    views: Views,
+    models: Sequence[Tensor],
+    block: Sequence[tuple[int, int]],
+    epochs: int,
+    seed: int,
+    rows: NDArray[np.int64],
+) -> list[Evaluation]:
+    """Train some devices (each with its look) from the initial model, and judge them on test rows."""
+    work = LocalWork(start=models[0], updates=epochs)
+    jobs = [
+        task.training.job(work, views.pool(look), views.rows(device, look), key(seed, "pretraining", device), "epoch")
+        for device, look in block
+    ]
+    vectors = [result.vector for result in task.trainer.run(jobs)]
+    return task.evaluator.run(vectors, views.samples("test", None), rows, task.dataset.cell_test[rows])
 
 
 def _share(evaluation: Evaluation) -> float:

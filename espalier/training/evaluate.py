@@ -12,7 +12,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Literal
@@ -31,6 +30,7 @@ from espalier.training.merged.probe import MergePlan, probe
 from espalier.training.merged.replica import Replica
 from espalier.training.merged.stacked import Stack, Unsupported
 from espalier.training.sequential import cast, put
+from espalier.training.tally import BatchCounts, Cut, Evaluation, EvaluationTally
 from espalier.training.trainer import FallbackWarning
 from espalier.training.work import Pool
 
@@ -58,37 +58,6 @@ def _own_values(name: str, metric: Metric, outputs: Tensor, y: Tensor) -> Tensor
             "accepted in task.sample_metrics (one number for all: task.metrics)."
         )
     return found.unsqueeze(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """One model's counts.
-
-    Attributes:
-        count: Samples per cell, int64 ``[n_cells]``.
-        loss_sum: Summed loss per cell, float64 ``[n_cells]``.
-        correct: Classification: right answers per cell, int64 ``[n_cells]``. Else None.
-        confusion: Classification: answers per cell, int64 ``[n_cells, n_classes]``. Segmentation: pixels
-            per cell, true and predicted class, int64 ``[n_cells, n_classes, n_classes]``. Else empty.
-        sums: Summed metrics of samples per cell, float64 ``[n_cells, n_metrics]``; empty if there are none.
-        answers: Classification, if asked for: the class that each row was given, int32 ``[n_rows]``. Else empty.
-        losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
-        outputs: Each row's outputs, if asked for, ``[n_rows, …]``. Else empty.
-    """
-
-    count: NDArray[np.int64]
-    loss_sum: NDArray[np.float64]
-    correct: NDArray[np.int64] | None
-    confusion: NDArray[np.int64]
-    sums: NDArray[np.float64]
-    answers: NDArray[np.int32]
-    losses: NDArray[np.float32]
-    outputs: NDArray[np.float32]
-
-    @property
-    def loss(self) -> float:
-        """Mean loss over all samples."""
-        return float(self.loss_sum.sum() / self.count.sum())
 
 
 class _ModelRunner:
@@ -135,6 +104,7 @@ class Evaluator:
 
     Attributes:
         batched: Whether several models run merged; False once the model turned out not to allow it.
+        batch: Rows that are computed at once.
     """
 
     def __init__(
@@ -169,7 +139,7 @@ class Evaluator:
             raise ConfigError(f"n_cells is {n_cells} and batch is {batch}; positive numbers are accepted.")
         self._module = copy.deepcopy(module).eval()
         self._spec = ParamSpec.of(self._module)
-        self._kind, self._cells, self._batch = kind, n_cells, batch
+        self._kind, self._cells, self.batch = kind, n_cells, batch
         values: list[Metric] = [metric or squared_error] if kind == "regression" else []
         values += [partial(_own_values, name, one) for name, one in (own or {}).items()]
         self._values = values if last is None else [*values, last]
@@ -200,41 +170,88 @@ class Evaluator:
         outputs: bool = False,
         factor: float = 1.0,
         offset: Tensor | None = None,
+        elsewhere: Callable[[Sequence[Tensor], Sequence[Cut]], Iterator[BatchCounts]] | None = None,
     ) -> list[Evaluation]:
         """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
 
         A vector given several times (the same object) is computed once. With ``each``, what became of each row is
         kept, so that any part of the rows can be judged without evaluating again; ``outputs`` keeps the outputs.
         Every row's outputs are multiplied by ``factor`` and ``offset [C]`` (a log prior) is added to them.
+        ``elsewhere`` takes the place of :meth:`counted`: it is given the distinct vectors and the cuts.
         """
         if len(cells) != len(rows):
             raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
         if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
             raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
+        self._check(vectors, rows)
         distinct = {id(v): v for v in vectors}
-        keys = list(distinct)
+        keys, chosen = list(distinct), list(distinct.values())
+        cuts = self._cuts(len(chosen), len(rows))
+        if elsewhere is None:
+            counted = self.counted(
+                chosen, pool, rows, cells, cuts, each=each, outputs=outputs, factor=factor, offset=offset
+            )
+        else:
+            counted = elsewhere(chosen, cuts)
         done: dict[int, Evaluation] = {}
-        tally, counted = _Tally(0, self._kind, self._cells, self._values, each, outputs), range(0)
-        for models, cut, found, y in self._outputs(list(distinct.values()), pool, rows):
-            if models != counted:
-                done |= zip([keys[m] for m in counted], tally.done(), strict=True)
-                tally, counted = _Tally(len(models), self._kind, self._cells, self._values, each, outputs), models
-            found = found if offset is None else factor * found + offset.to(found)
-            tally.add(found, y, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)), self._losses(found, y))
-        done |= zip([keys[m] for m in counted], tally.done(), strict=True)
+        tally, models = EvaluationTally(0, self._cells), range(0)
+        for (these, cut), counts in zip(cuts, counted, strict=True):
+            if these != models:
+                done |= zip([keys[m] for m in models], tally.done(), strict=True)
+                tally, models = EvaluationTally(len(these), self._cells, each), these
+            tally.add(counts, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)))
+        done |= zip([keys[m] for m in models], tally.done(), strict=True)
         return [done[id(v)] for v in vectors]
+
+    def counted(
+        self,
+        vectors: Sequence[Tensor],
+        pool: Pool,
+        rows: NDArray[np.int64],
+        cells: NDArray[np.int64],
+        cuts: Sequence[Cut],
+        *,
+        each: bool = False,
+        outputs: bool = False,
+        factor: float = 1.0,
+        offset: Tensor | None = None,
+    ) -> Iterator[BatchCounts]:
+        """Yield what is counted of each cut, as :meth:`run` adds it up."""
+        for models, cut, found, y in self._outputs(vectors, pool, rows, cuts):
+            found = found if offset is None else factor * found + offset.to(found)
+            yield self._counts(len(models), found, y, torch.from_numpy(np.asarray(cells[cut])), each, outputs)
+
+    def _counts(self, models: int, outputs: Tensor, y: Tensor, cells: Tensor, each: bool, keep: bool) -> BatchCounts:
+        """Count a batch: outputs ``[K, n, ...]``, targets ``[n, ...]`` and cells ``[n]``."""
+        losses, kept = self._losses(outputs, y), outputs.float() if keep else None
+        values = None
+        if self._values:
+            values = torch.stack([torch.cat([m(one, y).double() for m in self._values], 1) for one in outputs])
+        if self._kind == "regression":
+            return BatchCounts(losses, values, outputs=kept)
+        places, classes = torch.arange(models).view(-1, 1) * self._cells + cells, outputs.shape[2]
+        answers, correct = outputs.argmax(2), None
+        if self._kind == "classification":
+            correct = torch.bincount(places[answers == y], minlength=models * self._cells)
+            shape, places = [models, self._cells, classes], places * classes + answers
+        else:
+            shape = [models, self._cells, classes, classes]
+            places = (places.view(models, -1, 1, 1) * classes * classes + y * classes + answers)[:, y != IGNORED]
+        confusion = torch.bincount(places.flatten(), minlength=math.prod(shape)).view(shape)
+        shown = answers.int() if each and self._kind == "classification" else None
+        return BatchCounts(losses, values, correct, confusion, shown, kept)
 
     def mean_loss(self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Mean loss of every vector over the rows, ``[len(vectors)]``."""
         sums = np.zeros(len(vectors))
-        for models, _, outputs, y in self._outputs(vectors, pool, rows):
+        for models, _, outputs, y in self._all_outputs(vectors, pool, rows):
             sums[models] += self._losses(outputs, y).double().sum(1).numpy()
         return sums / len(rows)
 
     def logits(self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]) -> Tensor:
         """Outputs of every vector on the rows, ``[len(vectors), len(rows), ...]``."""
         parts: dict[int, list[Tensor]] = {i: [] for i in range(len(vectors))}
-        for models, _, outputs, _ in self._outputs(vectors, pool, rows):
+        for models, _, outputs, _ in self._all_outputs(vectors, pool, rows):
             for place, model in enumerate(models):
                 parts[model].append(outputs[place])
         return torch.stack([torch.cat(p) for p in parts.values()])
@@ -246,10 +263,7 @@ class Evaluator:
                 return cross_entropy(outputs.flatten(0, 1), y.repeat(len(outputs))).view(len(outputs), -1)
             return torch.stack([checked(self._loss(one, y), len(y)) for one in outputs])
 
-    def _outputs(
-        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]
-    ) -> Iterator[tuple[range, slice, Tensor, Tensor]]:
-        """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
+    def _check(self, vectors: Sequence[Tensor], rows: NDArray[np.int64]) -> None:
         if len(rows) == 0:
             raise TrainingError("rows is empty; an evaluation needs at least one row.")
         for number, vector in enumerate(vectors):
@@ -257,13 +271,27 @@ class Evaluator:
                 raise TrainingError(
                     f"Vector {number} has shape {tuple(vector.shape)}; ({self._spec.size},) is accepted for this model."
                 )
-        index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
+
+    def _cuts(self, models: int, rows: int) -> list[Cut]:
+        """Return what is computed together: some models on a batch of rows."""
         size = min(_MOST_MODELS, chunks.size_for(self._spec))
-        tasks = [
-            (range(first, min(first + size, len(vectors))), slice(at, min(at + self._batch, len(rows))))
-            for first in range(0, len(vectors), size)
-            for at in range(0, len(rows), self._batch)
+        return [
+            (range(first, min(first + size, models)), slice(at, min(at + self.batch, rows)))
+            for first in range(0, models, size)
+            for at in range(0, rows, self.batch)
         ]
+
+    def _all_outputs(
+        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[range, slice, Tensor, Tensor]]:
+        self._check(vectors, rows)
+        return self._outputs(vectors, pool, rows, self._cuts(len(vectors), len(rows)))
+
+    def _outputs(
+        self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64], tasks: Sequence[Cut]
+    ) -> Iterator[tuple[range, slice, Tensor, Tensor]]:
+        """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
+        index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
         plan = self._plan(vectors[0].dtype, pool, index) if tasks else None
 
         def compute(models: range, cut: slice) -> tuple[Tensor, Tensor]:
@@ -321,66 +349,3 @@ class Evaluator:
             else:
                 self._plans[dtype] = plan
         return self._plans.get(dtype) if self.batched else None
-
-
-class _Tally:
-    """Counts of some models, batch by batch."""
-
-    def __init__(
-        self, models: int, kind: Kind, cells: int, values: Sequence[Metric], each: bool, outputs: bool
-    ) -> None:
-        self._models, self._kind, self._cells, self._values = models, kind, cells, values
-        self._each, self._keep = each, outputs
-        self._outputs: list[Tensor] = []
-        self._answers: list[Tensor] = [torch.zeros(models, 0, dtype=torch.int32)]
-        self._losses: list[Tensor] = [torch.zeros(models, 0)]
-        self._count = torch.zeros(cells, dtype=torch.int64)
-        self._loss = torch.zeros(models * cells, dtype=torch.float64)
-        self._correct = torch.zeros(models * cells, dtype=torch.int64)
-        self._confusion = torch.zeros(models, 0, dtype=torch.int64)
-        self._sums = torch.zeros(models, 0, dtype=torch.float64)
-
-    def add(self, outputs: Tensor, y: Tensor, cells: Tensor, losses: Tensor) -> None:
-        """Count a batch: outputs ``[K, n, ...]``, targets ``[n, ...]``, cells ``[n]`` and losses ``[K, n]``."""
-        self._count += torch.bincount(cells, minlength=self._cells)
-        # model k's cell c is place k * cells + c, so that each adds its rows in their order
-        owner = torch.arange(self._models).view(-1, 1)
-        places = owner * self._cells + cells
-        self._loss.index_add_(0, places.flatten(), losses.double().flatten())
-        if self._each:
-            self._losses.append(losses.float())
-        if self._keep:
-            self._outputs.append(outputs.float())
-        if self._values:
-            values = torch.stack([torch.cat([m(one, y).double() for m in self._values], 1) for one in outputs])
-            if not self._sums.numel():
-                self._sums = torch.zeros(self._models, self._cells, values.shape[2], dtype=torch.float64)
-            self._sums.flatten(0, 1).index_add_(0, places.flatten(), values.flatten(0, 1))
-        if self._kind == "regression":
-            return
-        classes = outputs.shape[2]
-        answers = outputs.argmax(2)
-        if self._kind == "classification":
-            self._correct += torch.bincount(places[answers == y], minlength=len(self._correct))
-            if self._each:
-                self._answers.append(answers.int())
-            shape, places = [self._models, self._cells, classes], places * classes + answers
-        else:
-            shape = [self._models, self._cells, classes, classes]
-            places = (places.view(self._models, -1, 1, 1) * classes * classes + y * classes + answers)[:, y != IGNORED]
-        counted = torch.bincount(places.flatten(), minlength=math.prod(shape)).view(shape)
-        self._confusion = self._confusion + counted if self._confusion.numel() else counted
-
-    def done(self) -> list[Evaluation]:
-        """What was counted, model by model."""
-        return [self._done(k) for k in range(self._models)]
-
-    def _done(self, model: int) -> Evaluation:
-        correct = self._correct.view(self._models, -1)[model].numpy() if self._kind == "classification" else None
-        loss = self._loss.view(self._models, -1)[model].numpy()
-        outputs = torch.cat([part[model] for part in self._outputs]) if self._keep else torch.zeros(0)
-        return Evaluation(
-            self._count.numpy(), loss, correct, self._confusion[model].numpy(), self._sums[model].numpy(),
-            torch.cat([part[model] for part in self._answers]).numpy(),
-            torch.cat([part[model] for part in self._losses]).numpy(), outputs.numpy(),
-        )  # fmt: skip

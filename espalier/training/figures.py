@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.training.evaluate import Evaluation
 from espalier.training.metrics import CALIBRATION_BINS
+from espalier.training.tally import Evaluation
 
 Floats = NDArray[np.float64]
 

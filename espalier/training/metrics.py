@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.code import is_own, named, short_name
 from espalier.core.errors import ConfigError, TrainingError, nearest
-from espalier.training.evaluate import Evaluator
-from espalier.training.work import Pool
 
 WholeMetric = Callable[[Tensor, Tensor], Any]
 
@@ -120,16 +116,12 @@ def resolve(
     return found
 
 
-def measured(
-    metrics: Mapping[str, WholeMetric], evaluator: Evaluator, vector: Tensor, pool: Pool, rows: NDArray[np.int64]
-) -> dict[str, float]:
-    """Return a model's metrics on rows of a pool.
+def measured(metrics: Mapping[str, WholeMetric], outputs: Tensor, y: Tensor) -> dict[str, float]:
+    """Return a model's metrics, given its outputs and the targets of all samples.
 
     Raises:
         TrainingError: A metric fails, or gives no number.
     """
-    outputs = evaluator.logits([vector], pool, rows)[0]
-    y = pool.gather(torch.from_numpy(np.ascontiguousarray(rows)))[1]
     found = {}
     for name, metric in metrics.items():
         try:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
+from unittest.mock import patch
 
 from torch import Tensor
 
 from espalier.core.store import Ref
 from espalier.data import registry
 from espalier.experiment import Experiment
+from espalier.scale import shards
 from espalier.scale.batches import cut
 from espalier.scale.joins import Joins
-from espalier.scale.worker import BatchWorker, Holding, TrainCall, received, tensor
+from espalier.scale.shards import Sharding, ShardName
+from espalier.scale.worker import BatchWorker, Holding, PortionCall, TrainCall, received, tensor
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.portions import Portion
 from espalier.simulator.reduction import PartialSum
 from espalier.simulator.runner import Runner
 from espalier.simulator.task import Backend, Task
@@ -48,8 +54,11 @@ def rows(runner: Runner) -> dict[str, list[tuple[Any, ...]]]:
 class Near:
     """A backend of workers in this process; what goes to them and back is pickled, as Ray does."""
 
-    def __init__(self, workers: int = 2, size: int = 8, join: bool = False) -> None:
-        self.workers, self.size, self.join = workers, size, join
+    def __init__(self, workers: int = 2, size: int = 8, join: bool = False, shard_bytes: int = 1 << 14) -> None:
+        self.workers, self.size, self.join, self.shard_bytes = workers, size, join, shard_bytes
+        #: portions computed, by what they compute, and shards that were sent
+        self.portions: Counter[str] = Counter()
+        self.shards: set[ShardName] = set()
         self.handed = 0
         #: models and partial sums that came back
         self.back = 0
@@ -64,7 +73,36 @@ class NearComputer:
 
     def __init__(self, near: Near, task: Task, seed: int, views: Views) -> None:
         self._near, self._task, self._views, self._seed = near, task, views, seed
-        self._worker: BatchWorker | None = None
+        self._made: BatchWorker | None = None
+        with patch.object(shards, "SHARD_BYTES", near.shard_bytes):
+            self._shards = Sharding(views)
+
+    @property
+    def _worker(self) -> BatchWorker:
+        if self._made is None:
+            holding = Holding.of(self._task, self._views, self._seed, self._shards.layouts)
+            self._made = BatchWorker(pickle.loads(pickle.dumps(holding)))
+        return self._made
+
+    def workers(self) -> int:
+        return self._near.workers
+
+    def spread(self, portions: Sequence[Portion]) -> Iterator[Any]:
+        for portion in portions:
+            names = self._shards.of_rows(portion.rows)
+            call = PortionCall(portion.function, portion.args, len(portion.models), tuple(self._views.looks), names)
+            sent = self._sent(call, portion.models)
+            self._near.portions[portion.function.__name__] += 1
+            yield pickle.loads(self._worker.portion(*sent))
+
+    def _sent(self, call: Any, vectors: Sequence[Tensor]) -> Any:
+        """Return a call with its models and shards as Ray would hand them to a worker."""
+        self._near.shards |= set(call.shards)
+        found = (call, *(v.numpy() for v in vectors), *(self._shards[name] for name in call.shards))
+        call, *arrays = pickle.loads(pickle.dumps(found))
+        for array in itertools.chain(*(a if isinstance(a, tuple) else (a,) for a in arrays)):
+            array.flags.writeable = False
+        return call, *arrays
 
     def __call__(
         self, jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
@@ -81,8 +119,6 @@ class NearComputer:
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
     ) -> Iterator[Outcome | Handed]:
-        if self._worker is None:
-            self._worker = BatchWorker(pickle.loads(pickle.dumps(Holding.of(self._task, self._views, self._seed))))
         found: dict[int, Outcome | Handed] = {}
         near = self._near
         batches = cut(dict.fromkeys(jobs, 1.0), sums, free, near.workers, near.size, near.join)
@@ -92,11 +128,10 @@ class NearComputer:
             models = {int(r): vector(r) for j in mine for r in j.work.models.values()}
             states = {int(r): optimizer_state(r) for j in mine if (r := j.work.optimizer_state) is not None}
             kept = {n: m for n, m in states.items() if m is not None}
-            call = TrainCall(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks))
-            call, arrays = pickle.loads(pickle.dumps((call, [v.numpy() for v in (*models.values(), *kept.values())])))
-            for array in arrays:
-                array.flags.writeable = False
-            answer, *left = pickle.loads(pickle.dumps(self._worker.train(call, *arrays)))
+            names = self._shards.of_jobs(mine)
+            call = TrainCall(batch, mine, tuple(models), tuple(kept), tuple(self._views.looks), names)
+            sent = self._sent(call, [*models.values(), *kept.values()])
+            answer, *left = pickle.loads(pickle.dumps(self._worker.train(*sent)))
             assert len(left) == len(batch.left)
             joint.keep(number, left)
             joint.heard(number, answer)

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from espalier.simulator import portions
 from espalier.simulator.jobs import Summing
+from espalier.testing.conformance import BASE
 from tests.scale.near import Near, rows, run
 
 CASES: dict[str, dict[str, Any]] = {
@@ -35,8 +37,26 @@ CASES: dict[str, dict[str, Any]] = {
     "memories kept": {"method": "standalone", "training": {"momentum": 0.9, "batch_size": 10}, "stop": {"rounds": 2}},
     "adam": {"method": "hierfavg", "training": {"optimizer": "adam", "lr": 0.01, "batch_size": 10}},
     "a loss of the user's own": {"method": "hierfavg", "task": {"loss": "tests.training.test_losses:squared_hinge"}},
+    "trial trainings": {"method": "easf", "stop": {"rounds": 1}},
+    "noisy samples": {
+        "method": "hierfavg",
+        "world": {"preset": "ideal", "drift": {"kind": "gradual", "feature": "noise", "end": 2.0, "fraction": 0.5}},
+        "stop": {"rounds": 3},
+    },
+    "edges' own test sets": {
+        "method": "phefl",
+        "partition": {"kind": "phefl", "layout": "D2"},
+        "fleet": {"devices": 20, "edges": 10},
+        "stop": {"rounds": 2},
+    },
+    "metrics of the whole": {"method": "hierfavg", "task": {**BASE["task"], "metrics": ["auc", "ece"]}},
     "float64": {"method": "hierfavg", "training": {"precision": "float64", "batch_size": 10}},
 }
+
+
+@pytest.fixture(autouse=True)
+def _everything_is_worth_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "WORTH_SENDING", 0)
 
 
 @pytest.mark.parametrize("join", [False, True], ids=["parts come back", "parts are joined"])
@@ -49,6 +69,9 @@ def test_every_row_is_as_from_one_process(case: str, join: bool) -> None:
     for name, vector in here.final_models().items():
         assert torch.equal(away.final_models()[name], vector)
     assert isinstance(away.task.computers[0], Summing)
+    assert near.portions["_counts"]
+    assert bool(near.portions["_tried"]) == (case == "trial trainings")
+    assert bool(near.portions["_outputs"]) == (case == "metrics of the whole")
 
 
 def test_models_stay_away_where_sums_are_enough_and_come_back_where_they_are_wanted() -> None:

@@ -7,9 +7,9 @@ import torch
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
-from espalier.training.evaluate import Evaluation, Evaluator
 from espalier.training.figures import figures
 from espalier.training.metrics import auc, ece, f1, mae, measured, resolve
+from espalier.training.tally import Evaluation
 from tests.training.problems import CASES
 
 
@@ -67,10 +67,10 @@ def test_what_cannot_be_measured_is_refused(names, kind, word):
 
 def test_a_metric_that_gives_no_number_is_named():
     module, pool = CASES[1].module(), CASES[1].pool(5)
-    vector = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
-    evaluator = Evaluator(module, "classification", 5)
+    x, y = pool.gather(torch.arange(5))
+    outputs = module(x)
     with pytest.raises(TrainingError, match="The metric 'shares' gave no number for outputs of shape \\(5, 5\\)"):
-        measured({"shares": lambda outputs, y: outputs.mean(0)}, evaluator, vector, pool, np.arange(5))
+        measured({"shares": lambda outputs, y: outputs.mean(0)}, outputs, y)
 
 
 def right_share(outputs, y):

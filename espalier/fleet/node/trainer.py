@@ -31,11 +31,12 @@ from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.store import EagerStore
 from espalier.policies.privacy import privatise
 from espalier.training import metrics as whole
-from espalier.training.evaluate import Evaluation, Evaluator
+from espalier.training.evaluate import Evaluator
 from espalier.training.figures import figure_names, figures
 from espalier.training.localdata import PooledData
 from espalier.training.losses import BY_KIND, label_offset, resolve
 from espalier.training.models import build
+from espalier.training.tally import Evaluation
 from espalier.training.trainer import Trainer
 
 
@@ -227,8 +228,9 @@ class ArrayTrainer(NodeTrainer):
             found = self._evaluator.run(list(vectors), test.pool, test.rows, test.cells)
         rows = [self._figures(one, test.mix) for one in found]
         if where == "test" and self._metrics:
+            y = test.pool.gather(torch.from_numpy(np.ascontiguousarray(test.rows)))[1]
             for row, vector in zip(rows, vectors, strict=True):
-                row |= whole.measured(self._metrics, self._evaluator, vector, test.pool, test.rows)
+                row |= whole.measured(self._metrics, self._evaluator.logits([vector], test.pool, test.rows)[0], y)
         return rows
 
     def _served(self, vector: Tensor, test: Test) -> Evaluation:

@@ -1,0 +1,156 @@
+"""Samples in shards of about a megabyte: a worker is given those that its jobs look at, not the whole dataset.
+
+Training rows are put in the order of the devices that hold them, edge by edge, and cut into shards: a device's samples
+lie in one or two, an edge's in a few. Rows keep their numbers, so nothing that is computed depends on where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from espalier.core.errors import TrainingError
+from espalier.data.dataset import ArrayPool
+from espalier.data.partition import Partition
+from espalier.data.rows import Rows
+from espalier.simulator.dataviews import Part, Views
+from espalier.simulator.jobs import Job
+
+#: the part that a shard is of, and its number
+ShardName = tuple[Part, int]
+
+SHARD_BYTES = 1 << 20
+"""Bytes of a shard, about: few of them per batch, and little that is not needed in each."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShardLayout:
+    """Where rows lie: row ``r`` in shard ``places[r] // size``, at ``places[r] % size``; ``places`` int64 ``[n]``."""
+
+    places: NDArray[np.int64]
+    size: int
+
+    def shards(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the shards that some rows lie in, each once."""
+        return np.unique(self.places[rows] // self.size)
+
+
+class Shards:
+    """A pool cut into shards.
+
+    Args:
+        pool: The samples.
+        order: All rows, in the order in which they lie in shards, int64 ``[n]``.
+    """
+
+    def __init__(self, pool: ArrayPool, order: NDArray[np.int64]) -> None:
+        self._pool, self._order = pool, order
+        each = (pool.x.nbytes + pool.y.nbytes) // len(pool)
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.arange(len(order))
+        self.layout = ShardLayout(places, max(1, SHARD_BYTES // each))
+        #: bytes of a shard
+        self.nbytes = min(len(order), self.layout.size) * each
+
+    def __getitem__(self, number: int) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        """Return the samples of a shard, ``x`` and ``y``."""
+        size = self.layout.size
+        rows = torch.from_numpy(self._order[number * size : (number + 1) * size])
+        x, y = self._pool.gather(rows)
+        return x.numpy(), y.numpy()
+
+
+def by_device(partition: Partition, n_rows: int) -> NDArray[np.int64]:
+    """Return all training rows in the order of edges and their devices; rows of several at the first, of none last."""
+    held = Rows(partition.offsets, partition.indices)
+    rows = partition.indices[np.lexsort((held.owners, partition.edge[held.owners]))]
+    _, first = np.unique(rows, return_index=True)
+    mine = rows[np.sort(first)]
+    rest = np.ones(n_rows, dtype=np.bool_)
+    rest[mine] = False
+    return np.concatenate([mine, np.flatnonzero(rest)])
+
+
+def shards_by_device(partition: Partition, layout: ShardLayout) -> Rows:
+    """Return the shards that each device's rows lie in."""
+    held = Rows(partition.offsets, partition.indices)
+    count = int(layout.places.max()) // layout.size + 1
+    pairs = np.unique(held.owners * count + layout.places[partition.indices] // layout.size)
+    offsets = np.searchsorted(pairs, np.arange(len(held) + 1) * count)
+    return Rows(offsets.astype(np.int64), pairs % count)
+
+
+class Sharding:
+    """The training and test samples of one run in shards."""
+
+    def __init__(self, views: Views) -> None:
+        data, part = views.dataset, views.partition
+        self._views = views
+        self._shards: dict[Part, Shards] = {
+            "train": Shards(data.pool("train"), by_device(part, len(data.cell_train))),
+            "test": Shards(data.pool("test"), np.arange(len(data.cell_test))),
+        }
+        self._own = shards_by_device(part, self._shards["train"].layout)
+
+    @property
+    def layouts(self) -> tuple[ShardLayout, ShardLayout]:
+        """Where training and test rows lie."""
+        return self._shards["train"].layout, self._shards["test"].layout
+
+    def of_jobs(self, jobs: Sequence[Job]) -> tuple[ShardName, ...]:
+        """Return the shards that jobs look at."""
+        looks, found = self._views.looks, []
+        for job in jobs:
+            if looks[job.look].concept.shift:  # then a device looks at others' samples
+                found.append(self._shards["train"].layout.shards(self._views.rows(job.device, job.look)))
+            else:
+                found.append(self._own[job.device])
+        return tuple(("train", int(n)) for n in np.unique(np.concatenate(found)))
+
+    def of_rows(self, rows: Mapping[Part, NDArray[np.int64]]) -> tuple[ShardName, ...]:
+        """Return the shards that rows lie in."""
+        return tuple((part, int(n)) for part, some in rows.items() for n in self._shards[part].layout.shards(some))
+
+    def nbytes(self, name: ShardName) -> int:
+        """Return about how many bytes a shard has."""
+        return self._shards[name[0]].nbytes
+
+    def __getitem__(self, name: ShardName) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        """Return a shard, ``x`` and ``y``."""
+        return self._shards[name[0]][name[1]]
+
+
+class ShardedPool:
+    """A pool of which only some shards are at hand, those that :meth:`hold` was given last."""
+
+    def __init__(self, layout: ShardLayout) -> None:
+        self._places, self._size = torch.from_numpy(layout.places), layout.size
+        self._held: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def hold(self, shards: Iterable[tuple[int, tuple[Tensor, Tensor]]]) -> None:
+        """Have these shards at hand, and no others."""
+        self._held = dict(shards)
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the samples at ``rows``."""
+        places = self._places[rows]
+        numbers = places // self._size
+        wanted = np.unique(numbers.numpy()).tolist()
+        if missing := [number for number in wanted if number not in self._held]:
+            raise TrainingError(f"The shards {missing} of the samples are not at this worker: a job's rows changed.")
+        if len(wanted) == 1:
+            x, y = self._held[wanted[0]]
+            at = places - wanted[0] * self._size
+            return x.index_select(0, at), y.index_select(0, at)
+        x, y = (torch.empty(len(rows), *t.shape[1:], dtype=t.dtype) for t in next(iter(self._held.values())))
+        for number in wanted:
+            mine = numbers == number
+            at = places[mine] - number * self._size
+            for out, held in zip((x, y), self._held[number], strict=True):
+                out[mine] = held.index_select(0, at)
+        return x, y
