@@ -2,11 +2,12 @@
 
     python benchmarks/fleet_standing.py [--rounds 30] [--json FILE]
 
-Before the second run an edge is killed and started again. Before the third the authority is rotated (`certs rotate`,
-`renew`, `retire`: after each step every node is started again) and an edge and a device are upgraded to a newer version
-of the protocol; in its middle the cloud is restarted and another device upgraded. Every device adds one to a number of
-its own in each round: the model that the submitter fetches tells whose updates are in it and how often, and the merges'
-own notes tell the same.
+All nodes speak the version of the protocol before the present one, and write as it does. Before the second run an edge
+is killed and started again. Before the third the authority is rotated (`certs rotate`, `renew`, `retire`: after each
+step every node is started again) and an edge and a device are upgraded to the present version; in its middle the cloud
+is upgraded, and another device to one that knows the version after the present one, too. Every device adds one to a
+number of its own in each round: the model that the submitter fetches tells whose updates are in it and how often, and the
+merges' own notes tell the same.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from tests.fleet import counting
 DEVICES, EDGES = 12, 3
 #: seconds that a node that is started again is waited for
 PATIENCE_SECONDS = 60.0
-NEWER = WireVersions(VERSIONS.newest, VERSIONS.newest + 1)
+OLDER, NEWER = (WireVersions(VERSIONS.oldest, VERSIONS.newest + by) for by in (-1, 1))
 
 
-def restart(fleet: LocalFleet, name: str, number: int = signal.SIGHUP, versions: WireVersions = VERSIONS) -> None:
+def restart(fleet: LocalFleet, name: str, number: int = signal.SIGHUP) -> None:
     """End a node and start it again."""
     fleet.kill(name, number)
-    fleet.launch(name, versions=versions)
+    fleet.launch(name, versions=OLDER)
 
 
 def rotate(fleet: LocalFleet) -> None:
@@ -59,15 +60,16 @@ def rotate(fleet: LocalFleet) -> None:
             restart(fleet, name)
 
 
-def upgrade(fleet: LocalFleet, *names: str) -> None:
+def upgrade(fleet: LocalFleet, *names: str, to: WireVersions = VERSIONS) -> None:
     """Start nodes again as newer software would."""
     for name in names:
-        restart(fleet, name, versions=NEWER)
+        fleet.kill(name, signal.SIGHUP)
+        fleet.launch(name, versions=to)
 
 
 def during(fleet: LocalFleet, operator: Operator, run: str, rounds: int) -> None:
-    """Restart the cloud and upgrade a device in the middle of a run."""
-    for part, act in ((3, lambda: restart(fleet, "cloud")), (2, lambda: upgrade(fleet, "device-7"))):
+    """Upgrade the cloud and a device in the middle of a run."""
+    for part, act in ((3, lambda: upgrade(fleet, "cloud")), (2, lambda: upgrade(fleet, "device-7", to=NEWER))):
         reached = -1
         while reached < rounds // part:
             time.sleep(0.1)
@@ -101,14 +103,15 @@ def main() -> None:
         ("second", "an edge killed before it", lambda fleet: restart(fleet, "edge-1", signal.SIGKILL)),
         (
             "third",
-            "before it: authority rotated, an edge and a device upgraded; in its middle: the cloud restarted, a device "
+            "before it: authority rotated, an edge and a device upgraded; in its middle: the cloud and a device "
             "upgraded",
             lambda fleet: (rotate(fleet), upgrade(fleet, "edge-0", "device-3"))[0],
         ),
     )
     try:
         with counting.fleet(made, folder / "fleet", standing=True) as fleet:
-            fleet.start()
+            for name in fleet.members:
+                fleet.launch(name, versions=OLDER)
             fleet.operator().close()
             for name, what, act in scenes:
                 act(fleet)

@@ -18,6 +18,9 @@ from espalier.fleet.links.protocol import espalier_pb2 as pb
 #: bytes of a chunk: small enough that a word need not wait long behind a model
 CHUNK_BYTES = 256 << 10
 
+#: origins whose certificates a link remembers, and the bytes of one at most: others go with every letter
+CERTIFICATES, CERTIFICATE_BYTES = 1024, 2048
+
 Buffer = bytes | memoryview
 
 
@@ -81,6 +84,35 @@ def check_size(head: pb.Head, limits: Limits, devices: int) -> None:
             f"A letter of {len(head.content)} bytes with {len(head.parts)} models of {total} bytes together; "
             f"{limits.content_bytes}, {limits.parts} and {most} are accepted."
         )
+
+
+class Certificates:
+    """Origins' certificates as they went over a link in one direction: each is sent once, and remembered at both ends.
+
+    Both ends see the same heads in the same order, and so remember the same.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, bytes] = {}
+
+    def leave_out(self, head: pb.Head) -> None:
+        """Take out of a head what the other end remembers."""
+        if self._of.get(head.envelope.origin) == head.certificate:
+            head.ClearField("certificate")
+        else:
+            self._remember(head)
+
+    def put_back(self, head: pb.Head) -> None:
+        """Put into a head what the other end has left out."""
+        if head.certificate:
+            self._remember(head)
+        else:
+            head.certificate = self._of.get(head.envelope.origin, b"")
+
+    def _remember(self, head: pb.Head) -> None:
+        origin, room = head.envelope.origin, len(self._of) < CERTIFICATES
+        if (room or origin in self._of) and len(head.certificate) <= CERTIFICATE_BYTES:
+            self._of[origin] = head.certificate
 
 
 class Assembler:

@@ -45,6 +45,7 @@ class Greetings:
             why = f"it speaks {theirs} of the protocol, this node {hub.settings.versions}: upgrade the older one"
             self._refuse(link, why, final=True)
             return
+        link.version = version
         if peer.role not in ("edge", "device"):
             self._refuse(link, f"a {peer.role} has no parent", final=True)
             return

@@ -154,6 +154,7 @@ class ParentLink:
         """Tell whether the parent answered in a version that this node speaks; if not, the link ends."""
         mine = self._hub.settings.versions
         if mine.common(wire.WireVersions(welcome.version, welcome.version)) is not None:
+            link.version = welcome.version
             return True
         self._told, self._final = f"it speaks version {welcome.version}, this node {mine}", True
         link.close()

@@ -77,6 +77,7 @@ class PeerLinks:
 
             async def take(link: Link, frame: pb.Frame) -> None:
                 if frame.HasField("welcome"):
+                    link.version = frame.welcome.version
                     self.add(address, link)
                 elif hub.relay is not None:
                     hub.relay.take(link, frame)

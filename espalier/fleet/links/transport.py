@@ -20,7 +20,9 @@ from google.protobuf.message import DecodeError
 
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.certs import Bundle, Identity, identity_of
+from espalier.fleet.links.framing import Certificates
 from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.links.wire import CERTIFICATES_ONCE
 
 SERVICE, METHOD = "espalier.v1.Fleet", "Link"
 #: a frame is a head with its content, or a chunk
@@ -66,10 +68,11 @@ class Traffic:
 
 @dataclass(eq=False)
 class Link:
-    """One end of a stream. ``peer`` is who the other end is, where its certificate is known."""
+    """One end of a stream: ``peer`` is who the other end is, if known, ``version`` what both speak once welcomed."""
 
     target: str
     peer: Identity | None = None
+    version: int = 0
     traffic: Traffic = field(default_factory=Traffic)
 
     def __post_init__(self) -> None:
@@ -81,6 +84,7 @@ class Link:
         self._room.set()
         self._ending = False
         self._ended = asyncio.Event()
+        self._sent, self._heard = Certificates(), Certificates()
 
     @property
     def open(self) -> bool:
@@ -140,6 +144,8 @@ class Link:
         while True:
             while self._urgent or (self._bulk and not self._ending):
                 frame = self._urgent.popleft() if self._urgent else self._bulk.popleft()
+                if self.version >= CERTIFICATES_ONCE and frame.HasField("head"):
+                    self._sent.leave_out(frame.head)
                 size = frame.ByteSize()
                 self._waiting -= _bulk_bytes(frame)
                 if frame.HasField("chunk"):
@@ -153,6 +159,12 @@ class Link:
                 return
             self._ready.clear()
             await self._ready.wait()
+
+    def whole(self, frame: pb.Frame) -> pb.Frame:
+        """Return a frame that came with what the other end has left out."""
+        if self.version >= CERTIFICATES_ONCE and frame.HasField("head"):
+            self._heard.put_back(frame.head)
+        return frame
 
     def over(self) -> None:
         """Note that the stream is over."""
@@ -278,7 +290,7 @@ class LinkServer:
                 self._malformed(link, "it does not read what it is answered")
                 return
             try:
-                await take(link, frame)
+                await take(link, link.whole(frame))
             except ProtocolError as error:
                 self._malformed(link, str(error))
                 return
@@ -381,4 +393,4 @@ async def _read_call(link: Link, call: grpc.aio.StreamStreamCall, take: Take) ->
             return f"{code.name.lower()}: {details}" if details else code.name.lower()
         if frame is None:
             return "what it sent is no frame of this protocol"
-        await take(link, frame)
+        await take(link, link.whole(frame))

@@ -40,7 +40,9 @@ class WireVersions:
 
 
 #: 6: letters and manifests are signed; unsigned ones, as of the versions before, would undo that
-VERSIONS = WireVersions(6, 6)
+#: 7: an origin's certificate goes over a link with its first letter only
+VERSIONS = WireVersions(6, 7)
+CERTIFICATES_ONCE = 7
 
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96
