@@ -6,8 +6,8 @@ All nodes speak the version of the protocol before the present one, and write as
 is killed and started again. Before the third the authority is rotated (`certs rotate`, `renew`, `retire`: after each
 step every node is started again) and an edge and a device are upgraded to the present version; in its middle the cloud
 is upgraded, and another device to one that knows the version after the present one, too. Every device adds one to a
-number of its own in each round: the model that the submitter fetches tells whose updates are in it and how often, and the
-merges' own notes tell the same.
+number of its own in each round: the model that the submitter fetches tells whose updates are in it and how often, and
+the merges' own notes tell the same.
 """
 
 from __future__ import annotations
