@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from espalier.cli.node import EXPERIMENT_OPTIONS, needs_deploy, one_run
+from espalier.cli.node import RunChoice, begins_a_run, needs_deploy
 from espalier.cli.plugins import PLUGINS
 from espalier.core.errors import ConfigError, TrainingError
 
@@ -24,6 +24,7 @@ def fleet() -> None:
 
 
 @fleet.command()
+@begins_a_run
 @click.argument("experiment")
 @click.option("--devices", type=int, help="How many devices [default: the experiment's].")
 @click.option("--edges", type=int, help="How many edges [default: the experiment's].")
@@ -33,13 +34,8 @@ def fleet() -> None:
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 @needs_deploy
 def up(
+    choice: RunChoice,
     experiment: str,
-    method: str | None,
-    seed: int | None,
-    changes: tuple[str, ...],
-    patience: float,
-    round_deadline: float,
-    compress: str | None,
     devices: int | None,
     edges: int | None,
     out: Path | None,
@@ -50,15 +46,14 @@ def up(
     """Run EXPERIMENT on a fleet of processes with certificates of its own, and end it cleanly."""
     from espalier.fleet.local import LocalFleet
 
-    found = one_run(experiment, method, seed, changes)
+    found = choice.of(experiment)
     counts = {k: v for k, v in (("devices", devices), ("edges", edges)) if v is not None}
     found = replace(found, fleet=replace(found.fleet, **counts))  # type: ignore[arg-type]
     where = out or Path("runs") / f"fleet-{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     if (where / "cloud" / "node.sqlite").exists():
         raise ConfigError(f"--out {where}: holds a fleet already; choose another directory.")
     shown = _Progress(quiet)
-    conducted: dict[str, Any] = {"patience": patience, "compress": compress, "round_deadline": round_deadline}
-    with LocalFleet(found, where, data_dir=data_dir, plugins=plugins, **conducted) as running:
+    with LocalFleet(found, where, data_dir=data_dir, plugins=plugins, **choice.conduct()) as running:
         shown.say(f"{found.fleet.devices} devices, {found.fleet.edges} edges; logs: {where}/*/node.log")
         running.start()
         running.wait(7 * 24 * 3600, shown.look)
@@ -71,10 +66,6 @@ def up(
         console = Console()
         console.print(show.table(find_runs(where / "cloud"), console.width))
         click.echo(f"run: {where / 'cloud'}")
-
-
-for _option in reversed(EXPERIMENT_OPTIONS):
-    up = _option(up)
 
 
 # -- a standing fleet ----------------------------------------------------------------------------------------------
@@ -105,6 +96,7 @@ def _operator(cloud: str, certs: Path) -> Any:
 
 
 @fleet.command()
+@begins_a_run
 @click.argument("experiment")
 @click.option("--name", help="What the run is called [default: the experiment's name, and a number].")
 @click.option("--start-with", type=int, help="Begin when so many devices are there [default: fleet.devices].")
@@ -114,13 +106,8 @@ def _operator(cloud: str, certs: Path) -> Any:
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but the run's name and errors.")
 @_at_cloud()
 def submit(
+    choice: RunChoice,
     experiment: str,
-    method: str | None,
-    seed: int | None,
-    changes: tuple[str, ...],
-    patience: float,
-    round_deadline: float,
-    compress: str | None,
     name: str | None,
     start_with: int | None,
     wait: bool,
@@ -133,12 +120,10 @@ def submit(
     """Put EXPERIMENT into the queue of a standing fleet; print the run's name."""
     if out is not None and not wait:
         raise ConfigError("--out: needs --wait; later: espalier fleet fetch RUN -o DIR.")
-    found = one_run(experiment, method, seed, changes)
-    options: dict[str, Any] = {"patience": patience, "round_deadline": round_deadline}
-    given = {"name": name, "start_with": start_with, "compress": compress}
-    options |= {key: value for key, value in given.items() if value is not None}
+    given = {"name": name, "start_with": start_with}
+    options = choice.conduct() | {key: value for key, value in given.items() if value is not None}
     with _operator(cloud, certs) as fleet:
-        run = fleet.submit(found, **options)
+        run = fleet.submit(choice.of(experiment), **options)
         click.echo(run)
         if not wait:
             return
@@ -149,10 +134,6 @@ def submit(
         if state != "finished":
             why = next((row["why"] for row in fleet.runs() if row["run"] == run), "")
             raise TrainingError(f"{run}: {state}; {why or 'no reason was told'}")
-
-
-for _option in reversed(EXPERIMENT_OPTIONS):
-    submit = _option(submit)
 
 
 def _stage(row: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,25 +81,54 @@ def _options(*wanted: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return add
 
 
-#: what the commands that begin a run on a fleet share
-EXPERIMENT_OPTIONS = (
+_RUN_OPTIONS = (
     click.option("--method", "-m", help="Which of the experiment's methods, or another one [default: its first]."),
     click.option("--seed", "-s", type=int, help="Which seed [default: the experiment's first]."),
     click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting."),
     click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds a lost child is waited for."),
     click.option(
-        "--round-deadline",
-        type=float,
-        default=60.0,
-        show_default=True,
+        "--round-deadline", type=float, default=60.0, show_default=True,
         help="Seconds that a round waits for its slowest child, at least (0: for ever).",
     ),
     click.option(
-        "--compress",
-        type=click.Choice(["none", "zstd", "q8"]),
+        "--compress", type=click.Choice(["none", "zstd", "q8"]),
         help="How models travel [default: none; q8 if the experiment says so].",
     ),
-)
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunChoice:
+    """What the options say that every command has which begins a run on a fleet."""
+
+    method: str | None
+    seed: int | None
+    changes: tuple[str, ...]
+    patience: float
+    round_deadline: float
+    compress: str | None
+
+    def of(self, path: str) -> Experiment:
+        """Read an experiment and choose one method and one seed of it."""
+        return one_run(path, self.method, self.seed, self.changes)
+
+    def conduct(self) -> dict[str, Any]:
+        """Return how the run is conducted, as :class:`~espalier.fleet.coordinator.submission.RunOptions` takes it."""
+        found = {"patience": self.patience, "round_deadline": self.round_deadline, "compress": self.compress}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def begins_a_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of :class:`RunChoice`; the command gets them as ``choice``."""
+
+    @wraps(command)
+    def wrapped(**options: Any) -> Any:
+        chosen = {field.name: options.pop(field.name) for field in fields(RunChoice)}
+        return command(choice=RunChoice(**chosen), **options)
+
+    for option in reversed(_RUN_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def one_run(path: str, method: str | None, seed: int | None, changes: tuple[str, ...]) -> Experiment:
@@ -119,6 +149,7 @@ def node() -> None:
 
 
 @node.command()
+@begins_a_run
 @click.option(
     "--config", help="Conduct this experiment alone: a TOML file, or a bundled name [default: submitted runs]."
 )
@@ -132,13 +163,8 @@ def node() -> None:
 )
 @needs_deploy
 def cloud(
+    choice: RunChoice,
     config: str | None,
-    method: str | None,
-    seed: int | None,
-    changes: tuple[str, ...],
-    patience: float,
-    round_deadline: float,
-    compress: Any,
     allow: Path | None,
     start_with: int | None,
     classes: int | None,
@@ -163,15 +189,11 @@ def cloud(
         if given.directory is None:
             raise ConfigError("--dir: must be given for a cloud.")
         page = partial(served, status_page, given.directory)
-    if config is None and (method is not None or seed is not None or changes):
+    if config is None and (choice.method is not None or choice.seed is not None or choice.changes):
         raise ConfigError("--method, --seed, --set: choose among --config's; give them to `espalier fleet submit`.")
-    experiment = None if config is None else one_run(config, method, seed, changes)
-    conducted = RunOptions(start_with, patience, compress, None, round_deadline)
+    experiment = None if config is None else choice.of(config)
+    conducted = RunOptions(start_with, **choice.conduct())
     run(given, CloudOptions(experiment, conducted, _limits(limits), allow, classes), page)
-
-
-for _option in reversed(EXPERIMENT_OPTIONS):
-    cloud = _option(cloud)
 
 
 def _limits(given: tuple[str, ...]) -> Any:
