@@ -296,6 +296,22 @@ def test_light_and_dark(wide: Any) -> None:
         assert wide.locator(".swatch").first.evaluate("e => e.style.background") == line
 
 
+def test_figures_follow_the_window(desk: Desk, report: Path) -> None:
+    page = desk.open(report)
+    sizes = "n => (({ width, height }) => [width, height])(byId(n).querySelector('.main-svg').getBoundingClientRect())"
+    begun = {name: page.evaluate(sizes, name) for name in PLOTS}
+    for width in (400, 1280, 1000, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        until(lambda width=width: abs(page.evaluate("byId('plot-curves')._fullLayout.width") - width) < 130, page)  # type: ignore[misc]
+        page.wait_for_timeout(300)
+        for name in PLOTS:  # nothing lies over what comes below it
+            assert page.evaluate("n => byId(n).clientHeight", name) >= page.evaluate(sizes, name)[1] - 1, (width, name)
+    assert {name: page.evaluate(sizes, name) for name in PLOTS} == begun
+    for name in ("plot-edges", "plot-labels"):  # of a scale on another side nothing is left
+        assert page.locator(f"#{name} .cbaxis").count() == page.locator(f"#{name} .cbtitle").count() == 1
+        assert page.locator(f"#{name} .nsewdrag").bounding_box()["width"] > 0.5 * begun[name][0]
+
+
 def test_a_phone_s_width_is_enough(desk: Desk, report: Path) -> None:
     page = desk.open(report, width=360)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

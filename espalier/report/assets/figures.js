@@ -75,19 +75,32 @@ async function draw(id, figure, revision) {
   const width = printing ? PRINT_WIDTH : undefined;
   const full = { ...layout, template: pageTemplate(), uirevision: revision || "same", autosize: !printing, width };
   const traces = narrow.matches && !printing ? slim(data, full, box.clientWidth || 320) : data;
-  await Plotly.react(box, traces, full, { responsive: true, displaylogo: false, displayModeBar: false });
+  await Plotly.react(box, traces, full, { displaylogo: false, displayModeBar: false });
   if (!box.dataset.drawn) box.dataset.drawn = "yes";
 }
 
-function recolour() {
-  for (const [box, [figure, revision]] of shown) draw(box, figure, revision).catch(trouble);
+// Plotly changes colours in place; of another arrangement (a scale on another side) it would leave parts behind.
+function redraw(anew) {
+  for (const [box, [figure, revision]] of shown) {
+    if (anew) Plotly.purge(box);
+    draw(box, figure, revision).catch(trouble);
+  }
   swatches();
 }
 
 function printed(now) {
   printing = now;
   for (const notes of document.querySelectorAll("details.lines")) notes.open = now;
-  recolour();
+  redraw(narrow.matches);
+}
+
+// Not Plotly's own answer to a window's new size, which forgets a figure's height.
+let wasNarrow = narrow.matches, resizing = 0;
+function resized() {
+  if (printing) return;
+  if (wasNarrow !== narrow.matches) redraw(true);
+  else for (const box of shown.keys()) if (box.offsetParent) Plotly.relayout(box, { autosize: true }).catch(trouble);
+  wasNarrow = narrow.matches;
 }
 
 function swatches() {
@@ -169,7 +182,10 @@ function together(figure, curves) {
   return { data: curves.flatMap((traces) => (bands ? traces : traces.slice(-1))), layout: figure.layout };
 }
 
-dark.addEventListener("change", recolour);
-narrow.addEventListener("change", recolour);
+dark.addEventListener("change", () => redraw(false));
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(resized, 100);
+});
 addEventListener("beforeprint", () => printed(true));
 addEventListener("afterprint", () => printed(false));
