@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from espalier.callbacks import Bar, Callback, Followers, RunProgress, loggers
-from espalier.core.errors import ComparisonError, ConfigError, EspalierError
+from espalier.core.errors import ComparisonError, ConfigError, EspalierError, SetupWarning
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
@@ -67,6 +68,8 @@ def simulate(
         follow = following(runner, watched)
         runner.run(follow if watched else None)
         follow(runner.simulation)  # the last event ended the run
+    if runner.simulation.diverged:
+        warnings.warn(f"{runner.entry.label}, seed {seed}: {runner.simulation.stalled}", SetupWarning, stacklevel=2)
     run = Run(where) if where is not None else Run(connection=runner.recorder.connection, models=runner.kept)
     for callback in told:
         callback.on_end(run)
@@ -76,9 +79,10 @@ def simulate(
 def _check(dataset: object, callbacks: object) -> None:
     """Refuse data and callbacks that are none, before anything runs."""
     if dataset is not None and not isinstance(dataset, Dataset):
+        kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}".removeprefix("builtins.")
         raise ConfigError(
-            f"dataset is a {type(dataset).__name__}; make a Dataset of it: espalier.Dataset.from_arrays, from_pandas, "
-            "from_torch or from_hf. A dataset of the catalogue is named in the experiment: {'task': {'dataset': …}}."
+            f"dataset is a {kind}; make an espalier.Dataset of it: Dataset.from_arrays, from_pandas, from_torch or "
+            "from_hf. A dataset of the catalogue is named in the experiment: {'task': {'dataset': …}}."
         )
     if not isinstance(callbacks, Sequence) or not all(isinstance(c, Callback) for c in callbacks):
         raise ConfigError(f"callbacks = {callbacks!r}: must be a list of objects of classes below espalier.Callback.")

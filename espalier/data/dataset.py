@@ -203,8 +203,12 @@ class Dataset:
     ) -> Dataset:
         """Make a dataset of Hugging Face's: ``x`` is the column of inputs, or several columns of numbers.
 
-        Without ``test``, a fifth of each class is the test part.
+        Of several splits (``load_dataset`` returns them), ``train`` and ``test`` are taken. Without ``test``, a fifth
+        of each class is the test part.
         """
+        if isinstance(train, Mapping):
+            sources.have(train, ["train"], "split")
+            train, test = train["train"], train.get("test") if test is None else test
         first = sources.hf_samples(train, x, label, owner)
         parts = first.parts() if test is None else (first, sources.hf_samples(test, x, label, owner))
         return Dataset.from_arrays(**sources.fields(*parts), name=name, **options)

@@ -5,7 +5,7 @@ Nothing here imports them: what is handed over is asked for what it has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,10 @@ def torch_samples(dataset: Any) -> Samples:
 
 def hf_samples(dataset: Any, x: str | Sequence[str], label: str, owner: str | None) -> Samples:
     """Read the columns of a Hugging Face ``datasets.Dataset``; several input columns become features."""
+    if not hasattr(dataset, "__len__"):
+        raise DataError(f"A {type(dataset).__name__} has no length; load the dataset whole, not as a stream.")
     columns = [x] if isinstance(x, str) else list(x)
-    _have(dataset.column_names, [*columns, label, *([owner] if owner else [])])
+    have(dataset.column_names, [*columns, label, *([owner] if owner else [])])
 
     def column(name: str) -> NDArray[Any]:
         return _stacked([np.asarray(v) for v in dataset[name]])
@@ -87,10 +89,12 @@ def fields(train: Samples, test: Samples) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def _have(known: Sequence[str], wanted: Sequence[str]) -> None:
+def have(names: Iterable[Any], wanted: Iterable[Any], what: str = "column") -> None:
+    """Refuse what lacks a column (or another part) that is wanted."""
+    known = [str(name) for name in names]
     for name in wanted:
-        if name not in known:
-            raise DataError(f"There is no column {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
+        if str(name) not in known:
+            raise DataError(f"There is no {what} {name!r}; there are {', '.join(known)}.{nearest(str(name), known)}")
 
 
 def _stacked(values: list[NDArray[Any]]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, DataError, SetupWarning, nearest
 from espalier.data.arrays import CLASSES_LOOK
-from espalier.data.sources import Samples, plain
+from espalier.data.sources import Samples, have, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +63,7 @@ class TableEncoding:
         return replace(self, fill=tuple(fill.tolist()), shift=tuple(shift.tolist()), scale=tuple(spread.tolist()))
 
     def _raw(self, frame: pd.DataFrame) -> NDArray[np.float32]:
-        have(frame, [*self.numbers, *self.texts])
+        have(frame.columns, [*self.numbers, *self.texts])
         parts = [frame[list(self.numbers)].to_numpy(np.float32)]
         for name, values in self.texts.items():
             texts = plain(frame[name].astype(str).to_numpy())
@@ -115,7 +115,7 @@ class TableColumns:
         known = get_args(Missing)
         if self.missing not in known:
             raise ConfigError(f"missing = {self.missing!r}; known: {', '.join(known)}.{nearest(self.missing, known)}")
-        have(frame, [*self._roles, *(self.columns or ()), *self.ignore])
+        have(frame.columns, [*self._roles, *(self.columns or ()), *self.ignore])
         features = self._features(frame)
         frame = _without_gaps(frame, features, self._roles, self.missing)
         for name in features:
@@ -175,14 +175,6 @@ class TableColumns:
             where = ", ".join(map(str, pairs[self.edge][pairs[self.owner] == who]))
             raise DataError(f"Owner {who!r} has rows at several edges ({where}); an owner is at one edge.")
         return {"edges": dict(zip(map(str, pairs[self.owner]), map(str, pairs[self.edge]), strict=True))}
-
-
-def have(frame: pd.DataFrame, wanted: Sequence[str]) -> None:
-    """Refuse a frame that lacks a column."""
-    known = [str(c) for c in frame.columns]
-    for name in wanted:
-        if str(name) not in known:
-            raise DataError(f"There is no column {name!r}; there are {', '.join(known)}.{nearest(name, known)}")
 
 
 def _is_number(column: pd.Series[Any]) -> bool:

@@ -217,7 +217,10 @@ class Run:
             return name
         known = (self.meta("names") or {}).get(which, ())
         if name not in known:
-            raise RunError(f"There is no {which[:-1]} {name!r} in this run.{nearest(name, known)}")
+            there = (
+                f"there are {', '.join(known[:20])}{' …' if len(known) > 20 else ''}." if known else "give a number."
+            )
+            raise RunError(f"There is no {which[:-1]} {name!r} in this run; {there}{nearest(name, known)}")
         return int(known.index(name))
 
     def _used(self, edge: int | None, device: int | None) -> str:

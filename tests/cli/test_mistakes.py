@@ -280,7 +280,7 @@ def with_model(model: Any) -> Any:
         (lambda: run(setting={"fleeet": {}}), "Did you mean 'fleet'?"),
         (lambda: run(seed="0"), "must be a list of whole numbers"),
         (lambda: run(seed=1.5), "must be a list of whole numbers"),
-        (lambda: run(dataset=(X, Y, X, Y)), r"dataset is a tuple; make a Dataset of it: .*from_arrays"),
+        (lambda: run(dataset=(X, Y, X, Y)), r"dataset is a tuple; make an espalier.Dataset .*from_arrays"),
         (lambda: run(dataset="digits"), "named in the experiment"),
         (lambda: run(dataset=FRAME), "from_pandas"),
         (lambda: run(callbacks=[print]), "must be a list of objects of classes below espalier.Callback"),

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from datasets import Dataset as HuggingFace
+from datasets import DatasetDict
 from PIL import Image
 from torch.utils.data import TensorDataset
 
@@ -156,7 +157,7 @@ def test_a_model_is_asked_about_rows_as_they_stand_in_the_table() -> None:
     assert (told == rows["ill"]).mean() > 0.9
     number = run.meta("names")["devices"].index("b")
     assert run.predict(rows, device="b").tolist() == run.predict(rows, device=number).tolist()
-    with pytest.raises(RunError, match=r"There is no device 'bb' in this run\. Did you mean 'b'"):
+    with pytest.raises(RunError, match=r"There is no device 'bb' in this run; there are b, c, a\. Did you mean 'b'"):
         run.predict(rows, device="bb")
     with pytest.raises(DataError, match="There is no column 'age'"):
         run.predict(rows[["sex"]])
@@ -204,6 +205,11 @@ def test_hugging_face_datasets() -> None:
     assert data.input_shape == (2,) and data.meta["owners"] == ("p", "q") and len(data.x_test) == 4
     pixels = HuggingFace.from_dict({"image": np.zeros((6, 4, 4), np.uint8).tolist(), "label": [0, 1] * 3})
     assert Dataset.from_hf(pixels, pixels, x="image").x_test.shape[0] == 6
+    assert Dataset.from_hf(DatasetDict(train=pixels, test=pixels.select([0, 1])), x="image").x_test.shape[0] == 2
+    with pytest.raises(DataError, match="There is no split 'train'; there are validation"):
+        Dataset.from_hf(DatasetDict(validation=pixels), x="image")
+    with pytest.raises(DataError, match="load the dataset whole, not as a stream"):
+        Dataset.from_hf(pixels.to_iterable_dataset(), x="image")
     with pytest.raises(DataError, match="There is no column 'lable'"):
         Dataset.from_hf(held, x="a", label="lable")
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import espalier
 from espalier.cli.main import main
+from espalier.core.errors import SetupWarning
 from espalier.simulator.meter import Divergence
 
 BASE: dict[str, Any] = {
@@ -23,7 +24,8 @@ BASE: dict[str, Any] = {
 @pytest.mark.parametrize("method", ["hierfavg", "fedavg", "fedat"])
 def test_a_run_that_diverges_ends_with_a_sentence(method: str, tmp_path: Path) -> None:
     for directory in (None, tmp_path / "run"):
-        run = espalier.simulate(method, BASE, directory=directory)
+        with pytest.warns(SetupWarning, match="seed 0: The training has diverged: since round 0 all"):
+            run = espalier.simulate(method, BASE, directory=directory)
         why = run.status["stalled"]
         assert why.startswith("The training has diverged: since round 0 all ") and "training.lr (it is 1e+06)" in why
         assert run.rounds < 9
@@ -60,7 +62,8 @@ def test_some_updates_that_are_never_finite_are_no_divergence() -> None:
 
 
 def test_devices_on_their_own_diverge_too(tmp_path: Path) -> None:
-    run = espalier.simulate("standalone", BASE, directory=tmp_path / "run")
+    with pytest.warns(SetupWarning, match="Standalone, seed 0: "):
+        run = espalier.simulate("standalone", BASE, directory=tmp_path / "run")
     assert run.status["diverged"] and "in round 1 no model in use has finite numbers" in run.status["stalled"]
     assert run.rounds == 1
 
