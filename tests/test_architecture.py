@@ -7,6 +7,8 @@ run experiments, its method may not), they have a row of their own; the most par
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -115,3 +117,40 @@ def test_the_table_names_only_what_there_is() -> None:
     for row, may in MAY_IMPORT.items():
         assert row in packages or any(fnmatchcase(module, row) for module in known), row
         assert may <= packages | {"*"}, row
+
+
+def rooms() -> dict[str, tuple[int, str]]:
+    """Return each package's row in the document's table of rooms: its number, and what it says may be imported."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    table = text.split("## Rooms")[1].split("## Words")[0]
+    rows = re.findall(r"^\| (`.+?) \| .+ \| (.+?) \|$", table, flags=re.MULTILINE)
+    return {name: (at, may) for at, (names, may) in enumerate(rows) for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_the_document_has_a_room_for_every_package_and_imports_point_up_its_table() -> None:
+    found = rooms()
+    own = {row for row in MAY_IMPORT if not row.startswith("_")}
+    assert found.keys() == {row for row in own if "." not in row}
+    for row in own:
+        package = row.split(".")[0]
+        at, said = found[package]
+        may = MAY_IMPORT[row] - {"*", "_version", package}
+        assert all(found[other][0] <= at for other in may), f"{row} imports what stands below it"
+        if "." not in row and re.fullmatch(r"(`\w+`(, )?)+", said):
+            assert set(re.findall(r"\w+", said)) == may, f"the document says otherwise of {row}"
+
+
+def test_modules_that_the_document_names_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"`(\w+(?:[./]\w+)+)`", text) if re.split(r"[./]", name)[0] in rooms()}
+    assert len(named) > 15
+    for name in sorted(named - {"cli/lists.json"}):
+        path = name.removesuffix(".py").replace("/", ".").split(".")
+        for cut in range(len(path), 0, -1):
+            try:
+                thing = importlib.import_module(".".join(["espalier", *path[:cut]]))
+            except ModuleNotFoundError:
+                continue
+            for part in path[cut:]:
+                thing = getattr(thing, part)
+            break
