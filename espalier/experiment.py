@@ -241,17 +241,23 @@ def read(name: str | Path, changes: Iterable[str] = ()) -> Experiment:
     return found
 
 
+def value_of(text: str, what: str) -> Any:
+    """Read a value of the command line (``what`` it is, for messages): TOML, or a plain word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        word = text.strip()
+        if word[:1] in ("{", "[", '"', "'"):  # no plain word, such as in task.dataset=digits
+            raise ConfigError(f"{what} is not valid TOML: {error}.") from error
+        return word
+
+
 def _set(table: dict[str, Any], change: str) -> None:
     """Apply one ``a.b.c=value`` to a nested table."""
     key, sign, text = change.partition("=")
     if not sign or not key.strip():
         raise ConfigError(f"--set {change!r}: must be key=value, such as training.lr=0.1.")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError as error:
-        value = text.strip()
-        if value[:1] in ("{", "[", '"', "'"):  # no plain word, such as in task.dataset=digits
-            raise ConfigError(f"--set {change!r}: the value is not valid TOML: {error}.") from error
+    value = value_of(text, f"--set {change!r}: the value")
     *parents, last = key.strip().split(".")
     at: Any = table
     for parent in parents:

@@ -5,6 +5,7 @@ What runs studies is imported when one is run, so that help and the list are qui
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ import click
 from rich.console import Console
 
 from espalier.cli import cards
+from espalier.cli.plugins import PLUGINS
 
 if TYPE_CHECKING:
     from espalier.study.base import Scale
@@ -33,6 +35,12 @@ SCALES = ("smoke", "small", "full")
 @click.option("--seed", "seeds", type=int, multiple=True, help="Only this one of the scale's seeds (repeatable).")
 @click.option("--column", "columns", multiple=True, help="Only this column of the table (repeatable).")
 @click.option("--row", "rows", multiple=True, help="Only this row of the table (repeatable).")
+@click.option(
+    "--with", "methods", multiple=True, metavar="METHOD",
+    help="Put this method beside the table's rows: a name, or a table such as '{ name = \"fedprox\", mu = 0.1 }'.",
+)  # fmt: skip
+@click.option("--on", "lender", metavar="ROW", default="", help="Whose setting it gets [default: HierFAVG's].")
+@PLUGINS
 @click.option("--jobs", "-j", type=int, default=1, show_default=True, help="Runs side by side.")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Where dataset files are looked for first.")
 @click.option("--finished", is_flag=True, help="Run nothing: read the runs that have ended.")
@@ -57,6 +65,9 @@ def reproduce(
     seeds: tuple[int, ...],
     columns: tuple[str, ...],
     rows: tuple[str, ...],
+    methods: tuple[str, ...],
+    lender: str,
+    plugins: tuple[str, ...],
     jobs: int,
     data_dir: Path | None,
     finished: bool,
@@ -82,23 +93,19 @@ def reproduce(
     from espalier.study import tables
     from espalier.study.results import read_results
 
-    wanted = wanted_part(name, scale, seeds, columns, rows)
+    wanted = wanted_part(name, scale, seeds, columns, rows, methods, lender)
     where = out or Path("runs") / f"{(wanted.runs_of or name).replace('/', '-')}-{scale}"
     if finished:
         check_study(wanted, scale, where)
     else:
-        run_study(wanted, scale, where, jobs, data_dir, quiet=quiet or as_json)
-    some = [*(f"--seed {s}" for s in seeds), *(f"--column '{c}'" for c in columns), *(f"--row '{r}'" for r in rows)]
-    command = " ".join([f"espalier reproduce {name} --scale {scale}", *some])
+        run_study(wanted, scale, where, jobs, data_dir, plugins, quiet=quiet or as_json)
+    some = {"seed": map(str, seeds), "column": columns, "row": rows, "with": methods, "on": [lender] if lender else []}
+    options = [word for option, values in some.items() for value in values for word in (f"--{option}", value)]
+    command = shlex.join(["espalier", "reproduce", name, "--scale", scale, *options])
     results = read_results(wanted, scale, where, command, unfinished=finished)
     if keep is not None:
         keep_figures(results, where, keep)
-    if markdown is not None:
-        markdown.parent.mkdir(parents=True, exist_ok=True)
-        markdown.write_text(tables.markdown(results, command), encoding="utf-8")
-    if wanted.curves:
-        (where / "curves.csv").write_text(tables.curves_csv(results), encoding="utf-8")
-    _report(results, where, report_path, figure)
+    _write(results, where, markdown, command, report_path, figure)
     if as_json:
         click.echo(tables.as_json(results))
     elif not quiet:
@@ -108,8 +115,17 @@ def reproduce(
             click.echo(f"- {line}")
 
 
-def _report(results: Results, where: Path, page: Path | None, figure: Path | None) -> None:
-    """Write the report and draw the picture that were asked for."""
+def _write(
+    results: Results, where: Path, markdown: Path | None, command: str, page: Path | None, figure: Path | None
+) -> None:
+    """Write the curves, and the table, report and picture that were asked for."""
+    from espalier.study import tables
+
+    if markdown is not None:
+        markdown.parent.mkdir(parents=True, exist_ok=True)
+        markdown.write_text(tables.markdown(results, command), encoding="utf-8")
+    if results.study.curves:
+        (where / "curves.csv").write_text(tables.curves_csv(results), encoding="utf-8")
     if page is not None:
         from espalier.report.page import write_report
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from espalier.cli import cards
 from espalier.cli.pool import RunRequest, RunStatus, run_all
 from espalier.core.errors import ConfigError, RunError, nearest
-from espalier.experiment import Experiment
+from espalier.experiment import Experiment, MethodEntry, value_of
 from espalier.record.run import Run
 from espalier.report.published import slopes_svg
 from espalier.simulator.directory import differences, read_description
@@ -29,10 +29,12 @@ from espalier.study.base import (
     cell_directory,
     final_time,
     has_ended,
+    method_row,
     papers,
     part,
     sharing,
     study,
+    with_rows,
     with_time,
 )
 from espalier.study.pages import all_pages, claim_cells
@@ -69,10 +71,20 @@ def print_claims() -> None:
 
 
 def wanted_part(
-    name: str, scale: Scale, seeds: tuple[int, ...], columns: tuple[str, ...], rows: tuple[str, ...]
+    name: str,
+    scale: Scale,
+    seeds: tuple[int, ...] = (),
+    columns: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
+    methods: tuple[str, ...] = (),
+    lender: str = "",
 ) -> Study:
-    """Return the part of a study that is asked for, with those rows whose time others of it end by."""
-    whole = study(name)
+    """Return the part of a study that is asked for, with those rows whose time others of it end by.
+
+    ``methods`` get rows of their own, in the setting of the row ``lender``.
+    """
+    more = [method_row(MethodEntry.build(value_of(text, f"--with {text!r}")), lender) for text in methods]
+    whole = with_rows(study(name), *more)
     cells = list(whole.cells(scale))
     for what, asked, known in (
         ("column", columns, dict.fromkeys(c.column for c in cells)),
@@ -89,13 +101,20 @@ def wanted_part(
 
 
 def run_study(
-    wanted: Study, scale: Scale, where: Path, jobs: int, data_dir: Path | None, *, quiet: bool = False
+    wanted: Study,
+    scale: Scale,
+    where: Path,
+    jobs: int = 1,
+    data_dir: Path | None = None,
+    plugins: tuple[str, ...] = (),
+    *,
+    quiet: bool = False,
 ) -> None:
     """Do the runs of a study that are not there yet; those that depend on another's time come second."""
     cells = list(wanted.cells(scale))
-    first = [(c, c.experiment) for c in cells if c.until is None]
-    _run_all(_missing(wanted, first, where, data_dir), jobs, quiet)
-    _run_all(_missing(wanted, _timed(wanted, cells, where), where, data_dir), jobs, quiet)
+    for runs in ([(c, c.experiment) for c in cells if c.until is None], None):
+        todo = _missing(wanted, _timed(wanted, cells, where) if runs is None else runs, where, data_dir)
+        _run_all([replace(request, plugins=plugins) for request in todo], jobs, quiet)
 
 
 def check_study(wanted: Study, scale: Scale, where: Path) -> None:

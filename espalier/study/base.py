@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from espalier.core.errors import ConfigError, nearest
-from espalier.experiment import Experiment
+from espalier.experiment import Experiment, MethodEntry
 from espalier.record.run import Run, slug
 
 #: figures by row, column and measure
@@ -175,12 +175,52 @@ def published(package: str, table: str) -> dict[str, dict[str, dict[str, float]]
     return found
 
 
+#: makes further rows from a study's own cells
+MoreRows = Callable[[Sequence[Cell]], Sequence[Cell]]
 _STUDIES: dict[str, Study] = {}
+_ROWS: dict[str, list[MoreRows]] = {}
 
 
 def register(*found: Study) -> None:
     """Make studies known by their names."""
     _STUDIES.update((one.name, one) for one in found)
+
+
+def add_rows(name: str, more: MoreRows) -> None:
+    """Let a study have further rows below its own wherever it is asked for by name: a method beside the published."""
+    _ROWS.setdefault(name, []).append(more)
+
+
+def with_rows(of: Study, *more: MoreRows) -> Study:
+    """Return a study with further rows below its own."""
+
+    def cells(scale: Scale) -> list[Cell]:
+        own = list(of.cells(scale))
+        return [*own, *(cell for make in more for cell in make(own))]
+
+    return replace(of, cells=cells) if more else of
+
+
+def method_row(entry: MethodEntry, on: str = "") -> MoreRows:
+    """Return what makes a method's row: in every column, in the setting and until the end of another row's runs.
+
+    That row is ``on``; without one it is HierFAVG's, or else the first that waits for no other.
+    """
+
+    def cells(own: Sequence[Cell]) -> list[Cell]:
+        if entry.label in (c.row for c in own):
+            raise ConfigError(f"The study has a row {entry.label!r} already: give the method another label.")
+        lone = [c for c in own if c.until is None]
+        found = [c for c in lone if (c.row == on if on else c.experiment.methods[0].method.kind == "hierfavg")]
+        if on and not found:
+            known = dict.fromkeys(c.row for c in lone)
+            raise ConfigError(
+                f"No row {on!r} lends its setting; those that do: {', '.join(known)}.{nearest(on, known)}"
+            )
+        lending = found or [c for c in lone if c.row == lone[0].row]
+        return [Cell(entry.label, c.column, replace(c.experiment, methods=(entry,))) for c in lending]
+
+    return cells
 
 
 @cache
@@ -204,7 +244,7 @@ def papers() -> dict[str, str]:
 def studies() -> dict[str, Study]:
     """Return every study by name."""
     papers()
-    return dict(sorted(_STUDIES.items()))
+    return {name: with_rows(one, *_ROWS.get(name, ())) for name, one in sorted(_STUDIES.items())}
 
 
 def study(name: str) -> Study:

@@ -173,11 +173,13 @@ class Results:
             return float("nan")
         return float(self.study.published.get(row, {}).get(column, {}).get(measure, float("nan")))
 
-    def best(self, column: str, measure: str, *, published: bool = False) -> str | None:
-        """Return the row with the best figure, if there is such a thing."""
+    def best(
+        self, column: str, measure: str, rows: Sequence[str] | None = None, *, published: bool = False
+    ) -> str | None:
+        """Return the row (of all, or of some) with the best figure, if there is such a thing."""
         if not self.study.measures[measure].ranked:
             return None
-        found = {r: self._standing(r, column, measure, published) for r in self.rows}
+        found = {r: self._standing(r, column, measure, published) for r in (self.rows if rows is None else rows)}
         known = {r: v for r, v in found.items() if v is not None}
         return min(known, key=lambda r: known[r]) if known else None
 
@@ -199,14 +201,14 @@ class Results:
         return float(kendalltau(ours, theirs).statistic)
 
     def words(self) -> list[str]:
-        """Say where the orders agree and where they do not, then the study's own comment."""
+        """Say where the orders of the paper's rows agree and where they do not, then the study's own comment."""
         out = []
         for measure, what in self.study.measures.items():
             for column in self.columns:
-                theirs = self.best(column, measure, published=True)
-                ours = self.best(column, measure)
-                printed = sum(not math.isnan(self.published(r, column, measure)) for r in self.rows)
-                if theirs is None or ours is None or printed < 2:
+                printed = [r for r in self.rows if not math.isnan(self.published(r, column, measure))]
+                theirs = self.best(column, measure, printed, published=True)
+                ours = self.best(column, measure, printed)
+                if theirs is None or ours is None or len(printed) < 2:
                     continue
                 tau = self.agreement(column, measure)
                 order = "" if tau != tau else f" The orders agree to τ = {tau:+.2f}."

@@ -12,6 +12,19 @@ from click.testing import CliRunner
 from espalier.cli.main import main
 
 COLUMN = "--column"
+#: a user's file with a method
+MINE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from espalier import Method
+
+
+@dataclass(frozen=True)
+class Mine(Method, kind="mine_beside"):
+    title: ClassVar[str] = "My own"
+    citation: ClassVar[str] = "a test"
+"""
 
 
 def call(*args: str) -> tuple[int, str]:
@@ -100,3 +113,24 @@ def test_outside_a_checkout_figures_that_are_not_there_are_not_judged(
     assert code == 0 and "csahfl/table1" in said and "results pages" in said
     code, said = call("--claims")
     assert code == 2 and "call it in a checkout" in said
+
+
+def test_a_method_of_ones_own_stands_beside_the_rows_of_a_table(tmp_path: Path) -> None:
+    mine, out, page = tmp_path / "mine.py", tmp_path / "runs", tmp_path / "page.md"
+    mine.write_text(MINE, encoding="utf-8")
+    column = ("phefl/table5", COLUMN, "mnist D1 imbalanced")
+    part = (*column, "-o", str(out), "--plugin", str(mine), "--row", "EdgeCloud", "--row", "My own", "--row", "prox")
+    mu = '{ name = "fedprox", mu = 0.1, label = "prox" }'
+    code, said = call(*part, "--with", "mine_beside", "--with", mu, "--on", "EdgeCloud", "--markdown", str(page), "-q")
+    assert code == 0, said
+    assert {p.parts[-3] for p in out.glob("*/*/seed-0/run.toml")} == {"edgecloud", "my-own", "prox"}
+    assert {line.split("|")[1].strip() for line in page.read_text("utf-8").splitlines() if line.startswith("| ")} >= {
+        "My own",
+        "prox",
+    }
+    code, said = call(*column, "--with", "fedprox", "--on", "EdgeClod")
+    assert code == 2 and "Did you mean 'EdgeCloud'?" in said
+    code, said = call("easf/table1", "--with", "trellis")
+    assert code == 2 and "has a row 'Trellis' already" in said
+    code, said = call(*column, "--with", "{ name = ")
+    assert code == 2 and "is not valid TOML" in said

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import espalier
-from espalier.study.base import Metric, Study, last, reached
+from espalier.study.base import Metric, Study, last, reached, studies
 from espalier.study.results import Finished, Results, arrangement, keep, kept
 from espalier.study.tables import markdown
 
@@ -148,3 +148,11 @@ def test_who_never_merges_has_no_global_model_among_the_sources_either() -> None
 def test_what_a_method_does_not_have_reaches_no_target() -> None:
     run = espalier.simulate("standalone", {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}})
     assert math.isnan(reached(run, 0.0, "acc_global")) and reached(run, 0.0, "acc_device") == 0.0
+
+
+def test_a_study_of_which_one_row_was_run_has_its_words() -> None:
+    facts = {"rounds": 3, "seconds": 1.0, "recovered": True, "alphas": []}
+    for one in studies().values():
+        run = Finished(dict.fromkeys(one.measures, 0.5), facts)
+        for cell in one.cells("smoke"):
+            assert isinstance(Results(one, "smoke", {(cell.row, cell.column): {0: run, 1: run}}).words(), list)

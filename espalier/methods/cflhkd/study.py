@@ -96,7 +96,9 @@ def lead(results: Results) -> list[str]:
     """Say where CFLHKD stands against the best of the others."""
     out = []
     for column in results.columns:
-        others = {r: results.mean(r, column, "accuracy") for r in results.rows if r != "CFLHKD"}
+        others = {r: results.mean(r, column, "accuracy") for r, c in results.cells if c == column and r != "CFLHKD"}
+        if not others or ("CFLHKD", column) not in results.cells:
+            continue
         best = max(others, key=lambda r: others[r])
         apart = results.mean("CFLHKD", column, "accuracy") - others[best]
         noise = max(results.std("CFLHKD", column, "accuracy"), results.std(best, column, "accuracy"))

@@ -12,11 +12,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.experiment import Experiment
+from espalier.experiment import Experiment, MethodEntry
 from espalier.methods.cflhkd.measures import shocks
 from espalier.methods.trellis.method import Trellis
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Scale, Study, final_time, reached, register, study, tail
+from espalier.study.base import (
+    Cell,
+    Metric,
+    MoreRows,
+    Scale,
+    Study,
+    add_rows,
+    final_time,
+    method_row,
+    reached,
+    register,
+    study,
+    tail,
+)
 from espalier.study.results import Results
 
 #: how the study and its page are called, whatever the package
@@ -44,6 +57,7 @@ class Headline:
         tree: The row whose tree Trellis has, and whose bytes and time are its measure.
         target: Accuracy of the global model whose first reaching is timed, at small (``smoke`` and ``full`` alike).
         begins: The scale of the paper's study that small begins with, in the column of that scale.
+        answers: The scale of the paper's study that full has: the one at which that paper's claims are judged.
         changes: What small changes there.
         rounds: By what small multiplies its rounds (or seconds).
         options: Trellis's where the tree is given; None: its parts go onto the tree of ``tree``'s method.
@@ -56,6 +70,7 @@ class Headline:
     tree: str
     target: float
     begins: Scale = "small"
+    answers: Scale = "small"
     changes: Mapping[str, Any] = field(default_factory=dict)
     rounds: float = 1.0
     options: Mapping[str, Any] | None = None
@@ -89,7 +104,7 @@ HEADLINES: Mapping[str, Headline] = {
     ),
     "EASF": Headline(
         "easf/table1", {"smoke": "12 devices", "small": "30 devices", "full": "100 devices"}, "EASF", 0.5,
-        begins="smoke", changes={"fleet": {"devices": 30}}, rounds=6.0,
+        begins="smoke", answers="full", changes={"fleet": {"devices": 30}}, rounds=6.0,
     ),
     "CFLHKD": Headline(
         "cflhkd/table1", {"smoke": "digits", "small": "digits", "full": "MNIST"}, "HierFAVG", 0.8,
@@ -104,11 +119,22 @@ HEADLINES: Mapping[str, Headline] = {
         "phefl/table5", _same("mnist D3 imbalanced"), "EdgeCloud", 0.5,
         begins="smoke", changes={"training": {"updates": 5}}, rounds=5.0, options={"clock": "edge"},
     ),
-    "D2D": Headline("d2d/table7", _same("σ=750 I_c=4"), "Solution 1.1", 0.25, begins="smoke", rounds=6.0),
+    "D2D": Headline(
+        "d2d/table7", _same("σ=750 I_c=4"), "Solution 1.1", 0.25, begins="smoke", answers="full", rounds=6.0,
+    ),
 }  # fmt: skip
 
+#: the papers' tables in which Trellis has a row, with the row whose tree it has there and its options
+BESIDE: Mapping[str, tuple[str, Mapping[str, Any] | None]] = {
+    **{f"csahfl/table{n}": ("HierFedAVG", {"kappa2": 3}) for n in (1, 2)},
+    **{f"easf/table{n}": ("EASF", None) for n in (1, 2)},
+    "d2d/table7": ("Solution 1.1", None),
+}
+
 NOTES = (
-    "full: the papers' settings as their own studies have them at full, three seeds.",
+    "full: the papers' settings as their own studies have them at the scale at which their claims are judged, three "
+    "seeds: EASF and D2D at full, CSAHFL, CFLHKD and PHE-FL at small. By the global model, Trellis also stands in "
+    "CSAHFL's, EASF's and D2D's own tables.",
     "small, ten seeds (100 to 109, fixed before the runs; no choice was made under them): CSAHFL on Fashion-MNIST with "
     "25 devices of 80 samples, two of five per edge and round, 12 cloud rounds, 5 epochs at a learning rate of 0.03; "
     "the others with digits in their data's place: CFLHKD as its own study at small, PHE-FL 30 rounds, EASF 30 devices "
@@ -137,22 +163,23 @@ def changed(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return found
 
 
+def ours(options: Mapping[str, Any] | None, table: Mapping[str, Any], **change: Any) -> dict[str, Any]:
+    """Return Trellis with a change, for the fleet on which a published method's table runs.
+
+    ``options`` are its own where the tree is given; None: its parts go onto the tree of that method.
+    """
+    if options is None:
+        step = {name: getattr(Trellis(), name) for name in ("beta", "average")} | change
+        merge = {"kind": "momentum", **step, "look_ahead": True, "warm_up": True}
+        return {**table, "root": {"merge": merge}}
+    return {"name": "trellis", "prior": "none", **options, **change}
+
+
 def variants(known: Headline, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return Trellis and Trellis without each part, for the fleet on which a published method's table runs."""
-    whole = {name: getattr(Trellis(), name) for name in ("beta", "average")}
-    without = {f"w/o {part}": dict(change) for part, change in PARTS.items()}
-    if known.options is None:
-        steps = {OURS: whole} | {row: whole | change for row, change in without.items()}
-        return {row: {**table, "root": {"merge": _cloud(**step)}} for row, step in steps.items()}
-    plain = {"name": "trellis", "prior": "none", **known.options}
-    if known.late:
-        without = {"w/o late work": {"semi_async": False}}
-    return {OURS: plain} | {row: {**plain, **change} for row, change in without.items()}
-
-
-def _cloud(beta: float, average: float) -> dict[str, Any]:
-    """Return Trellis's merge at the cloud as another method takes it."""
-    return {"kind": "momentum", "beta": beta, "average": average, "look_ahead": True, "warm_up": True}
+    """Return Trellis and Trellis without each part that may act."""
+    parts = {"late work": {"semi_async": False}} if known.late else PARTS
+    changes: dict[str, dict[str, Any]] = {OURS: {}} | {f"w/o {part}": dict(change) for part, change in parts.items()}
+    return {row: ours(known.options, table, **change) for row, change in changes.items()}
 
 
 def setting(scale: Scale, column: str, cell: Cell, table: Mapping[str, Any], row: str) -> Experiment:
@@ -176,9 +203,10 @@ def cells(scale: Scale) -> list[Cell]:
     """Return every method, and Trellis with its ablations, in every headline setting."""
     made = []
     for column, known in HEADLINES.items():
-        begins = known.begins if scale == "small" else scale
-        published = [c for c in study(known.study).cells(begins) if c.column == known.columns[begins]]
-        named = {SPELT.get(c.row, c.row): c for c in published}
+        at = {"small": known.begins, "full": known.answers}.get(scale, scale)
+        there = known.columns["full" if scale == "full" else at]
+        published = [c for c in study(known.study).cells(at) if c.column == there]
+        named = {SPELT.get(c.row, c.row): c for c in published if c.row != OURS}
         for row, cell in named.items():
             if known.rows is not None and row not in known.rows:
                 continue
@@ -194,6 +222,20 @@ def _method(cell: Cell) -> dict[str, Any]:
     found: dict[str, Any] = cell.experiment.to_plain()["methods"][0]
     return {key: value for key, value in found.items() if key != "label"}
 
+
+def beside(tree: str, options: Mapping[str, Any] | None) -> MoreRows:
+    """Return what makes Trellis's row in a paper's table: without label priors, as the rows there are."""
+
+    def rows(own: Sequence[Cell]) -> list[Cell]:
+        lending = [c for c in own if c.row == tree]
+        entry = MethodEntry.build({**ours(options, _method(lending[0])), "label": OURS})
+        return list(method_row(entry, tree)(own))
+
+    return rows
+
+
+for _name, (_tree, _options) in BESIDE.items():
+    add_rows(_name, beside(_tree, _options))
 
 # -- what is read off the runs --------------------------------------------------------------------------------
 
