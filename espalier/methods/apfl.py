@@ -18,7 +18,9 @@ an order takes the time of two trainings, as two gradients per step do.
 Differences: the slope is that of the loss over all of the device's samples, as the difference of the losses at
 ``alpha +- 0.01`` (the paper takes the gradient on a mini-batch), and is found at the received w; looking at it costs
 that the device's last training must be computed by then, one at a time. v is at first the initial model. Averages are
-weighted by samples. An optimiser given by its import path is refused: it could step v, but not where it is mixed.
+weighted by samples. The authors' code (FedTorch) mixes outputs in the place of weights, and steps w before it looks at
+the mixture; the paper's Algorithm 1 is kept to. An optimiser given by its import path is refused: it could step v, but
+not where it is mixed.
 """
 
 from __future__ import annotations

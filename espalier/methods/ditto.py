@@ -10,7 +10,9 @@ Li, Hu, Beirami, Smith. Ditto: Fair and Robust Federated Learning Through Person
 of two trainings.
 
 Differences: the personal model is pulled to the model as it was received, as in the paper's Algorithm 1, and trained
-as long as the shared one unless ``personal_updates`` says otherwise. A device's first personal model is the shared one.
+as long as the shared one unless ``personal_updates`` says otherwise. A device's first personal model is the shared one
+as it first gets it (in the authors' code the initial one). Averages are weighted by samples (there devices are drawn by
+samples and weighed evenly). ``lam`` is what the paper tunes; its dynamic choice is among 0.1, 1 and 2.
 """
 
 from __future__ import annotations

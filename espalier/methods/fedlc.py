@@ -15,7 +15,9 @@ Nothing is sent for it. As policies (``local = { kind = "margins" }``, ``"restri
 ``alpha = 1`` are HierFAVG.
 
 Differences: both average by samples over the tree. Labels without a sample count as 1e-8 of one in FedLC, whose
-equation has no value there. ``tau`` and ``alpha`` are what the papers tune.
+equation has no value there. The authors' code of FedRS scales a logit by how often the device has its label beside its
+most frequent one, and scales these factors again in every step, so that they rise to 1; the paper's rule is kept to.
+``tau`` and ``alpha`` are what the papers tune.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan. Adaptive Feder
 FedAvg's rounds; the cloud takes the change from its model to the average as a gradient, and steps by
 :mod:`espalier.policies.server_optimizers`, which any other method can take as well, at any tier.
 
-Differences: the average is weighted by samples, as FedAvg's (Algorithm 2 as printed weighs devices equally).
+Differences: the average is weighted by samples, as FedAvg's (Algorithm 2 as printed weighs devices equally). Second
+moments begin at ``tau ** 2``, as published, and nothing is corrected; Flower's begin at 0, and its FedAdam corrects the
+bias of both moments as if one more round were over.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ A device's loss as a function of the shared model w is its Moreau envelope,
 1. train theta from the last one, pulled to its local w (approximately the minimum above),
 2. ``w <- w - eta lam (w - theta)``.
 
-It reports w; theta is its personal model, which it uses. Every server then moves by ``beta`` towards the average.
+It reports w; theta is its personal model, which it uses. Edges average, and the cloud moves by ``beta`` to the average.
 
 ``eta lam = 1`` with one round reports theta itself: FedProx with mu = lam.
 
@@ -21,7 +21,7 @@ authors' code (the paper's are even). w and theta start anew from the received m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from espalier.core.bounds import PositiveFloat, PositiveInt
@@ -103,7 +103,7 @@ class PFedMe(SampledMethod, kind="pfedme"):
         lam: How strongly personal models are pulled to the shared one, lambda.
         eta: The step of a device's shared model.
         rounds: How often a device alternates per order, the paper's R.
-        beta: How far servers move to the average.
+        beta: How far the cloud moves to the average.
         fraction: Share of an edge's devices in each round (default: the experiment's).
     """
 
@@ -122,11 +122,9 @@ class PFedMe(SampledMethod, kind="pfedme"):
 
     def plan(self, setting: Setting) -> Plan:
         """Barriers; a device uses its own model."""
-        rules = Rules(merge=Towards(self.beta))
         return Plan(
-            root=rules,
-            middle=rules,
-            edge=replace(rules, selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
+            root=Rules(merge=Towards(self.beta)),
+            edge=Rules(selection=Selection(self.share(setting)), pace=Pace(setting.updates)),
             local=Envelope(lam=self.lam, eta=self.eta, rounds=self.rounds),
             serves="device",
         )
