@@ -26,16 +26,23 @@ KNOWN = frozenset((
 ))  # fmt: skip
 #: fields that say where and when, not what
 _PLACE = frozenset(("node", "child", "round", "clock", "time", "cohort", "device"))
-#: lines in one figure; more series become rows of a heatmap, at most so many
-MOST_LINES, MOST_ROWS, MOST_POINTS, MOST_FIGURES = 12, 120, 200, 8
+#: lines in one figure; more would be a tangle and become rows of a heatmap, at most so many
+MOST_LINES, MOST_ROWS, MOST_POINTS, MOST_FIGURES = 4, 120, 200, 8
 
 #: plain words for what the bundled methods note; what has none here is called as it was noted
 SPOKEN = {
     "agreement": "agreement of its update with the others'",
     "alpha": "weight of own and others' models",
+    "arranged: accepted": "exchanges between clusters that were accepted",
     "arranged: angle_after": "mean angle between devices of a cluster, after the search",
     "arranged: angle_before": "mean angle between devices of a cluster, before the search",
+    "arranged: angles": "angle between devices of a cluster",
+    "arranged: crowded": "devices in a cluster because no further one may be opened",
+    "arranged: moved": "devices that changed their cluster",
     "arranged: seconds": "round time of a cluster (s)",
+    "arranged: settled": "clusters that have come to rest",
+    "arranged: splits": "clusters that were split",
+    "arranged: t_g": "length of a global round (s)",
     "discrepancy": "distance of its subtree's labels from all",
     "frequency: updates": "updates per round that children are given",
     "interval: seconds": "time after which a round closes (s)",
@@ -72,7 +79,7 @@ def noted(run: Run) -> dict[str, Figure]:
             found.setdefault(title, {}).setdefault(label, []).append((time, at, value))
     titles = [t for t in sorted(found) if _worth(found[t])][:MOST_FIGURES]
     clock = called("time", bool(run.meta("deployed")))
-    return {t: _figure(t, {k: found[t][k] for k in sorted(found[t], key=_by_number)}, clock) for t in titles}
+    return {t: _figure(t, _labelled({k: found[t][k] for k in sorted(found[t], key=_by_number)}), clock) for t in titles}
 
 
 def _numbers(facts: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
@@ -102,6 +109,15 @@ def _by_number(label: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", label)]
 
 
+def _labelled(series: Series) -> Series:
+    """Leave out who noted the numbers where all are one node's, and of nodes or things that have names."""
+    who = {label.partition(" · ")[0] for label in series}
+    rest = [label.partition(" · ")[2] for label in series]
+    if len(who) > 1 or any(not part or part.isdigit() for part in rest):
+        return series
+    return dict(zip(rest, series.values(), strict=True))
+
+
 def _worth(series: Series) -> bool:
     """Tell whether there is anything to see: not one and the same number everywhere."""
     return len({value for points in series.values() for *_, value in points}) > 1
@@ -128,7 +144,7 @@ def _figure(title: str, series: Series, clock: str) -> Figure:
             "line": {"color": colour(number), "dash": dash(number)}, "marker": {"color": colour(number)},
             "hovertemplate": f"{escape(label)}<br>{word}: %{{y}}<extra></extra>", "showlegend": True,
         })  # fmt: skip
-    return figure(data, horizontal, axis(title, None), height=380)
+    return _titled(title, data, horizontal, axis("", None), height=340, top=64)
 
 
 def _bars(title: str, values: dict[str, float]) -> Figure:
@@ -137,7 +153,16 @@ def _bars(title: str, values: dict[str, float]) -> Figure:
         "type": "bar", "x": [escape(label) for label in values], "y": numbers(list(values.values())),
         "marker": {"color": colour(0)}, "hovertemplate": "%{x}: %{y}<extra></extra>", "showlegend": False,
     }  # fmt: skip
-    return figure([bars], axis("", None, type="category"), axis(title, None), height=320)
+    return _titled(title, [bars], axis("", None, type="category"), axis("", None), height=340)
+
+
+def _titled(
+    title: str, data: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], *, height: int, top: int = 40
+) -> Figure:
+    """Return a figure with its title above it, where a long one has room."""
+    head = {"text": escape(title), "x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container"}
+    head |= {"yanchor": "top", "pad": {"t": 8, "l": 4}, "font": {"size": 13}}
+    return figure(data, x, y, height=height, title=head, margin={"l": 56, "r": 16, "t": top, "b": 48})
 
 
 def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[str, Any], word: str) -> Figure:
@@ -153,7 +178,8 @@ def _heatmap(title: str, lines: dict[str, list[tuple[float, float]]], x: dict[st
     picture = {
         "type": "heatmap", "x": numbers(grid, 6), "y": [escape(label) for label in labels], "colorscale": SCALE,
         "z": [numbers(row, 4) for row in table], "hovertemplate": f"%{{y}}<br>{word}: %{{z}}<extra></extra>",
-        "colorbar": {"title": {"text": escape(title)}, "thickness": 12},
+        "colorbar": {"title": {"text": ""}, "thickness": 12},
     }  # fmt: skip
     vertical = axis("", None, type="category", autorange="reversed")
-    return figure([picture], x, vertical, height=min(900, 140 + 14 * len(labels)))
+    row_height = 14 if len(labels) > 16 else 22
+    return _titled(title, [picture], x, vertical, height=min(900, 130 + max(110, row_height * len(labels))))

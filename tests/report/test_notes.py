@@ -36,7 +36,7 @@ def test_any_number_becomes_a_series(tmp_path: Path) -> None:
         found = noted(run)
     assert list(found) == ["alpha", "limit", "limit: accuracy"]
     alpha = found["alpha"]["data"]
-    assert [t["name"] for t in alpha] == ["edge 0 · edge 0", "edge 0 · edge 1"]
+    assert [t["name"] for t in alpha] == ["edge 0", "edge 1"]
     assert alpha[1]["x"] == [1.0, 2.0] and alpha[1]["y"] == [0.25, 0.35]
     assert found["limit"]["data"][0]["y"] == [3.0, 4.0]
 

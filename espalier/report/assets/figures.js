@@ -52,6 +52,11 @@ function slim(data, layout, width) {
   const named = data.filter((t) => t.name && t.showlegend !== false && t.type !== "heatmap").length;
   if (named > 1) layout.height += 20 * Math.ceil(named / 2);
   layout.legend = { ...layout.legend, font: { size: 10 } };
+  if (layout.title) {
+    layout.title = { ...layout.title, font: { size: 11 } };
+    layout.margin = { ...layout.margin, t: layout.margin.t + 16 };
+    layout.height += 16;
+  }
   return data.map((trace) => {
     if (!trace.colorbar) return trace;
     layout.height += 50;

@@ -296,19 +296,20 @@ async function showDetail(part, key) {
   byId("similarity").hidden = !part.figures.similarity;
   await sliding("similarity", part.figures.similarity, true);
   byId("notes").hidden = part.notes.length === 0;
-  const body = byId("notes-body");
+  const body = byId("notes-body"), was = body.children.length;
   while (body.children.length > part.notes.length) {
     const plot = body.lastChild.firstChild;
     shown.delete(plot);
     Plotly.purge(plot);
     body.lastChild.remove();
   }
+  while (body.children.length < part.notes.length) { // all boxes first: how wide one is depends on how many there are
+    const box = document.createElement("div");
+    box.append(Object.assign(document.createElement("div"), { className: "plot", id: `plot-note-${body.children.length + 1}` }));
+    body.append(box);
+  }
   for (const [number, note] of part.notes.entries()) {
-    if (!body.children[number]) {
-      const box = document.createElement("div");
-      box.append(Object.assign(document.createElement("div"), { className: "plot", id: `plot-note-${number + 1}` }));
-      body.append(box);
-    }
+    if (body.children.length !== was) Plotly.purge(body.children[number].firstChild);
     await draw(body.children[number].firstChild, note.figure, `${key}/${note.title}`);
   }
 }
