@@ -104,6 +104,11 @@ class Study:
         """The name's first part."""
         return self.name.split("/")[0]
 
+    def reread(self, name: str, title: str, **other: Any) -> Study:
+        """Return another table or figure of the same runs; what is kept of each run beside is this one's alone."""
+        given = {"facts": {}, "told": {}, "comment": Study.comment, "runs_of": self.name, **other}
+        return replace(self, name=f"{self.paper}/{name}", title=title, **given)
+
 
 def last(run: Run, name: str) -> float:
     """Return a metric at the last evaluation (NaN: that evaluation has none; what an earlier one had is another's)."""

@@ -10,6 +10,8 @@ Figure 9.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from espalier.methods.easf.measures import balance_correlation, mean_discrepancy, seconds_per_round, shares
 from espalier.methods.easf.settings import ABLATION, BESIDE, METHODS, NOTES, STRUCTURES, WORKS, GraphKind, cell
@@ -146,63 +148,70 @@ def parts(results: Results) -> list[str]:
 NAMES = tuple(name for name in WORKS if ";" in name)
 NO_NUMBERS = "The paper's figure has no numbers; the curves are in curves.csv and in the report."
 
+#: what all studies with runs of their own have
+BASE: Mapping[str, Any] = {"measures": {"accuracy": ACCURACY}, "facts": FACTS, "told": TOLD}
+CURVES: Mapping[str, Any] = {"notes": (*NOTES, NO_NUMBERS), "curves": ("acc_global",)}
+
+TABLE1 = Study(
+    name="easf/table1",
+    title="highest accuracy within 250 s with different numbers of devices on MNIST",
+    cells=comparison,
+    published=published(__package__, "table1"),
+    notes=NOTES,
+    comment=lead,
+    **BASE,
+)
+TABLE3 = Study(
+    name="easf/table3",
+    title="highest accuracy within 500 s with different sample distributions on EMNIST",
+    cells=distributions,
+    published=published(__package__, "table3"),
+    notes=NOTES,
+    comment=lead,
+    **BASE,
+)
+TABLE6 = Study(
+    name="easf/table6",
+    title="EASF without DSF, AAF, abandonment: highest accuracy within 400 s on EMNIST",
+    cells=ablation,
+    published=published(__package__, "table6"),
+    notes=(
+        *NOTES,
+        "#1 none, #2 DSF, #3 AAF, #4 abandonment, #5 DSF and AAF, #6 DSF and abandonment, #7 AAF and abandonment, "
+        f"#8 all. The paper does not say for how many devices; here {ABLATED}, as in Table III.",
+        "Beside them: #8 with δ (Eq. 8) from true label shares, and from the classes that pre-trained models "
+        "answer with; #3 and #7 whose clusters forget frequencies whenever a member comes or goes, as the paper "
+        "says of training without DSF (#3 and #7 themselves keep them).",
+    ),
+    comment=parts,
+    **BASE,
+)
 register(
-    Study(
-        name="easf/table1",
-        title="highest accuracy within 250 s with different numbers of devices on MNIST",
-        cells=comparison,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table1"),
-        facts=FACTS,
-        told=TOLD,
-        notes=NOTES,
-        comment=lead,
-    ),
-    Study(
+    TABLE1,
+    replace(
+        TABLE1,
         name="easf/table1_geometric",
-        title="highest accuracy within 250 s with different numbers of devices on MNIST, geometric graph",
+        title=f"{TABLE1.title}, geometric graph",
         cells=lambda scale: comparison(scale, graph="geometric"),
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table1"),
-        facts=FACTS,
-        told=TOLD,
-        notes=NOTES,
-        comment=lead,
     ),
-    Study(
-        name="easf/table2",
-        title="time until an accuracy of 0.68 with different numbers of devices on MNIST",
-        cells=comparison,
+    TABLE1.reread(
+        "table2",
+        "time until an accuracy of 0.68 with different numbers of devices on MNIST",
         measures={"time": TIME},
         published=published(__package__, "table2"),
-        notes=NOTES,
-        comment=lead,
-        runs_of="easf/table1",
-    ),
-    Study(
-        name="easf/table3",
-        title="highest accuracy within 500 s with different sample distributions on EMNIST",
-        cells=distributions,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table3"),
-        facts=FACTS,
-        told=TOLD,
-        notes=NOTES,
         comment=lead,
     ),
-    Study(
-        name="easf/table4",
-        title="time until an accuracy of 0.44 with different sample distributions on EMNIST",
-        cells=distributions,
+    TABLE3,
+    TABLE3.reread(
+        "table4",
+        "time until an accuracy of 0.44 with different sample distributions on EMNIST",
         measures={"time": TIME},
         published=published(__package__, "table4"),
-        notes=NOTES,
         comment=lead,
-        runs_of="easf/table3",
     ),
-    Study(
-        name="easf/table5",
-        title="a node's time in training, transmission and waiting, CNN on MNIST",
+    TABLE1.reread(
+        "table5",
+        "a node's time in training, transmission and waiting, CNN on MNIST",
         cells=lambda scale: comparison(scale, {"smoke": (12,), "small": (60,), "full": (SHARED,)}[scale]),
         measures={
             "training": Metric("training (%)", lambda run: 100 * shares(run)[0], digits=1),
@@ -211,64 +220,25 @@ register(
         },
         published=published(__package__, "table5"),
         notes=(*NOTES, f"The paper does not say for how many devices; here {SHARED}."),
-        runs_of="easf/table1",
     ),
-    Study(
-        name="easf/table6",
-        title="EASF without DSF, AAF, abandonment: highest accuracy within 400 s on EMNIST",
-        cells=ablation,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table6"),
-        facts=FACTS,
-        told=TOLD,
-        notes=(
-            *NOTES,
-            "#1 none, #2 DSF, #3 AAF, #4 abandonment, #5 DSF and AAF, #6 DSF and abandonment, #7 AAF and abandonment, "
-            f"#8 all. The paper does not say for how many devices; here {ABLATED}, as in Table III.",
-            "Beside them: #8 with δ (Eq. 8) from true label shares, and from the classes that pre-trained models "
-            "answer with; #3 and #7 whose clusters forget frequencies whenever a member comes or goes, as the paper "
-            "says of training without DSF (#3 and #7 themselves keep them).",
-        ),
-        comment=parts,
-    ),
+    TABLE6,
     Study(
         name="easf/fig4",
         title="DSF and KMA with AAF and RAF in a relatively stable world",
         cells=structures,
-        measures={"accuracy": ACCURACY, "length": LENGTH},
-        facts=FACTS,
-        told=TOLD,
         notes=(*NOTES, NO_NUMBERS, "It shows DSF above KMA with either frequency."),
         curves=("acc_global",),
+        **{**BASE, "measures": {"accuracy": ACCURACY, "length": LENGTH}},
     ),
-    Study(
-        name="easf/fig5",
-        title="accuracy over time with different numbers of devices on MNIST",
-        cells=comparison,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table1"),
-        notes=(*NOTES, NO_NUMBERS),
-        curves=("acc_global",),
-        runs_of="easf/table1",
-    ),
-    Study(
-        name="easf/fig6",
-        title="mean duration of a round with different numbers of devices on MNIST",
-        cells=comparison,
+    TABLE1.reread("fig5", "accuracy over time with different numbers of devices on MNIST", **CURVES),
+    TABLE1.reread(
+        "fig6",
+        "mean duration of a round with different numbers of devices on MNIST",
         measures={"length": LENGTH},
+        published={},
         notes=(*NOTES, "The paper's figure has no numbers; it shows KMA-RAF's rounds longest, EASF's and Syn's alike."),
-        runs_of="easf/table1",
     ),
-    Study(
-        name="easf/fig7",
-        title="accuracy over time with different sample distributions on EMNIST",
-        cells=distributions,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table3"),
-        notes=(*NOTES, NO_NUMBERS),
-        curves=("acc_global",),
-        runs_of="easf/table3",
-    ),
+    TABLE3.reread("fig7", "accuracy over time with different sample distributions on EMNIST", **CURVES),
     Study(
         name="easf/fig8",
         title="the case study: four models on MNIST and 20 newsgroups, half the devices may not aggregate",
@@ -287,14 +257,5 @@ register(
         curves=("acc_global",),
         comment=lead,
     ),
-    Study(
-        name="easf/fig9",
-        title="accuracy over time of EASF without DSF, AAF, abandonment on EMNIST",
-        cells=ablation,
-        measures={"accuracy": ACCURACY},
-        published=published(__package__, "table6"),
-        notes=(*NOTES, NO_NUMBERS),
-        curves=("acc_global",),
-        runs_of="easf/table6",
-    ),
+    TABLE6.reread("fig9", "accuracy over time of EASF without DSF, AAF, abandonment on EMNIST", **CURVES),
 )
