@@ -6,6 +6,7 @@ Lee et al., Personalizing Federated Learning for Hierarchical Edge Networks with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from espalier.experiment import Experiment
@@ -70,16 +71,19 @@ def setting(scale: Scale, dataset: str, layout: str, test: str, **training: Any)
     }
 
 
+def cell(row: str, where: str, table: Mapping[str, Any], method: Mapping[str, Any]) -> Cell:
+    """Return the runs of a method in a column's setting."""
+    return Cell(row, where, Experiment.build({**table, "methods": [{**method, "label": row}]}))
+
+
 def cells(scale: Scale) -> list[Cell]:
     """Return every method under every column."""
-    found = []
-    for dataset in ("mnist",) if scale == "smoke" else MARKS:
-        for layout, test in SPLITS:
-            for label, method in METHODS.items():
-                table = setting(scale, dataset, layout, test)
-                experiment = Experiment.build({**table, "methods": [{**method, "label": label}]})
-                found.append(Cell(label, column(dataset, layout, test), experiment))
-    return found
+    return [
+        cell(label, column(dataset, layout, test), setting(scale, dataset, layout, test), method)
+        for dataset in (("mnist",) if scale == "smoke" else MARKS)
+        for layout, test in SPLITS
+        for label, method in METHODS.items()
+    ]
 
 
 def _marks(run: Run) -> tuple[int, float]:
@@ -163,21 +167,19 @@ def never_last(results: Results) -> list[str]:
     ]
 
 
-register(
-    Study(
-        name="phefl/table5",
-        title="accuracy and stability from one label per edge (D1) to all labels everywhere (D4)",
-        cells=cells,
-        measures={
-            "acc": Metric("Acc_N (%)", read_acc),
-            "drop": Metric("Drop_M (points)", read_drop, lower=True),
-            "fall": Metric("Drop_0, learning included (points)", read_fall, lower=True, ranked=False),
-        },
-        published=published(__package__, "table5"),
-        notes=NOTES,
-        comment=never_last,
-        facts={"alphas": read_alphas},
-    )
+TABLE5 = Study(
+    name="phefl/table5",
+    title="accuracy and stability from one label per edge (D1) to all labels everywhere (D4)",
+    cells=cells,
+    measures={
+        "acc": Metric("Acc_N (%)", read_acc),
+        "drop": Metric("Drop_M (points)", read_drop, lower=True),
+        "fall": Metric("Drop_0, learning included (points)", read_fall, lower=True, ranked=False),
+    },
+    published=published(__package__, "table5"),
+    notes=NOTES,
+    comment=never_last,
+    facts={"alphas": read_alphas},
 )
 
 
@@ -193,34 +195,28 @@ def cells_long(scale: Scale) -> list[Cell]:
         if scale == "small":
             table["partition"].pop("fraction")
             table |= {"stop": {"rounds": 200}, "seeds": [0]}
-        for label, method in METHODS.items():
-            experiment = Experiment.build({**table, "methods": [{**method, "label": label}]})
-            found.append(Cell(label, column("mnist", layout, "imbalanced"), experiment))
+        found += [cell(label, column("mnist", layout, "imbalanced"), table, m) for label, m in METHODS.items()]
     return found
 
 
 register(
-    Study(
+    TABLE5,
+    replace(
+        TABLE5,
         name="phefl/long",
         title="accuracy and stability on MNIST with all data and 200 rounds",
         cells=cells_long,
-        measures={
-            "acc": Metric("Acc_N (%)", read_acc),
-            "drop": Metric("Drop_M (points)", read_drop, lower=True),
-        },
-        published={r: {c: cells[c] for c in LONG} for r, cells in published(__package__, "table5").items()},
+        measures={name: TABLE5.measures[name] for name in ("acc", "drop")},
+        published={row: {c: figures[c] for c in LONG} for row, figures in TABLE5.published.items()},
         notes=(*NOTES, "phefl/long: at small a LeNet, all training data, 200 rounds of 5 epochs, 1 seed."),
-        comment=never_last,
-        facts={"alphas": read_alphas},
     ),
-    Study(
-        name="phefl/fig3",
-        title="accuracy over rounds of the three methods",
-        cells=cells,
+    TABLE5.reread(
+        "fig3",
+        "accuracy over rounds of the three methods",
         measures={"last": Metric("accuracy after the last round (%)", lambda run: 100 * last(run, "acc_edge"))},
+        published={},
         notes=(*NOTES, "The paper's figure has no numbers; the curves are in curves.csv and in the report."),
         curves=("acc_edge",),
-        runs_of="phefl/table5",
     ),
 )
 
@@ -228,19 +224,19 @@ register(
 def cells_fig4(scale: Scale) -> list[Cell]:
     """Return Figure 4's variants of one column of Table V: fewer devices, smaller batches, rarer averages."""
 
-    def cell(
+    def varied(
         row: str, name: str, method: Mapping[str, Any], devices: int = 100, each: int = 1, **training: Any
     ) -> Cell:
         table = setting(scale, "mnist", "D2", "imbalanced", **training)
         table["fleet"] = {"devices": devices, "edges": 10}
         table["stop"] = {"rounds": max(2, table["stop"]["rounds"] // each)}
-        return Cell(row, name, Experiment.build({**table, "methods": [{**method, "label": row}]}))
+        return cell(row, name, table, method)
 
-    found = [cell(label, column("mnist", "D2", "imbalanced"), method) for label, method in METHODS.items()]
-    found += [cell(label, "5 devices per edge", method, devices=50) for label, method in METHODS.items()]
-    found.append(cell("PHE-FL", "batch 10", METHODS["PHE-FL"], batch_size=10))
+    found = [varied(label, column("mnist", "D2", "imbalanced"), method) for label, method in METHODS.items()]
+    found += [varied(label, "5 devices per edge", method, devices=50) for label, method in METHODS.items()]
+    found.append(varied("PHE-FL", "batch 10", METHODS["PHE-FL"], batch_size=10))
     for name, option in (("edge averages every 5", "edge_every"), ("personal models every 5", "cloud_every")):
-        found.append(cell("PHE-FL", name, {**METHODS["PHE-FL"], option: 5}, each=5))
+        found.append(varied("PHE-FL", name, {**METHODS["PHE-FL"], option: 5}, each=5))
     return found
 
 
@@ -275,15 +271,12 @@ def cells_options(scale: Scale) -> list[Cell]:
     }
     found = []
     for layout in ("D2",) if scale == "smoke" else ("D1", "D2", "D3", "D4"):
-        for row, method in ways.items():
-            table = setting(scale, "mnist", layout, "imbalanced")
-            where = column("mnist", layout, "imbalanced")
-            found.append(Cell(row, where, Experiment.build({**table, "methods": [{**method, "label": row}]})))
+        table, where = setting(scale, "mnist", layout, "imbalanced"), column("mnist", layout, "imbalanced")
+        found += [cell(row, where, table, method) for row, method in ways.items()]
     for row, who in (("PHE-FL", "edge"), ("servers choose too", "all")):
         table = setting(scale, "mnist", "D2", "imbalanced")
         table["fleet"] = {**table["fleet"], "tiers": [4, 2]}
-        method = {"name": "phefl", "tiers": who, "label": row}
-        found.append(Cell(row, "D2 with two tiers of servers", Experiment.build({**table, "methods": [method]})))
+        found.append(cell(row, "D2 with two tiers of servers", table, {"name": "phefl", "tiers": who}))
     return found
 
 
