@@ -2,7 +2,8 @@
 
     python benchmarks/parts.py                      # HierFAVG, CSAHFL, EASF x LeNet, FedAvg CNN, MLP x batch 10, 32
     python benchmarks/parts.py --demo               # the methods of `make demo`, as the demo runs them
-    python benchmarks/parts.py --personal           # LeNet: methods with devices' own models, and evaluate.share
+    python benchmarks/parts.py --personal           # LeNet: devices' own models, evaluate.rows and evaluate.share
+    python benchmarks/parts.py --judged             # what judging devices' own models on few rows does to their figures
 
 Every second is counted once: a part's clock stands still while a part inside it runs. One training thread, and seconds
 of the processor (`scale.py`, whose runs train in threads, takes those of the wall), so that shares add up.
@@ -22,10 +23,10 @@ PARTS = (
     "training", "evaluation", "ledger and merging", "recording", "nodes and policies", "world and links", "events",
 )  # fmt: skip
 METHODS = ("hierfavg", "csahfl", "easf")
-#: methods and the share that judging devices' own models may take
-PERSONAL = (
-    ("hierfavg", None), ("cfl", None), ("standalone", None), ("standalone", 0.15), ("ditto", None), ("ditto", 0.15),
-    ("fedrep", None), ("fedrep", 0.15),
+#: methods, and what bounds the judging of devices' own models
+PERSONAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("hierfavg", {}), ("cfl", {}), ("standalone", {}), ("standalone", {"rows": 40}), ("standalone", {"share": 0.15}),
+    ("ditto", {}), ("ditto", {"rows": 40}), ("fedrep", {}), ("fedrep", {"rows": 40}),
 )  # fmt: skip
 MODELS = {"LeNet": "lenet", "FedAvg CNN": "fedavg_cnn", "MLP": "mlp"}
 
@@ -120,7 +121,7 @@ def one(experiment: Any, dataset: Any) -> dict[str, float]:
     return clock.spent
 
 
-def setting(model: str, batch: int, share: float | None = None) -> dict[str, Any]:
+def setting(model: str, batch: int, evaluate: dict[str, Any]) -> dict[str, Any]:
     """Return the default fleet with 200 samples per device."""
     return {
         "task": {"model": model, "model_options": {"hidden": [200, 200]} if model == "mlp" else {}},
@@ -128,8 +129,24 @@ def setting(model: str, batch: int, share: float | None = None) -> dict[str, Any
         "training": {"batch_size": batch, "lr": 0.01},
         "world": {"compute": {"kind": "rate", "low": 4.0, "high": 12.0}},
         "stop": {"rounds": 2 if model == "fedavg_cnn" else 20},
-        "evaluate": {} if share is None else {"share": share},
+        "evaluate": evaluate,
     }
+
+
+def judged() -> list[dict[str, Any]]:
+    """Return the figures of well-trained models of 60 devices' own, on digits, judged on all test rows and on fewer."""
+    import espalier
+
+    base = {"stop": {"rounds": 20}, "training": {"lr": 0.1, "updates": 5, "batch_size": 10}}
+    found = []
+    for partition in ({"kind": "iid"}, {"kind": "dirichlet", "alpha": 0.3}):
+        for rows in (None, 100, 40):
+            setting = {**base, "partition": partition, "evaluate": {} if rows is None else {"rows": rows}}
+            last = espalier.simulate("standalone", setting, seed=0).frame().iloc[-1]
+            figures = [float(last[f"acc_device{name}"]) for name in ("", "_std", "_worst")]
+            found.append({"partition": partition["kind"], "rows": rows, "figures": figures})
+            print(found[-1], flush=True)
+    return found
 
 
 def main() -> None:
@@ -140,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demo", action="store_true")
     parser.add_argument("--personal", action="store_true")
+    parser.add_argument("--judged", action="store_true")
     parser.add_argument("--batches", nargs="+", type=int, default=[10, 32])
     parser.add_argument("--json")
     args = parser.parse_args()
@@ -154,7 +172,9 @@ def main() -> None:
         print(f"| {title} | {total:.1f} | {shares} |", flush=True)
         rows.append({"run": title, "seconds": total, **spent})
 
-    if args.demo:
+    if args.judged:
+        rows += judged()
+    elif args.demo:
         demo = read("demo")
         for entry in demo.methods:
             show(entry.label, demo.only(entry, demo.seeds[0]), None)
@@ -163,14 +183,14 @@ def main() -> None:
         x, y = torch.rand(14_000, 1, 28, 28, generator=draw), torch.randint(0, 10, (14_000,), generator=draw)
         data = Dataset.from_arrays(x[:12_000], y[:12_000], x[12_000:], y[12_000:], n_classes=10)
         if args.personal:
-            for method, share in PERSONAL:
-                title = method if share is None else f"{method}, `evaluate.share = {share}`"
-                show(title, Experiment.build(setting("lenet", 10, share)).only(method, 0), data)
+            for method, bound in PERSONAL:
+                title = method + "".join(f", `evaluate.{name} = {value}`" for name, value in bound.items())
+                show(title, Experiment.build(setting("lenet", 10, bound)).only(method, 0), data)
         else:
             for method in METHODS:
                 for title, model in MODELS.items():
                     for batch in args.batches:
-                        experiment = Experiment.build(setting(model, batch)).only(method, 0)
+                        experiment = Experiment.build(setting(model, batch, {})).only(method, 0)
                         show(f"{method}, {title}, batch {batch}", experiment, data)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:

@@ -74,6 +74,15 @@ def shares(rows: Rows) -> list[str]:
     return table(["run", "CPU seconds", *parts], lines)
 
 
+def judged(rows: Rows) -> list[str]:
+    """Devices' figures by how many rows each is judged on."""
+    lines = [
+        [r["partition"], "all" if r["rows"] is None else str(r["rows"]), *(f"{figure:.3f}" for figure in r["figures"])]
+        for r in rows
+    ]
+    return table(["partition", "rows", "accuracy of devices", "standard deviation", "worst tenth"], lines)
+
+
 def lazily(rows: Rows) -> list[str]:
     """What computing late gains."""
     lines = [
@@ -230,6 +239,7 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "half": (halves, "half"),
     "shares": (shares, "shares"),
     "personal": (shares, "personal"),
+    "judged": (judged, "judged"),
     "lazy": (lazily, "lazy"),
     "fleet": (one_fleet, "fleet"),
     "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),

@@ -44,7 +44,9 @@ class EvaluationSchedule(Spec, family="evaluate"):
     Where every device has a model of its own (Standalone, Ditto, FedRep), judging them all after each round takes
     longer than training them. ``share`` bounds that in a simulation: devices' own models are judged when it takes at
     most this part of the run's passes over samples (a training step counts as three), and at the end. Each figure is
-    exact; there are fewer.
+    exact; there are fewer. ``rows`` judges each of them on so many test rows, drawn once from the device's own test
+    distribution, as clients' own test sets are in most of the literature: the mean over devices stays unbiased, while
+    their spread and the worst tenth also hold the draw's chance (not where label priors or mixtures are served).
     """
 
     every: PositiveInt = 1
@@ -52,3 +54,4 @@ class EvaluationSchedule(Spec, family="evaluate"):
     by_source: bool = False
     prior: bool = False
     share: Annotated[float, Bound(gt=0, lt=1, words="a part of the run, between 0 and 1")] | None = None
+    rows: PositiveInt | None = None

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from espalier.core.seeds import stream
 from espalier.core.store import Ref
 from espalier.data.partition import Partition
 from espalier.simulator.conditions import Conditions
@@ -43,17 +44,30 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """A model's evaluation on the test rows of some cells; ``rows`` are their numbers."""
+    """A model's evaluation on the test rows of some cells; ``rows`` are their numbers.
+
+    A device's own model may have been judged on rows that were drawn for this ``device``, and serves nobody else.
+    """
 
     evaluation: Evaluation
     cells: Cells
     rows: NDArray[np.int64]
+    device: int | None = None
+
+
+@dataclass(eq=False)
+class Need:
+    """On which cells a model is to be evaluated, and which device's alone it is (None: of several, or not of one)."""
+
+    cells: Cells
+    device: int | None = None
 
 
 class Scores:
     """Evaluations of one simulation's models on the test set, by model and look of the features.
 
-    With ``outputs``, what models say of every row is kept.
+    With ``outputs``, what models say of every row is kept. ``most`` is on how many rows of its own test distribution a
+    model that one device alone uses is judged (None: on all).
     """
 
     def __init__(
@@ -66,8 +80,10 @@ class Scores:
         *,
         outputs: bool = False,
         portions: Portions | None = None,
+        most: int | None = None,
     ) -> None:
-        self._outputs, self._portions = outputs, portions or Portions(task, views)
+        self._outputs, self._portions, self._most = outputs, portions or Portions(task, views), most
+        self._drawn: dict[tuple[int, bytes], NDArray[np.int64]] = {}
         self._task, self._partition, self._views, self._ledger = task, partition, views, ledger
         self._conditions = conditions
         self.kind = task.dataset.kind
@@ -83,9 +99,14 @@ class Scores:
         self._found = {k: v for k, v in self._found.items() if k in needs}
         # Models that are tested on the same rows are evaluated together.
         missing: dict[tuple[int, bytes], list[int]] = {}
-        for (ref, look), cells in self._unknown(needs):
-            missing.setdefault((look, cells.tobytes()), []).append(ref)
-        self._ledger.flush([Ref(r) for r in sorted({r for refs in missing.values() for r in refs})])
+        own: dict[int, list[tuple[int, Need]]] = {}
+        unknown = self._unknown(needs)
+        for (ref, look), need in unknown:
+            if need.device is None:
+                missing.setdefault((look, need.cells.tobytes()), []).append(ref)
+            else:
+                own.setdefault(look, []).append((ref, need))
+        self._ledger.flush([Ref(r) for r in sorted({ref for (ref, _), _ in unknown})])
         labels = self._task.dataset.cell_test
         for (look, code), refs in missing.items():
             cells = np.frombuffer(code, dtype=np.bool_)
@@ -95,35 +116,57 @@ class Scores:
                 vectors, ("test", look, False), rows, labels[rows], each=self._by_rows, outputs=self._outputs
             )
             self._found |= {(r, look): Evaluated(e, cells, rows) for r, e in zip(refs, found, strict=True)}
+        for look, wanted in own.items():
+            rows = np.stack([self._rows_of(need.device or 0, look) for _, need in wanted])
+            vectors, pool = [self._ledger.vector(Ref(r)) for r, _ in wanted], self._views.samples("test", look, False)
+            found = self._task.evaluator.run(vectors, pool, rows, labels[rows])
+            for place, (ref, need) in enumerate(wanted):
+                self._found[ref, look] = Evaluated(found[place], need.cells, rows[place], need.device)
+
+    def _rows_of(self, device: int, look: int) -> NDArray[np.int64]:
+        """Return the test rows that a device's own model is judged on: the same all along, and for every method."""
+        mix = self._views.mix(look, self._partition.test_mix[[device]])[0]
+        key = device, mix.tobytes()
+        if key not in self._drawn:
+            rng = stream(self._views.seed, "judged", device)
+            self._drawn[key] = stratified(mix, self._task.dataset.cell_test, self._most or 1, rng)
+        return self._drawn[key]
 
     def cost(self, candidates: Sequence[DeviceModels]) -> int:
         """Return how many passes over test rows the models that devices use would take now."""
         rows = np.bincount(self._task.dataset.cell_test, minlength=self._partition.test_mix.shape[1])
-        return sum(int(rows[cells].sum()) for _, cells in self._unknown(self._needs(candidates, {}, None)))
+        wanted = [need for _, need in self._unknown(self._needs(candidates, {}, None))]
+        return sum(int(rows[need.cells].sum()) if need.device is None else self._most or 0 for need in wanted)
 
-    def _unknown(self, needs: Mapping[tuple[int, int], Cells]) -> list[tuple[tuple[int, int], Cells]]:
+    def _unknown(self, needs: Mapping[tuple[int, int], Need]) -> list[tuple[tuple[int, int], Need]]:
         """Return what of it has not been evaluated, in the order of models and looks."""
-        found: list[tuple[tuple[int, int], Cells]] = []
-        for key, cells in sorted(needs.items(), key=lambda item: item[0]):
+        found: list[tuple[tuple[int, int], Need]] = []
+        for key, need in sorted(needs.items(), key=lambda item: item[0]):
             known = self._found.get(key)
-            if known is None or (cells & ~known.cells).any():
-                found.append((key, cells))
+            if known is None or known.device not in (None, need.device) or (need.cells & ~known.cells).any():
+                found.append((key, need))
         return found
 
     def _needs(
         self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref], common: Ref | None
-    ) -> dict[tuple[int, int], Cells]:
-        """Return the cells that each model is to be evaluated on, by model and look."""
+    ) -> dict[tuple[int, int], Need]:
+        """Return what each model is to be evaluated on, by model and look."""
         first: dict[tuple[float, float, float], int] = {}
         self._same_features = {}
         for number in np.unique(self._conditions.looks).tolist():
             self._same_features[number] = first.setdefault(self._views.features(number), number)
         part = self._partition
         labels, n_cells = self._task.dataset.cell_test, part.test_mix.shape[1]
-        needs: dict[tuple[int, int], Cells] = {}
+        rows = np.bincount(labels, minlength=n_cells)
+        needs: dict[tuple[int, int], Need] = {}
 
-        def wants(ref: Ref, look: int) -> Cells:
-            return needs.setdefault((int(ref), self._same_features[look]), np.zeros(n_cells, dtype=np.bool_))
+        def wants(ref: Ref, look: int, device: int | None = None) -> Cells:
+            """Return the cells that a model is wanted on; it is a device's own if nobody else wants it."""
+            none = np.zeros(n_cells, dtype=np.bool_)
+            need = needs.setdefault((int(ref), self._same_features[look]), Need(none, device))
+            if need.device != device:
+                need.device = None
+            return need.cells
 
         looks = self._conditions.looks
         if common is not None:
@@ -133,18 +176,23 @@ class Scores:
                 if (model := edges.get(edge)) is not None:
                     wants(model, look)[labels[self.edge_rows(edge, look)]] = True
 
-        def tested(ref: Ref | None, look: int, members: NDArray[np.int64]) -> None:
-            if ref is not None and not (cells := wants(ref, look)).all():
+        def tested(ref: Ref | None, look: int, members: NDArray[np.int64], own: bool = False) -> None:
+            device = int(members[0]) if own and len(members) == 1 else None
+            if ref is not None and not (cells := wants(ref, look, device)).all():
                 cells |= (self._views.mix(look, part.test_mix[members]) > 0).any(0)
 
         for places, devices in candidates:
             for (place, group, look), members in alike(*places, looks):
-                tested(devices[place, group], look, members)
+                tested(devices[place, group], look, members, own=self._most is not None and not self._outputs)
         if part.edge_tests is None:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
                 tested(edges.get(edge), look, members)
         # a distribution of classes that the test set does not have: all of it, as there is nothing better
-        return {k: c if c[labels].any() else np.ones_like(c) for k, c in needs.items()}
+        for need in needs.values():
+            need.cells |= not need.cells[labels].any()
+            if self._most is not None and rows[need.cells].sum() <= self._most:
+                need.device = None
+        return needs
 
     @property
     def _by_rows(self) -> bool:
@@ -265,6 +313,25 @@ class Scores:
         if table is not None:  # of other labels than were counted
             out |= {name: np.full(len(mix), np.nan) for name in out if name in ("loss", "ece", *self._summed)}
         return out
+
+
+def stratified(
+    mix: NDArray[np.float32], cells: NDArray[np.int64], most: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw rows with cells ``[n]`` by a distribution over cells, ``most`` of them: every cell its share, rounded.
+
+    Of a cell that has too few, rows are taken again. A distribution of cells that nobody has is taken as even.
+    """
+    there = np.bincount(cells, minlength=len(mix))
+    weights = np.where(there > 0, mix, 0.0).astype(np.float64)
+    weights = weights if weights.sum() > 0 else there.astype(np.float64)
+    wanted = most * weights / weights.sum()
+    counts = np.floor(wanted).astype(np.int64)
+    # what rounding left over goes to the largest remainders
+    counts[np.argsort(counts - wanted, kind="stable")[: most - counts.sum()]] += 1
+    return np.concatenate(
+        [np.resize(rng.permutation(np.flatnonzero(cells == c)), counts[c]) for c in counts.nonzero()[0]]
+    )
 
 
 def alike(*columns: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:

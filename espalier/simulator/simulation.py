@@ -114,10 +114,10 @@ class Simulation:
         serve = self.plan.serve
         prior = Serving(prior="validated") if self._schedule.prior else None
         outputs = prior is not None or not serve.plain
-        scores = Scores(task, partition, views, self.ledger, self.conditions, outputs=outputs, portions=portions)
-        parts = task, partition, views, self.ledger, scores
-        served = None if serve.plain else ServedScores(serve, *parts)
-        with_prior = None if prior is None else ServedScores(prior, *parts)
+        parts = task, partition, views, self.ledger
+        scores = Scores(*parts, self.conditions, outputs=outputs, portions=portions, most=self._schedule.rows)
+        served = None if serve.plain else ServedScores(serve, *parts, scores)
+        with_prior = None if prior is None else ServedScores(prior, *parts, scores)
         self.meter = Meter(
             self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
             self.recorder, served, with_prior, self._schedule.share, task.training.batch_size,

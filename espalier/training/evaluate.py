@@ -70,12 +70,11 @@ class _ModelRunner:
         self._bound: list[Tensor] = []
 
     def outputs(self, vectors: list[Tensor], x: Tensor, plan: MergePlan | None) -> Tensor:
-        """Return the models' outputs ``[K, n, ...]`` of inputs ``[n, ...]``; without a plan one after the other."""
+        """Return the models' outputs of inputs, ``[K, n, ...]`` each; without a plan one after the other."""
         with torch.no_grad(), one_thread():
             if plan is None:
-                return torch.stack([self._alone(v, x) for v in vectors])
-            merged = x.unsqueeze(0).expand(len(vectors), *x.shape).flatten(0, 1)
-            out = self._bind(vectors, plan).forward(merged, len(vectors))
+                return torch.stack([self._alone(*one) for one in zip(vectors, x, strict=True)])
+            out = self._bind(vectors, plan).forward(x.flatten(0, 1), len(vectors))
             return torch.unflatten(out, 0, (len(vectors), -1))
 
     def forget(self) -> None:
@@ -174,19 +173,21 @@ class Evaluator:
     ) -> list[Evaluation]:
         """Evaluate every vector on the rows, ``cells[i]`` being the cell of ``rows[i]``.
 
-        A vector given several times (the same object) is computed once. With ``each``, what became of each row is
-        kept, so that any part of the rows can be judged without evaluating again; ``outputs`` keeps the outputs.
-        Every row's outputs are multiplied by ``factor`` and ``offset [C]`` (a log prior) is added to them.
-        ``elsewhere`` takes the place of :meth:`counted`: it is given the distinct vectors and the cuts.
+        Rows ``[len(vectors), n]`` are each vector's own. A vector given several times (the same object) is computed
+        once for common rows. With ``each``, what became of each row is kept, so that any part of the rows can be judged
+        without evaluating again; ``outputs`` keeps the outputs. Every row's outputs are multiplied by ``factor`` and
+        ``offset [C]`` (a log prior) is added to them. ``elsewhere`` takes the place of :meth:`counted`: it is given the
+        distinct vectors and the cuts.
         """
-        if len(cells) != len(rows):
-            raise TrainingError(f"cells has {len(cells)} entries for {len(rows)} rows; one cell per row is accepted.")
-        if len(cells) and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
+        if cells.shape != rows.shape:
+            raise TrainingError(f"cells has {cells.size} entries for {rows.size} rows; one cell per row is accepted.")
+        if cells.size and not 0 <= int(cells.min()) <= int(cells.max()) < self._cells:
             raise TrainingError(f"cells lie in [{cells.min()}, {cells.max()}]; 0 to {self._cells - 1} is accepted.")
         self._check(vectors, rows)
-        distinct = {id(v): v for v in vectors}
+        wanted = [id(v) if rows.ndim == 1 else place for place, v in enumerate(vectors)]
+        distinct = dict(zip(wanted, vectors, strict=True))
         keys, chosen = list(distinct), list(distinct.values())
-        cuts = self._cuts(len(chosen), len(rows))
+        cuts = self._cuts(len(chosen), rows.shape[-1])
         if elsewhere is None:
             counted = self.counted(
                 chosen, pool, rows, cells, cuts, each=each, outputs=outputs, factor=factor, offset=offset
@@ -199,9 +200,9 @@ class Evaluator:
             if these != models:
                 done |= zip([keys[m] for m in models], tally.done(), strict=True)
                 tally, models = EvaluationTally(len(these), self._cells, each), these
-            tally.add(counts, torch.from_numpy(np.asarray(cells[cut], dtype=np.int64)))
+            tally.add(counts, torch.from_numpy(np.asarray(_part(cells, these, cut), dtype=np.int64)))
         done |= zip([keys[m] for m in models], tally.done(), strict=True)
-        return [done[id(v)] for v in vectors]
+        return [done[key] for key in wanted]
 
     def counted(
         self,
@@ -219,14 +220,17 @@ class Evaluator:
         """Yield what is counted of each cut, as :meth:`run` adds it up."""
         for models, cut, found, y in self._outputs(vectors, pool, rows, cuts):
             found = found if offset is None else factor * found + offset.to(found)
-            yield self._counts(len(models), found, y, torch.from_numpy(np.asarray(cells[cut])), each, outputs)
+            where = torch.from_numpy(np.asarray(_part(cells, models, cut)))
+            yield self._counts(len(models), found, y, where, each, outputs)
 
     def _counts(self, models: int, outputs: Tensor, y: Tensor, cells: Tensor, each: bool, keep: bool) -> BatchCounts:
-        """Count a batch: outputs ``[K, n, ...]``, targets ``[n, ...]`` and cells ``[n]``."""
+        """Count a batch: outputs and targets ``[K, n, ...]``, cells ``[n]`` or ``[K, n]``."""
         losses, kept = self._losses(outputs, y), outputs.float() if keep else None
         values = None
         if self._values:
-            values = torch.stack([torch.cat([m(one, y).double() for m in self._values], 1) for one in outputs])
+            values = torch.stack(
+                [torch.cat([m(*one).double() for m in self._values], 1) for one in zip(outputs, y, strict=True)]
+            )
         if self._kind == "regression":
             return BatchCounts(losses, values, outputs=kept)
         places, classes = torch.arange(models).view(-1, 1) * self._cells + cells, outputs.shape[2]
@@ -236,7 +240,7 @@ class Evaluator:
             shape, places = [models, self._cells, classes], places * classes + answers
         else:
             shape = [models, self._cells, classes, classes]
-            places = (places.view(models, -1, 1, 1) * classes * classes + y * classes + answers)[:, y != IGNORED]
+            places = (places.view(models, -1, 1, 1) * classes * classes + y * classes + answers)[y != IGNORED]
         confusion = torch.bincount(places.flatten(), minlength=math.prod(shape)).view(shape)
         shown = answers.int() if each and self._kind == "classification" else None
         return BatchCounts(losses, values, correct, confusion, shown, kept)
@@ -260,11 +264,11 @@ class Evaluator:
         """Loss per model and sample ``[K, n]`` of outputs ``[K, n, ...]``."""
         with torch.no_grad():  # a loss may have parameters of its own
             if self._loss is cross_entropy and outputs.dim() == 3:
-                return cross_entropy(outputs.flatten(0, 1), y.repeat(len(outputs))).view(len(outputs), -1)
-            return torch.stack([checked(self._loss(one, y), len(y)) for one in outputs])
+                return cross_entropy(outputs.flatten(0, 1), y.flatten()).view(len(outputs), -1)
+            return torch.stack([checked(self._loss(*one), y.shape[1]) for one in zip(outputs, y, strict=True)])
 
     def _check(self, vectors: Sequence[Tensor], rows: NDArray[np.int64]) -> None:
-        if len(rows) == 0:
+        if rows.size == 0:
             raise TrainingError("rows is empty; an evaluation needs at least one row.")
         for number, vector in enumerate(vectors):
             if vector.shape != (self._spec.size,):
@@ -290,15 +294,18 @@ class Evaluator:
     def _outputs(
         self, vectors: Sequence[Tensor], pool: Pool, rows: NDArray[np.int64], tasks: Sequence[Cut]
     ) -> Iterator[tuple[range, slice, Tensor, Tensor]]:
-        """Yield models' indices, a slice of the rows, outputs ``[K, n, ...]`` and targets ``[n, ...]``."""
-        index = torch.from_numpy(np.asarray(rows, dtype=np.int64))
-        plan = self._plan(vectors[0].dtype, pool, index) if tasks else None
+        """Yield models' indices, a slice of the rows, outputs and targets ``[K, n, ...]``."""
+        index = np.asarray(rows, dtype=np.int64)
+        plan = self._plan(vectors[0].dtype, pool, torch.from_numpy(index.reshape(-1))) if tasks else None
 
         def compute(models: range, cut: slice) -> tuple[Tensor, Tensor]:
             chosen = [vectors[m] for m in models]
             runner = self._idle.get()
             try:
-                x, y = (cast(t, chosen[0].dtype) for t in pool.gather(index[cut]))
+                part = torch.from_numpy(_part(index, models, cut))
+                found = (cast(t, chosen[0].dtype) for t in pool.gather(part.flatten()))
+                # rows that all have in common are not copied
+                x, y = (t.view(-1, part.shape[-1], *t.shape[1:]).expand(len(models), *[-1] * t.dim()) for t in found)
                 return runner.outputs(chosen, x, plan), y
             finally:
                 self._idle.put(runner)
@@ -349,3 +356,8 @@ class Evaluator:
             else:
                 self._plans[dtype] = plan
         return self._plans.get(dtype) if self.batched else None
+
+
+def _part(rows: NDArray[np.int64], models: range, cut: slice) -> NDArray[np.int64]:
+    """Return a part of some models' common rows ``[n]``, or of their own ``[K, n]``."""
+    return rows[cut] if rows.ndim == 1 else rows[models.start : models.stop, cut]

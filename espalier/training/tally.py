@@ -76,17 +76,17 @@ class EvaluationTally:
         self._outputs: list[Tensor] = []
         self._answers: list[Tensor] = [torch.zeros(models, 0, dtype=torch.int32)]
         self._losses: list[Tensor] = [torch.zeros(models, 0)]
-        self._count = torch.zeros(cells, dtype=torch.int64)
+        self._count = torch.zeros(models * cells, dtype=torch.int64)
         self._loss = torch.zeros(models * cells, dtype=torch.float64)
         self._correct: Tensor | None = None
         self._confusion = torch.zeros(models, 0, dtype=torch.int64)
         self._sums = torch.zeros(models, 0, dtype=torch.float64)
 
     def add(self, found: BatchCounts, cells: Tensor) -> None:
-        """Add a batch of rows of these cells ``[n]``."""
-        self._count += torch.bincount(cells, minlength=self._cells)
+        """Add a batch of rows of these cells: common ``[n]``, or each model's own ``[K, n]``."""
         # model k's cell c is place k * cells + c, so that each adds its rows in their order
         places = (torch.arange(self._models).view(-1, 1) * self._cells + cells).flatten()
+        self._count += torch.bincount(places, minlength=len(self._count))
         self._loss.index_add_(0, places, found.losses.double().flatten())
         if self._each:
             self._losses.append(found.losses.float())
@@ -110,9 +110,10 @@ class EvaluationTally:
     def _done(self, model: int) -> Evaluation:
         correct = None if self._correct is None else self._correct.view(self._models, -1)[model].numpy()
         loss = self._loss.view(self._models, -1)[model].numpy()
+        count = self._count.view(self._models, -1)[model].numpy()
         outputs = torch.cat([part[model] for part in self._outputs]) if self._outputs else torch.zeros(0)
         return Evaluation(
-            self._count.numpy(), loss, correct, self._confusion[model].numpy(), self._sums[model].numpy(),
+            count, loss, correct, self._confusion[model].numpy(), self._sums[model].numpy(),
             torch.cat([part[model] for part in self._answers]).numpy(),
             torch.cat([part[model] for part in self._losses]).numpy(), outputs.numpy(),
         )  # fmt: skip

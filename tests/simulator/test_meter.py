@@ -87,3 +87,31 @@ def test_a_share_leaves_shared_models_alone() -> None:
     setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}}
     full, bounded = (espalier.simulate("hierfavg", setting | {"evaluate": e}, seed=0) for e in ({}, {"share": 0.01}))
     assert full.frame().equals(bounded.frame())
+
+
+@pytest.mark.parametrize("method", ["standalone", "ditto"])
+def test_devices_own_models_may_be_judged_on_a_few_rows_of_their_own(method: str) -> None:
+    setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}}
+    full, few, all_rows = (
+        espalier.simulate(method, setting | {"evaluate": e}, seed=0).frame() for e in ({}, {"rows": 40}, {"rows": 9999})
+    )
+    assert full.equals(all_rows)
+    assert len(few["acc_device"].dropna()) == len(full["acc_device"].dropna()) == 4
+    assert few["acc_device"].iloc[0] == full["acc_device"].iloc[0]  # all devices use the initial model
+    # 8 x 40 rows, of which each is right or wrong: a standard error of at most 0.5 / sqrt(320) = 0.028
+    assert 0 < abs(few["acc_device"] - full["acc_device"]).max() < 4 * 0.028
+    same = [name for name in full if not name.startswith(("acc_device", "loss_device"))]
+    assert full[same].equals(few[same])
+
+
+def test_a_few_rows_leave_shared_models_alone() -> None:
+    setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}}
+    full, few = (espalier.simulate("hierfavg", setting | {"evaluate": e}, seed=0) for e in ({}, {"rows": 5}))
+    assert full.frame().equals(few.frame())
+
+
+def test_a_share_counts_the_rows_that_are_judged() -> None:
+    setting = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 12}}
+    bounds: tuple[dict[str, Any], ...] = ({"share": 0.15}, {"share": 0.15, "rows": 40})
+    whole, few = (espalier.simulate("standalone", setting | {"evaluate": e}, seed=0) for e in bounds)
+    assert len(few.frame()["acc_device"].dropna()) > len(whole.frame()["acc_device"].dropna())

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from espalier.experiment import Experiment
+from espalier.simulator.metrics import stratified
 from espalier.simulator.runner import Runner
 
 
@@ -128,3 +129,29 @@ def test_a_training_that_moves_nothing_leaves_a_device_with_the_model_that_it_us
     made.run()
     told = dict(made.recorder.connection.execute("SELECT name, value FROM metrics ORDER BY rowid").fetchall())
     assert told["acc_device_own"] == pytest.approx(told["acc_device_global"])
+
+
+def test_rows_are_drawn_by_a_distribution_over_cells() -> None:
+    cells = np.array([0, 1, 1, 0, 2, 1, 1, 0])
+    # of 7 rows 0.5 are 3.5, 0.4 are 2.8 and 0.1 are 0.7: rounded down 3, 2 and 0, and one more for 0.8 and 0.7
+    drawn = stratified(np.array([0.5, 0.4, 0.1], dtype=np.float32), cells, 7, np.random.default_rng(0))
+    assert np.bincount(cells[drawn]).tolist() == [3, 3, 1]
+    assert len(set(drawn.tolist())) == 7
+    # cell 0 has three rows, each of which comes twice; cell 3 has none
+    drawn = stratified(np.array([0.5, 0.0, 0.0, 0.5], dtype=np.float32), cells, 6, np.random.default_rng(0))
+    assert sorted(drawn.tolist()) == [0, 0, 3, 3, 7, 7]
+    # nobody has cell 3: each cell as often as it is there, 3, 4 and 1 of 8
+    drawn = stratified(np.array([0.0, 0.0, 0.0, 1.0], dtype=np.float32), cells, 8, np.random.default_rng(0))
+    assert sorted(drawn.tolist()) == list(range(8))
+
+
+def test_a_model_that_an_edge_takes_over_is_evaluated_anew() -> None:
+    made = runner("standalone", evaluate={"rows": 20})
+    made.run()
+    scores, fleet = made.simulation.meter.scores, made.simulation.fleet
+    places, models = made.simulation.meter._candidates(made.simulation.ledger.initial())[0]
+    scores.prepare([(places, models)], {}, None)
+    ref = models[3, int(fleet.tree.device_group[3])]
+    assert scores.found(ref, 0).device == 3 and len(scores.found(ref, 0).rows) == 20
+    scores.prepare([(places, models)], {int(fleet.partition.edge[3]): ref}, None)
+    assert scores.found(ref, 0).device is None and len(scores.found(ref, 0).rows) > 100

@@ -59,6 +59,21 @@ def test_models_together_are_models_alone(case):
         assert np.array_equal(evaluation.confusion, expected)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if not case.heavy], ids=str)
+def test_rows_of_their_own_are_as_each_model_alone(case):
+    module, pool = case.module(), case.pool(20)
+    vectors = starts(module, 3, torch.float64)
+    rows = np.stack([np.roll(np.arange(20), -6 * k)[:11] for k in range(3)])
+    evaluator = Evaluator(module, case.kind, 4, batch=7)
+    found = evaluator.run(vectors, pool, rows, rows % 4, each=True)
+    for vector, own, together in zip(vectors, rows, found, strict=True):
+        (one,) = evaluator.run([vector], pool, own, own % 4, each=True)
+        for name in ("count", "confusion", "answers"):
+            assert np.array_equal(getattr(together, name), getattr(one, name))
+        for name in ("loss_sum", "sums", "losses"):
+            assert getattr(together, name) == pytest.approx(getattr(one, name), rel=1e-6)
+
+
 def test_a_confusion_by_hand():
     # The model's scores are its inputs: answers 1, 0, 1; cells 0, 0, 1; true classes 1, 1, 1.
     module = nn.Linear(2, 2)
