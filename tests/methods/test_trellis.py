@@ -67,6 +67,16 @@ def test_on_a_grown_tree_its_parts_join_the_method_that_grows_it() -> None:
     assert "edge" not in rows["Trellis"]
 
 
+@pytest.mark.parametrize("grower", ["easf", "d2d"])
+def test_a_tree_that_it_grows_is_that_of_the_method_it_names(grower: str) -> None:
+    merge = {"kind": "momentum", "beta": 0.7, "average": 0.5, "look_ahead": True, "warm_up": True}
+    world = {"links": {"kind": "graph", "degree": 4}} if grower == "easf" else {}
+    changes = {"fleet": {"devices": 8, "edges": 1}, "stop": {"rounds": 3}, "world": world}
+    ours = final({"name": "trellis", "tree": grower}, **changes)
+    assert torch.equal(ours, final({"name": grower, "root": {"merge": merge}}, **changes))
+    assert not torch.equal(ours, final({"name": grower}, **changes))
+
+
 def test_the_root_of_a_tree_that_devices_make_follows_the_root_s_rules() -> None:
     # the root's head is made before it is the root: without the root's rules momentum would never act
     changes = {"fleet": {"devices": 8, "edges": 1}, "stop": {"rounds": 3}}
