@@ -32,19 +32,30 @@ LOGGERS = ("tensorboard", "wandb", "mlflow")
 class TaskSpec(Spec, family="task"):
     """What is learnt: a dataset and a model by name, with their options.
 
-    A dataset of your own is a table: ``{ kind = "csv", path = "mine.csv", label = "ill", owner = "clinic" }``.
-    From Python the model may also be an object: an `nn.Module`, a class, or a function that returns a module. Runs
-    start from weights drawn by the seed, or (``start = "given"``, as an `nn.Module` does) from those that it has.
-    ``loss`` is ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
-    (``package.module:function``, from Python the function): outputs and targets in, one loss per sample out.
-    ``metrics`` are measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
-    functions, outputs and targets in, a number out. Simulated, ``f1`` and ``ece`` are also measured of every edge's and
-    device's model on its own test distribution (the others need the samples themselves). ``sample_metrics`` are means
-    over samples: ``mae``, or your own functions, one number per sample out; simulated, they are measured of every
-    edge's and device's model (the worst is the highest, as of errors). Where models are used with label priors, and
-    where edges have test samples of their own, edges and devices have accuracy and loss alone.
-    ``target`` is the score (of ``score``) whose first reaching is measured as time to target. For choosing settings,
-    ``judged_on = "validation"`` puts a fifth of the training data in the place of the test data.
+    From Python, ``model``, ``loss`` and metrics may be objects: an `nn.Module`, a class, a function. Where models are
+    used with label priors, and where edges have test samples of their own, edges and devices have accuracy and loss
+    alone.
+
+    Attributes:
+        dataset: A name (``espalier data list``), or a table for data of your own: ``{ kind = "csv", path = "mine.csv",
+            label = "ill", owner = "clinic" }``.
+        model: ``bag_of_words``, ``d2d_cnn``, ``fedavg_cnn``, ``lenet``, ``logistic``, ``lstm``, ``mlp``, ``mlp_d2d``,
+            ``mlp_easf``, ``resnet18``, ``resnet_small``, ``squeezenet``, ``transformer``, ``unet``, or
+            ``package.module:Class`` of your own, also from the current directory.
+        dataset_options: What the dataset's loader takes besides its path.
+        model_options: What the model's class or function takes, such as ``{ hidden = [32] }``.
+        loss: ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
+            ``package.module:function``: outputs and targets in, one loss per sample out.
+        metrics: Measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
+            functions, outputs and targets in, a number out. Simulated, ``f1`` and ``ece`` are also measured of every
+            edge's and device's model on its own test distribution (the others need the samples themselves).
+        sample_metrics: Means over samples: ``mae``, or your own functions, one number per sample out; simulated, they
+            are measured of every edge's and device's model (the worst is the highest, as of errors).
+        target: The ``score`` whose first reaching is measured as time to target.
+        score: What ``target`` is of.
+        start: From which weights runs start: drawn by the seed, or those that the model has (as an `nn.Module` does).
+        judged_on: For choosing settings, ``validation`` puts a fifth of the training data in the place of the test
+            data.
     """
 
     dataset: str = "digits"
@@ -86,9 +97,14 @@ class TaskSpec(Spec, family="task"):
 
 @dataclass(frozen=True)
 class FleetSpec(Spec, family="fleet"):
-    """How many devices and edges; servers between edges and cloud (``tiers``); the share that works.
+    """How many devices and edges there are, and the share of them that works.
 
-    ``tiers = [10, 2]`` puts 10 servers above the edges and 2 above those.
+    Attributes:
+        devices: Devices. With the partition ``owner`` each is one owner: fewer than there are owners are drawn by the
+            seed.
+        edges: Edge servers; devices are dealt to them evenly, unless the partition says where they are.
+        tiers: Servers between edges and cloud: ``[10, 2]`` puts 10 above the edges and 2 above those.
+        fraction: The share of an aggregator's children that works in a round.
     """
 
     devices: PositiveInt = 60
@@ -111,6 +127,10 @@ class Training(TrainingFacts):
 
     ``precision = "bfloat16"`` lets wide convolutions multiply in bfloat16, where the processor has units for that;
     weights, and everything else, stay in float32. ``"float64"`` is for checking arithmetic, not for speed.
+
+    Attributes:
+        precision: ``bfloat16`` lets wide convolutions multiply in it, where the processor has units for that; weights,
+            and everything else, stay in float32. ``float64`` is for checking arithmetic, not for speed.
     """
 
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
@@ -154,12 +174,18 @@ class Training(TrainingFacts):
 
 @dataclass(frozen=True)
 class RecordSpec(Spec, family="record"):
-    """What is written: spans of every node's work, final models, and a checkpoint every so many rounds or seconds.
+    """What is written of a run, and how often.
 
-    ``models`` says whose: the root's for all, each cluster's, each edge's, each device's where it has one of its own
-    (as long as those take no more than ``devices_bytes`` in all). ``log`` names loggers that are told every evaluation:
-    ``tensorboard``, ``wandb`` (offline unless ``$WANDB_MODE`` says otherwise) or ``mlflow``, each with where it writes
-    after a colon: ``tensorboard:FOLDER``, ``wandb:PROJECT``, ``mlflow:STORE``.
+    Attributes:
+        spans: Whether every node's training, sending and waiting is kept, for the timeline.
+        models: Whose final models are kept: the root's for all, each cluster's, each edge's, each device's where it has
+            one of its own.
+        devices_bytes: Devices' own models are kept as long as they take no more than this in all.
+        checkpoint_rounds: A checkpoint after every so many rounds.
+        checkpoint_seconds: A checkpoint after every so many seconds of the host's clock.
+        log: Loggers that are told every evaluation: ``tensorboard``, ``wandb`` (offline unless ``$WANDB_MODE`` says
+            otherwise) or ``mlflow``, each with where it writes after a colon: ``tensorboard:FOLDER``,
+            ``wandb:PROJECT``, ``mlflow:STORE``.
     """
 
     spans: bool = True

@@ -17,6 +17,7 @@ from espalier import reference
 from espalier.cli.main import main
 from espalier.experiment import Experiment
 from espalier.experiments import bundled
+from espalier.training.models.registry import names as model_names
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,6 +37,10 @@ def test_every_section_and_family_is_there() -> None:
 def test_keys_have_defaults_ranges_and_meanings() -> None:
     found = {k.name: k for k in reference.keys(reference.families()["fleet"][""])}
     assert found["edges"].default == "6" and found["edges"].accepted == "between 1 and the number of devices"
+    for section in {*reference.SECTIONS} - {"partition"}:
+        assert [k.name for k in reference.keys(reference.families()[section][""]) if not k.about] == [], section
+    (model,) = (k for k in reference.keys(reference.families()["task"][""]) if k.name == "model")
+    assert all(f"``{name}``" in model.about for name in model_names())
     links = {k.name: k for k in reference.keys(reference.families()["links.tier"][""])}
     assert links["bandwidth"].about.startswith("Bytes per second") and links["bandwidth"].default == "inf"
 

@@ -117,10 +117,22 @@ class FunctionRate(Schedule, kind="function"):
 class TrainingFacts(Spec, family="training"):
     """How a device trains, as far as methods may see it.
 
-    An order's *update* is one local epoch, or (``unit = "step"``) one mini-batch. The learning rate of the root's round
-    t is ``lr`` times the schedule's factor, times ``lr_decay ** (t // lr_decay_every)``. An optimiser besides ``sgd``
-    and ``adam`` is a class by its import path (``torch.optim:AdamW``; from Python, the class), made with
-    ``optimizer_options``; it trains one client at a time.
+    The learning rate of the root's round t is ``lr`` times the schedule's factor, times
+    ``lr_decay ** (t // lr_decay_every)``.
+
+    Attributes:
+        batch_size: Samples of a mini-batch; the last one of an epoch may be smaller.
+        updates: Updates per order; methods that fit work to devices take it as the most.
+        unit: What an update is: a local epoch, or one mini-batch (``step``).
+        optimizer: ``sgd``, ``adam``, or a class by its import path (``torch.optim:AdamW``), which trains one client at
+            a time.
+        optimizer_options: What the optimiser's class takes besides the learning rate.
+        lr: The learning rate at the start.
+        momentum: Of ``sgd``.
+        weight_decay: Added to gradients: this times the weights.
+        lr_decay: Factor on the learning rate, once in every ``lr_decay_every`` rounds.
+        lr_decay_every: Rounds of the root between two decays.
+        schedule: The learning rate over the root's rounds, as a factor: ``espalier config schedule``.
     """
 
     batch_size: PositiveInt = 10

@@ -44,6 +44,9 @@ class Local(Policy, family="local", kind="plain"):
     and of models that are not computed yet. SCAFFOLD's new control variate, for example, needs no look at a number:
     ``combine([(1, c_k), (-1, c), (1 / (K * lr), start), (-1 / (K * lr), trained)])`` with ``K = view.steps(updates)``
     and ``lr = view.lr(order)``.
+
+    Attributes:
+        mu: Strength of FedProx's pull towards the received model; 0 is none.
     """
 
     #: statistics of the device's data that it tells with its reports

@@ -65,11 +65,14 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Selection(Policy, family="selection", kind="uniform"):
-    """Every available child works in every round; ``fraction`` draws uniformly among them.
+    """Every available child works in every round, or a share of them that is drawn uniformly.
 
     At least one is drawn. A share that is no whole number of children is rounded up in as many rounds as it takes to
-    be met in the long run, so that small edges together work as much as one large one. ``count`` fixes the number
-    instead.
+    be met in the long run, so that small edges together work as much as one large one.
+
+    Attributes:
+        fraction: The share of the children that works in a round.
+        count: How many work in a round, in place of a share.
     """
 
     fraction: float = 1.0
@@ -115,20 +118,26 @@ class Pace(Policy, family="pace", kind="barrier"):
     what of those who come late?  ``late``, ``admits``
     what is remembered?           its ``State``                      :meth:`learn`, :meth:`forget`
     ============================  =================================  ============================================
+
+    Attributes:
+        updates: How many updates a child does before it reports.
+        child_decides: Whether the child decides after each update if it goes on; else it is told the number.
+        late: What becomes of a report that answers an earlier round, or another aggregator's order: it is dropped
+            (``drop``); it counts in the round that is open (``keep``); or it is dropped and the child gets work at
+            once, with the model of now (``renew``).
+        admits: Whether a child that comes (or comes back) while a round is open gets work at once.
+        buffer: After so many reports the round closes, and those who still work go on; as many children as the
+            selection draws are at work: whoever has reported makes room for another after the merge, or (``admits``,
+            FedBuff) at once.
+        meet: After every so many of their rounds the root's cohorts wait for each other, and only then the structure is
+            asked.
     """
 
     updates: int = 1
-    #: whether the child decides after each update if it goes on (else it is told the number)
     child_decides: bool = False
-    #: what becomes of a report that answers an earlier round, or another aggregator's order: it is dropped; it counts
-    #: in the round that is open; or it is dropped and the child gets work at once, with the model of now
     late: Literal["drop", "keep", "renew"] = "drop"
-    #: whether a child that comes (or comes back) while a round is open gets work at once
     admits: bool = False
-    #: after so many reports the round closes, and those who still work go on; as many children as the selection draws
-    #: are at work: whoever has reported makes room for another after the merge, or (``admits``, FedBuff) at once
     buffer: int | None = None
-    #: after every so many of their rounds the root's cohorts wait for each other, and only then the structure is asked
     meet: int | None = None
 
     #: whether every child is a cohort of its own, named by its address: then nobody looks at all of them
@@ -306,13 +315,18 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Structure(Policy, family="structure", kind="given"):
-    """The given tree: every device reports to the edge it is at (or, ``flat``, to the root)."""
+    """The given tree: every device reports to the edge it is at (or, ``flat``, to the root).
+
+    Attributes:
+        flat: Whether devices report to the root, past their edges.
+        orphans: What becomes of a dead edge's devices: the nearest live edge takes them over, or they wait for their
+            own.
+    """
 
     #: whether devices lead clusters of other devices, which must be able to reach them
     peers: ClassVar[bool] = False
 
     flat: bool = False
-    #: what becomes of a dead edge's devices: the nearest live edge takes them over, or they wait for their own
     orphans: Literal["nearest", "wait"] = "nearest"
 
     def survey(self, view: View) -> Survey | None:

@@ -35,7 +35,11 @@ from espalier.policies.robust import (
 
 @dataclass(frozen=True)
 class RobustMerge(Merge, ABC):
-    """The base: collects the models of each group and hands them to :meth:`blend`."""
+    """The base: collects the models of each group and hands them to :meth:`blend`.
+
+    Attributes:
+        weighted: Whether models count by their samples; a liar may claim many.
+    """
 
     weighted: bool = False
 

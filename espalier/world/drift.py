@@ -132,7 +132,13 @@ def drifting(shape: Shape, fraction: float) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Abrupt(Drift):
-    """What sudden drifts share: exactly one of ``at_round`` and ``at_time``, and who drifts."""
+    """What sudden drifts share: exactly one of ``at_round`` and ``at_time``, and who drifts.
+
+    Attributes:
+        at_round: The root's round from which on the data have changed.
+        at_time: The virtual second from which on they have, in place of a round.
+        fraction: The share of the devices whose data change, chosen by the seed.
+    """
 
     at_round: int | None = None
     at_time: float | None = None

@@ -117,12 +117,15 @@ class Static(Mobility, kind="none"):
 
 @dataclass(frozen=True)
 class Markov(Mobility, kind="markov"):
-    """Once per edge round a device stays with probability ``stay``, else goes to a neighbouring edge.
+    """Once per edge round a device stays, or else goes to a neighbouring edge that is chosen uniformly.
 
-    The neighbour is chosen uniformly. ``graph`` says which edges are neighbours: a ``ring`` (the
-    default of CSAHFL's and MACFL's setting), a ``grid``, ``complete``, or ``custom`` with the list of
-    ``neighbours`` of each edge. ``when`` says whether a device moves between rounds, after its upload
-    (``boundary``), or between its training and its upload (``mid_round``).
+    Attributes:
+        stay: The probability of staying.
+        graph: Which edges are neighbours: a ``ring`` (the default of CSAHFL's and MACFL's setting), a ``grid``,
+            ``complete``, or ``custom``.
+        when: Whether a device moves between rounds, after its upload (``boundary``), or between its training and its
+            upload (``mid_round``).
+        neighbours: With ``custom``, the neighbours of each edge.
     """
 
     stay: Probability = 0.5

@@ -39,13 +39,22 @@ class World(Spec, family="world"):
     An experiment without a world has the preset ``everyday``, and a table that gives neither ``compute`` nor ``links``
     has its speeds and links; ``preset = "ideal"`` costs no time.
 
-    ``notice`` is the time in seconds after which the others notice that a host is silently gone.
-
     A table may begin with a preset and change parts of it::
 
         [world]
         preset = "csahfl"                          # or {name = "csahfl", stay = 0.5}
         churn = {kind = "two_state", silent = 0.1}
+
+    Attributes:
+        compute: How long devices train: ``espalier config compute``.
+        links: How long messages take, and who can talk to whom: ``espalier config links``.
+        mobility: Which edge a device is at, and when it moves: ``espalier config mobility``.
+        churn: Who leaves, dies and comes back: ``espalier config churn``.
+        drift: How devices' data change: ``espalier config drift``.
+        capability: Which devices may aggregate for others: ``espalier config capability``.
+        faults: Messages that are lost or damaged, links that are gone: ``espalier config faults``.
+        attackers: Devices that send what they should not: ``espalier config attackers``.
+        notice: Seconds after which the others notice that a host is silently gone.
     """
 
     compute: Compute = field(default_factory=Constant)

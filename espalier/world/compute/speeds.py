@@ -188,8 +188,16 @@ class TruncatedNormal(Drawn, kind="truncated_normal"):
     """A delay from a normal distribution cut to [low, high], drawn once per device (C8).
 
     Values outside are drawn again, never clipped to the ends; the inverse distribution function gives
-    the same law with one draw. ``per`` says what the delay covers: one ``batch``, one ``epoch`` over the
-    device's own batches, or a whole ``training`` of ``epochs`` epochs over them.
+    the same law with one draw.
+
+    Attributes:
+        mean: Of the distribution, in seconds.
+        std: Its standard deviation before it is cut, in seconds.
+        low: The shortest delay, in seconds.
+        high: The longest delay, in seconds.
+        per: What the delay covers: one ``batch``, one ``epoch`` over the device's own batches, or a whole ``training``
+            of ``epochs`` epochs over them.
+        epochs: See ``per``.
     """
 
     mean: float

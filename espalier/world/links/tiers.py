@@ -43,10 +43,15 @@ class TierLink(Spec, family="links.tier"):
 
 @dataclass(frozen=True)
 class PerTier(Links, kind="per_tier"):
-    """Ranges of bandwidth and latency for each tier; without ``dev_dev`` devices cannot talk directly.
+    """Ranges of bandwidth and latency for each tier.
 
-    With ``shared_backhaul`` each device whose messages pass an edge has an even part of the edge's link to the cloud: a
-    method whose devices talk to the cloud themselves pays for it, one that merges at the edges does not.
+    Attributes:
+        dev_edge: Between a device and its edge.
+        edge_cloud: Between an edge and the cloud, and between servers above.
+        dev_dev: Between two devices; without it they cannot talk directly.
+        shared_backhaul: Whether each device whose messages pass an edge has an even part of the edge's link to the
+            cloud: a method whose devices talk to the cloud themselves pays for it, one that merges at the edges does
+            not.
     """
 
     dev_edge: TierLink = field(default_factory=TierLink)
