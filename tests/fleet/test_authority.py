@@ -297,6 +297,11 @@ def test_notes_have_a_rate(quick: Path) -> None:
     assert "rows per second" in str(refused[-1])
 
 
+def test_only_the_roots_rounds_are_the_runs(quick: Path) -> None:
+    net = Rogue(quick)
+    assert "is not the root" in str(net.control(CLOUD, "closed", {"node": ROGUE, "progress": 1}))
+
+
 def test_rounds_do_not_leap(quick: Path) -> None:
     # where every device's rounds are the run's
     net = Rogue(quick, "standalone")

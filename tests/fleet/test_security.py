@@ -23,6 +23,7 @@ from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import HANDSHAKE_MS, METHOD, SERVICE
+from espalier.fleet.node import launch
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
 from espalier.fleet.secure.credentials import CertificateCredentials
@@ -452,6 +453,18 @@ def test_a_node_raises_its_own_limit_of_files() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "(2048, 2048)", done.stderr
+
+
+def test_a_node_does_so_when_it_starts(ca: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    async def nothing(*_: Any) -> None:
+        done.append("ran")
+
+    monkeypatch.setattr(launch, "raise_file_limit", lambda: done.append("raised"))
+    monkeypatch.setattr(launch, "_run", nothing)
+    launch.run(launch.Options(ca / "d0", directory=quick / "d0"))
+    assert done == ["raised", "ran"]
 
 
 def test_rubbish_at_the_door_does_not_fill_the_log(ca: Path, quick: Path) -> None:
