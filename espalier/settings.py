@@ -47,8 +47,9 @@ class TaskSpec(Spec, family="task"):
         loss: ``cross_entropy``, ``mse``, ``pixel_cross_entropy`` (by default, the one of the data's kind) or your own
             ``package.module:function``: outputs and targets in, one loss per sample out.
         metrics: Measured of the global model on the whole test set: ``f1``, ``auc``, ``ece``, ``mae``, or your own
-            functions, outputs and targets in, a number out. Simulated, ``f1`` and ``ece`` are also measured of every
-            edge's and device's model on its own test distribution (the others need the samples themselves).
+            functions, outputs and targets in, a number out. Simulated, ``f1``, ``auc`` and ``ece`` are also measured
+            of every edge's and device's model on its own test distribution, exactly (your own functions need the
+            samples themselves).
         sample_metrics: Means over samples: ``mae``, or your own functions, one number per sample out; simulated, they
             are measured of every edge's and device's model (the worst is the highest, as of errors).
         target: The ``score`` whose first reaching is measured as time to target.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from espalier.simulator.ledger import Ledger
 from espalier.simulator.portions import Portions, Samples
 from espalier.simulator.task import Task
 from espalier.training.figures import figure_names, figures
-from espalier.training.metrics import measured
+from espalier.training.metrics import measured, pair_areas
 from espalier.training.tally import Evaluation
 
 #: for each device, the node that serves it and the number of its group, [N] each
@@ -32,6 +32,8 @@ DevicePlaces = tuple[NDArray[np.int64], NDArray[np.int64]]
 DeviceModels = tuple[DevicePlaces, Mapping[tuple[int, int], Ref]]
 Floats = NDArray[np.float64]
 Cells = NDArray[np.bool_]
+#: models whose outputs are held at once for their AUC
+MOST_RANKED = 8
 
 
 @dataclass(frozen=True)
@@ -108,20 +110,30 @@ class Scores:
                 own.setdefault(look, []).append((ref, need))
         self._ledger.flush([Ref(r) for r in sorted({ref for (ref, _), _ in unknown})])
         labels = self._task.dataset.cell_test
+        ranked = "auc" in self._task.counted
         for (look, code), refs in missing.items():
-            cells = np.frombuffer(code, dtype=np.bool_)
-            rows = np.flatnonzero(cells[labels])
-            vectors = [self._ledger.vector(Ref(r)) for r in refs]
-            found = self._portions.evaluations(
-                vectors, ("test", look, False), rows, labels[rows], each=self._by_rows, outputs=self._outputs
-            )
-            self._found |= {(r, look): Evaluated(e, cells, rows) for r, e in zip(refs, found, strict=True)}
+            self._evaluate(look, np.frombuffer(code, dtype=np.bool_), refs)
         for look, wanted in own.items():
             rows = np.stack([self._rows_of(need.device or 0, look) for _, need in wanted])
             vectors, pool = [self._ledger.vector(Ref(r)) for r, _ in wanted], self._views.samples("test", look, False)
-            found = self._task.evaluator.run(vectors, pool, rows, labels[rows])
+            found = self._task.evaluator.run(vectors, pool, rows, labels[rows], outputs=ranked)
             for place, (ref, need) in enumerate(wanted):
-                self._found[ref, look] = Evaluated(found[place], need.cells, rows[place], need.device)
+                one = self._ranked(found[place], labels[rows[place]]) if ranked else found[place]
+                self._found[ref, look] = Evaluated(one, need.cells, rows[place], need.device)
+
+    def _evaluate(self, look: int, cells: Cells, refs: Sequence[int]) -> None:
+        """Evaluate models on the rows of some cells."""
+        labels, ranked = self._task.dataset.cell_test, "auc" in self._task.counted
+        rows = np.flatnonzero(cells[labels])
+        size = MOST_RANKED if ranked else len(refs)
+        for some in (refs[at : at + size] for at in range(0, len(refs), size)):
+            found = self._portions.evaluations(
+                [self._ledger.vector(Ref(r)) for r in some], ("test", look, False), rows, labels[rows],
+                each=self._by_rows, outputs=self._outputs or ranked,
+            )  # fmt: skip
+            for ref, one in zip(some, found, strict=True):
+                told = self._ranked(one, labels[rows]) if ranked else one
+                self._found[ref, look] = Evaluated(told, cells, rows)
 
     def _rows_of(self, device: int, look: int) -> NDArray[np.int64]:
         """Return the test rows that a device's own model is judged on: the same all along, and for every method."""
@@ -131,6 +143,11 @@ class Scores:
             rng = stream(self._views.seed, "judged", device)
             self._drawn[key] = stratified(mix, self._task.dataset.cell_test, self._most or 1, rng)
         return self._drawn[key]
+
+    def _ranked(self, evaluation: Evaluation, labels: NDArray[np.int64]) -> Evaluation:
+        """Return an evaluation with what its AUC is made of, without outputs that nobody else needs."""
+        areas = pair_areas(torch.from_numpy(evaluation.outputs), torch.from_numpy(labels))
+        return replace(evaluation, areas=areas, outputs=evaluation.outputs if self._outputs else evaluation.outputs[:0])
 
     def cost(self, candidates: Sequence[DeviceModels]) -> int:
         """Return how many passes over test rows the models that devices use would take now."""
@@ -311,7 +328,7 @@ class Scores:
         truth = np.arange(len(evaluation.count)) if table is None else table
         out = figures(evaluation, mix, self.kind, self._summed, truth, self._task.counted)
         if table is not None:  # of other labels than were counted
-            out |= {name: np.full(len(mix), np.nan) for name in out if name in ("loss", "ece", *self._summed)}
+            out |= {name: np.full(len(mix), np.nan) for name in out if name in ("loss", "ece", "auc", *self._summed)}
         return out
 
 

@@ -87,7 +87,7 @@ class Task:
         own = whole.resolve(sample_metrics, dataset.kind, figured, by_sample=True)
         #: of the whole test set, and those of them that are known of every edge's and device's test distribution
         self.metrics = whole.resolve(metrics, dataset.kind, (*figured, *own))
-        self.counted = {"f1", "ece"}.intersection(metrics)
+        self.counted = {"f1", "ece", "auc"}.intersection(metrics)
         last = whole.confidence_gaps if "ece" in metrics else None
         self.evaluator = Evaluator(
             module, dataset.kind, dataset.n_cells, metric=metric, own=own, last=last, loss=self.loss, workers=workers

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.training.metrics import CALIBRATION_BINS
+from espalier.training.metrics import CALIBRATION_BINS, mean_area
 from espalier.training.tally import Evaluation
 
 Floats = NDArray[np.float64]
@@ -40,8 +40,8 @@ def figures(
         kind: What its outputs are.
         metrics: The names of the metrics that were summed, if not a regression's ``mse``.
         truth: Classification: the answer that is right in each cell ``[n_cells]`` (None: what the labels said).
-        counted: Classification, cells being classes: which of ``f1`` and ``ece`` are wanted, which are no means over
-            samples but are made of counts per cell; for ``ece`` the gaps of its bins were summed last.
+        counted: Classification, cells being classes: which of ``f1``, ``ece`` and ``auc`` are wanted, which are no
+            means over samples but are made of counts per cell; for ``ece`` the gaps of its bins were summed last.
     """
     count = np.maximum(evaluation.count, 1)
     weights = mix.astype(np.float64) * (evaluation.count > 0).astype(np.float64)
@@ -66,6 +66,8 @@ def figures(
         out["f1"] = _macro_f1(weights, evaluation.confusion / count[:, None], cells)
     if "ece" in counted:
         out["ece"] = np.abs(weights @ (evaluation.sums[:, -CALIBRATION_BINS:] / count[:, None])).sum(1)
+    if "auc" in counted:
+        out["auc"] = mean_area(weights, evaluation.areas)
     return out
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from espalier.core.code import is_own, named, short_name
@@ -36,15 +38,32 @@ def auc(outputs: Tensor, y: Tensor) -> float:
     It is the share of pairs (a sample of the class, one of the rest) in which the first has the higher softmax output;
     equal ones count half. NaN if there is no such class.
     """
-    likely, areas = outputs.double().softmax(1), []
-    for c in range(outputs.shape[1]):
-        mine = y == c
-        n, rest = int(mine.sum()), int((~mine).sum())
-        if n and rest:
-            _, place, counts = torch.unique(likely[:, c], return_inverse=True, return_counts=True)
-            ranks = (counts.cumsum(0) - (counts - 1) / 2.0)[place]
-            areas.append((float(ranks[mine].sum()) - n * (n + 1) / 2.0) / (n * rest))
-    return sum(areas) / len(areas) if areas else float("nan")
+    counts = torch.bincount(y, minlength=outputs.shape[1]).numpy()
+    return float(mean_area(counts[None].astype(np.float64), pair_areas(outputs, y))[0])
+
+
+def pair_areas(outputs: Tensor, y: Tensor) -> NDArray[np.float64]:
+    """Return for each two classes ``[C, C]`` the share of pairs in which the first's sample is likelier of its class.
+
+    Equal ones count half; it is zero where a class has no sample.
+    """
+    likely, classes = outputs.double().softmax(1), outputs.shape[1]
+    known = torch.nn.functional.one_hot(y, classes).double()
+    counts, found = known.sum(0), torch.zeros(classes, classes, dtype=torch.float64)
+    for c in counts.nonzero().flatten().tolist():
+        values, place = torch.unique(likely[:, c], return_inverse=True)
+        at = torch.zeros(len(values), classes, dtype=torch.float64).index_add_(0, place, known)
+        found[c] = at[:, c] @ (at.cumsum(0) - at / 2.0) / (counts[c] * counts).clamp(min=1.0)
+    return found.numpy()
+
+
+def mean_area(weights: NDArray[np.float64], areas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `auc` under shares of the classes ``[n, C]`` from :func:`pair_areas`, ``[n]``."""
+    rest = weights.sum(1, keepdims=True) - weights
+    of_each = weights @ (areas * (1.0 - np.eye(len(areas)))).T / np.maximum(rest, 1e-300)
+    judged = (weights > 0) & (rest > 1e-12)
+    found: NDArray[np.float64] = np.where(judged, of_each, 0.0).sum(1) / np.maximum(judged.sum(1), 1)
+    return np.where(judged.any(1), found, np.nan)
 
 
 def ece(outputs: Tensor, y: Tensor) -> float:

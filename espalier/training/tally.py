@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ class Evaluation:
         answers: Classification, if asked for: the class that each row was given, int32 ``[n_rows]``. Else empty.
         losses: Each row's loss, if asked for, float32 ``[n_rows]``. Else empty.
         outputs: Each row's outputs, if asked for, ``[n_rows, …]``. Else empty.
+        areas: What ``auc`` is made of (`espalier.training.metrics.pair_areas`), if it was. Else empty.
     """
 
     count: NDArray[np.int64]
@@ -34,6 +35,7 @@ class Evaluation:
     answers: NDArray[np.int32]
     losses: NDArray[np.float32]
     outputs: NDArray[np.float32]
+    areas: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def loss(self) -> float:

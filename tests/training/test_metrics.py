@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.messages import ALL
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
 from espalier.training.figures import figures
-from espalier.training.metrics import auc, ece, f1, mae, measured, resolve
+from espalier.training.metrics import auc, ece, f1, mae, mean_area, measured, pair_areas, resolve
 from espalier.training.tally import Evaluation
 from tests.training.problems import CASES
 
@@ -200,3 +201,46 @@ def test_f1_and_calibration_are_measured_of_every_device(method):
         for name, metric in {"f1": f1, "ece": ece}.items():
             own = [metric(outputs[rows], data.y_test[rows]) for rows in of]
             assert last[f"{name}_device"] == pytest.approx(np.mean(own), rel=1e-5), name
+
+
+def test_auc_of_a_distribution_by_hand():
+    # Likelihoods of class 0: its own samples have 0.8 and 0.4; class 1 has 0.6 and 0.4; class 2 has 0.1.
+    # Of 0 against 1: 0.8 wins twice, 0.4 loses once and ties once: 2.5 of 4. Against 2: all, 2 of 2.
+    likely = logits([[0.8, 0.1, 0.1], [0.4, 0.3, 0.3], [0.6, 0.35, 0.05], [0.4, 0.5, 0.1], [0.1, 0.1, 0.8]])
+    areas = pair_areas(likely, torch.tensor([0, 0, 1, 1, 2]))
+    assert areas[0].tolist() == pytest.approx([0.5, 0.625, 1.0])
+    # Of 1 (0.35 and 0.5) against 0 (0.1 and 0.3): 4 of 4, against 2 (0.1): 2 of 2. Of 2 (0.8): 1 and 1.
+    assert areas[1].tolist() == pytest.approx([1.0, 0.5, 1.0]) and areas[2, :2].tolist() == [1.0, 1.0]
+    # One class against the rest under shares: of 0 and 1 alone (0.625 + 1) / 2; of 0, 1, 2 as 1 : 1 : 2
+    # ((0.625 + 2) / 3 + 1 + 1) / 3; of one class nothing can be told.
+    found = mean_area(np.array([[0.5, 0.5, 0.0], [0.25, 0.25, 0.5], [0.0, 1.0, 0.0]]), areas)
+    assert found[:2].tolist() == pytest.approx([0.8125, (2.625 / 3 + 2) / 3]) and np.isnan(found[2])
+
+
+@pytest.mark.parametrize("method", ["hierfavg", "ditto"])
+def test_auc_is_measured_of_every_device_and_edge(method):
+    """Of two classes, whatever their shares, it is that of all their samples under the model that the device uses."""
+    table = {"fleet": {"devices": 6, "edges": 2}, "partition": {"kind": "classes", "k": 2}, "stop": {"rounds": 2}}
+    runner = Runner(Experiment.build({**table, "task": {"metrics": ["auc"]}}).only(method, 0), None)
+    runner.run()
+    sim, data = runner.simulation, runner.task.dataset
+
+    def exact(node, rows):
+        vector = sim.ledger.vector(sim.served[node][ALL])
+        return auc(runner.task.evaluator.logits([vector], data.pool("test"), rows)[0], data.y_test[rows])
+
+    wanted = []
+    for device, mix in enumerate(sim.fleet.partition.test_mix):
+        rows = np.flatnonzero(np.isin(data.y_test.numpy(), np.flatnonzero(mix)))
+        wanted.append(exact(device if method == "ditto" else sim.fleet.cloud, rows))
+    assert sim.meter.last["auc_device"] == pytest.approx(np.mean(wanted), abs=1e-6)
+    everything = np.arange(len(data.y_test))
+    assert sim.meter.last["auc_global"] == pytest.approx(exact(sim.fleet.cloud, everything), abs=1e-9)
+    assert {"auc_edge", "auc_device_worst"} <= set(sim.meter.last)
+
+
+def test_auc_of_models_that_are_judged_on_rows_of_their_own():
+    table = {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}, "evaluate": {"rows": 30}}
+    runner = Runner(Experiment.build({**table, "task": {"metrics": ["auc"]}}).only("standalone", 0), None)
+    runner.run()
+    assert 0.5 < runner.simulation.meter.last["auc_device"] <= 1.0
