@@ -158,6 +158,28 @@ def test_modules_that_the_document_names_are_there() -> None:
             break
 
 
+def test_large_packages_say_where_to_begin_and_name_modules_that_are_there() -> None:
+    for package in (
+        "cli",
+        "core",
+        "data",
+        "fleet",
+        "methods",
+        "policies",
+        "record",
+        "report",
+        "scale",
+        "simulator",
+        "study",
+    ):
+        folder = ROOT / "espalier" / package
+        told = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+        assert re.search(r"[Bb]egin (at|with)", told), package
+        if package in ("core", "policies", "simulator"):
+            gone = [name for name in re.findall(r"`([a-z_]+)`", told) if not (folder / f"{name}.py").is_file()]
+            assert not gone, f"{package} names {gone}"
+
+
 def test_hooks_that_name_files_leave_generated_ones_alone() -> None:
     generated = sorted(str(p) for p in (ROOT / "espalier/fleet/links/protocol").glob("*_pb2*"))
     assert generated

@@ -140,9 +140,9 @@ class Pace(Policy, family="pace", kind="barrier"):
     buffer: int | None = None
     meet: int | None = None
 
-    #: whether every child is a cohort of its own, named by its address: then nobody looks at all of them
+    #: whether every child is a cohort of its own, named by its address (then :meth:`cohorts` need not list them)
     solo: ClassVar[bool] = False
-    #: whether a round lasts as long as its deadline says, also when everybody has reported, or nobody
+    #: whether a round lasts until its deadline even when everybody has reported earlier, or nobody has at all
     whole: ClassVar[bool] = False
 
     @property
@@ -236,8 +236,8 @@ class Merge(Policy, family="merge", kind="samples"):
         return {group: view.env.samples(view.me) for group in view.models}
 
 
-#: what an aggregator closes only when its parent has answered, so that its devices are measured with what came of it:
-#: nothing, an order as one round of the run (personal models), or the last of an order's rounds, which all count
+#: which of its rounds an aggregator closes only when its parent's next models have come, so that devices are measured
+#: with them: none; a whole order, which is one round of the run (personal models); or the last round of an order
 Completion = Literal["nothing", "order", "last round"]
 
 

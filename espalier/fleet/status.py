@@ -28,7 +28,7 @@ from espalier.fleet.node.service import Service
 from espalier.fleet.overview import GONE, LINKED, LOST, WAITING, overview
 
 #: bytes of a request's head that are read at most
-REQUEST = 8192
+REQUEST_BYTES = 8192
 
 
 def status(host: Host) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Ops:
         if listen is not None:
             name, _, port = listen.rpartition(":")
             try:
-                server = await asyncio.start_server(self._http, name or "127.0.0.1", int(port), limit=REQUEST)
+                server = await asyncio.start_server(self._http, name or "127.0.0.1", int(port), limit=REQUEST_BYTES)
             except (OSError, ValueError) as error:
                 raise ConfigError(f"--ops {listen}: cannot listen there ({error}); give [host:]port.") from error
             self.port = server.sockets[0].getsockname()[1]
@@ -159,7 +159,7 @@ class Ops:
             self._socket.unlink(missing_ok=True)
             mask = os.umask(0o177)
             try:
-                self._servers.append(await asyncio.start_unix_server(self._control, self._socket, limit=REQUEST))
+                self._servers.append(await asyncio.start_unix_server(self._control, self._socket, limit=REQUEST_BYTES))
             except OSError as error:
                 raise ConfigError(f"{self._socket}: {error}; choose a directory with a shorter path.") from error
             finally:

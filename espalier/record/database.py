@@ -49,7 +49,7 @@ CREATE TABLE devices (node INTEGER PRIMARY KEY, edge INTEGER NOT NULL, samples I
 
 #: tables that grow while a run goes on, with the number of their columns
 GROWING = {"metrics": 4, "arrays": 4, "traffic": 6, "spans": 5, "moves": 4, "events": 4}
-#: rows in hand take more memory than in the database
+#: moves that wait for the next commit: in Python they take more memory than in the database
 MOST_MOVES_BUFFERED = 1 << 16
 
 

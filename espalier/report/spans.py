@@ -92,7 +92,7 @@ def raster(
     for state, (row, since, until) in doing.items():
         share[state] = _covered(row, since, until, rows, start, stop, bins)
     row, since, until = (np.concatenate(column) for column in zip(*doing.values(), strict=True))
-    # a hair less, so that what is as long as the waiting is shown
+    # a little less, so that of two equal shares waiting is the one that is not shown
     share[WAITS] = (1.0 - _covered(row, since, until, rows, start, stop, bins)) * (1 - 1e-9)
     order = [TRAINS, MEASURES, SENDS, RECEIVES, AWAY, WAITS]
     found: NDArray[np.uint8] = np.array(order, dtype=np.uint8)[share[order].argmax(0)]

@@ -21,7 +21,7 @@ from espalier.secure import shamir
 #: kinds of shares: of the key of a client's masks, and of the seed of its own mask
 MASK, SEED = "mask", "seed"
 #: bytes of a sealed share: nonce, share, seal
-BOX = 12 + shamir.SHARE + 16
+BOX_BYTES = 12 + shamir.SHARE_BYTES + 16
 
 
 def derived(secret: bytes, what: str) -> bytes:

@@ -16,8 +16,8 @@ from espalier.core.errors import ProtocolError
 
 PRIME = 2**521 - 1
 SECRET = 32
-SHARE = 66
-COMMITMENT = 32
+SHARE_BYTES = 66
+COMMITMENT_BYTES = 32
 
 
 def split(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
@@ -31,7 +31,7 @@ def split(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, by
         )
     line = [int.from_bytes(secret, "big"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
     # The secret is the polynomial's value at 0, so holder n gets the value at n + 1.
-    return {name: _value(line, name + 1).to_bytes(SHARE, "big") for name in names}
+    return {name: _value(line, name + 1).to_bytes(SHARE_BYTES, "big") for name in names}
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:

@@ -55,7 +55,7 @@ class Ledger:
         self._next = 0
         self._tables = Tables()
         self._initials: dict[int, int] = {}
-        #: names given since the current event began: a node may hold them in its hand
+        #: names given since the current event began: the node at work may hold them where nobody looks yet
         self.young: set[int] = set()
         self.ordered = 0
 

@@ -67,7 +67,7 @@ class Figures(Protocol):
         """Tell whether small is good."""
         ...
 
-    def deeds(self, row: str, column: str) -> Mapping[str, int]:
+    def event_counts(self, row: str, column: str) -> Mapping[str, int]:
         """Return how often each kind of event was recorded in all runs of a row in a column."""
         ...
 
@@ -252,7 +252,7 @@ def _unfit(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], col
     better = dict.fromkeys(a for a, _ in pairs)
     found = {}
     for column in columns:
-        done = [figures.deeds(row, column) for row in better if figures.by_seed(row, column, claim.measure)]
+        done = [figures.event_counts(row, column) for row in better if figures.by_seed(row, column, claim.measure)]
         idle = [part for part in claim.acts if done and not any(d.get(part) for d in done)]
         if 0 <= claim.near < _distance(figures, claim, anchors, [column]):
             found[column] = "the baselines are too far from the published"

@@ -21,7 +21,7 @@ from espalier.core.errors import RunError
 from espalier.record.run import Run
 from espalier.study.base import Scale, Study, cell_directory, final_time, has_ended, last
 
-#: of the data files
+#: version of the files that keep figures
 FORMAT = 1
 #: whose model a device may be judged by, and how it is headed
 SOURCES = {
@@ -140,7 +140,7 @@ class Results:
         """Tell whether small is good."""
         return self.study.measures[measure].lower
 
-    def deeds(self, row: str, column: str) -> dict[str, int]:
+    def event_counts(self, row: str, column: str) -> dict[str, int]:
         """Return how often each kind of event was recorded in all runs of a row in a column.
 
         ``clusters`` counts the runs whose devices ended in more than one.

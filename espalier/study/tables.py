@@ -68,7 +68,7 @@ def terminal(results: Results) -> Group:
             table.add_row(*cells)
         out.append(table)
     for title, (heads, *lines) in (
-        ("What the methods did", deeds(results)),
+        ("What the methods did", activity(results)),
         ("Devices' accuracy at the end by whose model they use (%)", by_source(results)),
     ):
         table = Table(*heads, title=title)
@@ -106,7 +106,7 @@ def body(results: Results, commands: Sequence[str], did: bool = True) -> list[st
     lines += [""]
     if not did:
         return lines[:-1]
-    grid = deeds(results)
+    grid = activity(results)
     if len(grid) > 1:
         lines += ["What the methods did:", "", *_upright(grid), ""]
     grid = by_source(results)
@@ -116,7 +116,7 @@ def body(results: Results, commands: Sequence[str], did: bool = True) -> list[st
     return lines[:-1]
 
 
-def deeds(results: Results) -> list[list[str]]:
+def activity(results: Results) -> list[list[str]]:
     """Return heads, and a line for each row: what its runs did, over all columns and seeds, from least to most."""
     told = results.study.told
     grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", *told.values(), "events of a run"]]
@@ -131,15 +131,15 @@ def deeds(results: Results) -> list[list[str]]:
 
 def _did(facts: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[str]:
     """Return a line of that table: rounds, time, trainings, late ones, clusters, the study's own facts, events."""
-    deeds = [f.get("deeds", {}) for f in facts]
-    late = [100 * d.get("late", 0) / f["trainings"] for f, d in zip(facts, deeds, strict=True) if f.get("trainings")]
-    kinds = sorted({kind for d in deeds for kind in d})
+    counts = [f.get("deeds", {}) for f in facts]
+    late = [100 * d.get("late", 0) / f["trainings"] for f, d in zip(facts, counts, strict=True) if f.get("trainings")]
+    kinds = sorted({kind for d in counts for kind in d})
     return [
         *(_range([f[name] for f in facts if name in f]) for name in ("rounds", "seconds", "trainings")),
         _range(late, digits=1),
         "; ".join(dict.fromkeys(filter(None, map(_clusters, facts)))) or "–",
         *(_fact([f[name] for f in facts if f.get(name) is not None]) for name in told),
-        ", ".join(f"{kind} {_range([d.get(kind, 0) for d in deeds])}" for kind in kinds) or "–",
+        ", ".join(f"{kind} {_range([d.get(kind, 0) for d in counts])}" for kind in kinds) or "–",
     ]
 
 

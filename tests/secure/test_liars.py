@@ -24,7 +24,7 @@ def flipped(data: bytes) -> bytes:
 def reseal(game: Game, dealer: int, holder: int, *, bound: bool) -> None:
     """A dealer seals shares of something else for one holder (``bound``: and commits itself to them)."""
     client, said = game.clients[dealer], game.dealt[dealer]
-    keys, false = client._keys[holder], bytes(shamir.SHARE)
+    keys, false = client._keys[holder], bytes(shamir.SHARE_BYTES)
     boxes = (
         seal(false, MASK, dealer, holder, client._seal_key, keys.opens_mask),
         seal(false, SEED, dealer, holder, client._seal_key, keys.opens_seed),

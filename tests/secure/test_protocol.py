@@ -190,7 +190,10 @@ def test_the_server_cannot_open_shares() -> None:
     seen = repr([vars(game.server), game.dealt, [c.advertise() for c in game.clients.values()]])
     assert repr(secret)[2:-1] not in seen
     assert all(
-        len(box) == 12 + shamir.SHARE + 16 for d in game.dealt.values() for pair in d.boxes.values() for box in pair
+        len(box) == 12 + shamir.SHARE_BYTES + 16
+        for d in game.dealt.values()
+        for pair in d.boxes.values()
+        for box in pair
     )
 
 

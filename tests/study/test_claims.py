@@ -43,7 +43,7 @@ class Made:
     def lower(self, measure: str) -> bool:
         return self.small
 
-    def deeds(self, row: str, column: str) -> Mapping[str, int]:
+    def event_counts(self, row: str, column: str) -> Mapping[str, int]:
         return self.done.get(column, {})
 
 

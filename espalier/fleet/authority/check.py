@@ -1,4 +1,4 @@
-"""The check at the door: one place that asks the table of rules about every letter that a host opens."""
+"""The check of every letter that a host opens: one place that asks the table of rules."""
 
 from __future__ import annotations
 

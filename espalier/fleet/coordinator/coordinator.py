@@ -29,7 +29,7 @@ from espalier.fleet.node.events import PendingJob, ScoreModels
 from espalier.privacy import is_private, spending
 from espalier.simulator.meter import Divergence
 
-#: so many times as many updates in vain as in a simulation end a run whose training has diverged
+#: a run is ended as diverged after so many times as many unusable updates as in a simulation
 PATIENCE_TIMES = 4
 #: how long a scripted fleet has to be told that it begins, as messages take
 START_HOPS = 4
@@ -176,7 +176,7 @@ class Coordinator:
         self._trainings += self._told.trained.total()
         for number in range(sum(min(count, self._below(host)) for host, count in self._told.unusable.items())):
             self._divergence.rejected(number)
-        # what members tell is a second old: it takes more in vain than in a simulation
+        # what members tell is a second old: more updates must be unusable than in a simulation
         why = self._divergence.noticed(self._trainings, PATIENCE_TIMES * self.present(), self.round)
         self._told.trained.clear()
         self._told.unusable.clear()

@@ -25,7 +25,7 @@ RESEND_SECONDS = 30.0
 LETTERS_AHEAD = 64
 #: their bytes together, if it is more than one
 BYTES_AHEAD = 4 << 20
-#: series end here: a destination that asks for one above it asks for what cannot be
+#: the largest number of a series: a destination that asks for a later one is refused
 LAST_SERIES = 1 << 63
 
 Fate = Literal["new", "old", "early", "unknown"]

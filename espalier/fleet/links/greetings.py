@@ -16,7 +16,7 @@ from espalier.fleet.links.transport import Link
 
 #: seconds that an edge waits for the cloud's answer about a newcomer
 ENROL_SECONDS = 10.0
-#: seconds that a peer which this node has not heard of yet may wait at the door
+#: seconds that a peer which this node has not heard of yet may wait
 UNKNOWN_PEER_SECONDS = 3.0
 
 

@@ -9,12 +9,12 @@ from espalier.core.errors import ProtocolError
 from espalier.secure import shamir
 from espalier.secure.client import Advertisement, Dealt, Introduction, Parcel, Unmasking
 from espalier.secure.identity import PublicKeys
-from espalier.secure.sealing import BOX
+from espalier.secure.sealing import BOX_BYTES
 
 T = TypeVar("T")
 
 #: bytes of an X25519 key, of a signature and of a certificate at most
-KEY, SIGNATURE, CERTIFICATE = 32, 96, 8192
+KEY_BYTES, SIGNATURE_BYTES, CERTIFICATE_BYTES = 32, 96, 8192
 
 
 def by_client(value: Any, read: Callable[[Any], T]) -> dict[int, T]:
@@ -50,9 +50,9 @@ def _row(*sizes: tuple[int, int]) -> Callable[[Any], tuple[bytes, ...]]:
     return read
 
 
-_KEY, _BOX, _BOUND, _SHARE = ((n, n) for n in (KEY, BOX, shamir.COMMITMENT, shamir.SHARE))
-_SIGNED = (0, SIGNATURE)
-_CERTIFICATE = (0, CERTIFICATE)
+_KEY, _BOX, _BOUND, _SHARE = ((n, n) for n in (KEY_BYTES, BOX_BYTES, shamir.COMMITMENT_BYTES, shamir.SHARE_BYTES))
+_SIGNED = (0, SIGNATURE_BYTES)
+_CERTIFICATE = (0, CERTIFICATE_BYTES)
 
 
 def share(value: Any) -> bytes:

@@ -55,7 +55,7 @@ STRUCTURES: Mapping[str, Mapping[str, Any]] = {
     for f in ("raf", "aaf")
 }
 #: seconds of a model over a link, of a batch at a device
-LINK, BATCH = (0.25, 2.5), (0.02, 0.2)
+LINK_SECONDS, BATCH_SECONDS = (0.25, 2.5), (0.02, 0.2)
 #: mean neighbours in the random graph: as many links among those present as the geometric one has
 RANDOM_DEGREE = 8.0
 #: bandwidth of the case study over the others', so that signal strength shapes links without slowing the fleet: between
@@ -142,7 +142,7 @@ def world(work: Workload, *, case_study: bool = False, stable: bool = False, gra
     """Return section V's world.
 
     Args:
-        work: Its model's size decides the links' bandwidth: a model takes ``LINK`` seconds per hop, whatever it is.
+        work: Its model's size decides the links' bandwidth: a model takes ``LINK_SECONDS`` per hop, whatever it is.
         case_study: Half the devices may not aggregate, and signal strength shapes the bandwidth of a geometric graph.
         graph: Who has a link with whom.
         stable: The "relatively stable" world of Figure 4: no busy spells, half the fluctuation, stays of 240 s.
@@ -150,8 +150,8 @@ def world(work: Workload, *, case_study: bool = False, stable: bool = False, gra
     base = paper_world(case_study)
     assert isinstance(base.links, Graph)
     size, gain = model_bytes(work), SIGNAL_GAIN if case_study else 1.0
-    bandwidth = (gain * size / LINK[1], gain * size / LINK[0])
-    power = Uniform(*BATCH)
+    bandwidth = (gain * size / LINK_SECONDS[1], gain * size / LINK_SECONDS[0])
+    power = Uniform(*BATCH_SECONDS)
     random = graph == "random" and not case_study
     return replace(
         base,

@@ -16,7 +16,7 @@ from espalier.world.churn.base import Churn, between, gather
 from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
 from espalier.world.traces import clock, read, word
 
-#: What can happen: a host joins (or is back), is back without its state, leaves with a word, dies.
+#: What can happen: a host joins (or is back), is back without its state, leaves and says so, dies.
 What = Literal["join", "restart", "leave", "die"]
 _WORDS = ("join", "restart", "leave", "die")
 

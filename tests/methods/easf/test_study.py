@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from espalier.methods.easf.measures import merged, seconds_per_round, shares, within
-from espalier.methods.easf.settings import ABLATION, BESIDE, LINK, SIGNAL_GAIN, WORKS, model_bytes, world
+from espalier.methods.easf.settings import ABLATION, BESIDE, LINK_SECONDS, SIGNAL_GAIN, WORKS, model_bytes, world
 from espalier.study import tables
 from espalier.study.base import SCALES, study
 from espalier.world import Shape
@@ -106,7 +106,7 @@ def test_a_model_takes_the_same_time_on_a_link_whatever_its_size() -> None:
                 slow, fast = links.bandwidth  # type: ignore[misc]
                 gain = SIGNAL_GAIN if ";" in name else 1.0
                 found = gain * model_bytes(work) / fast, gain * model_bytes(work) / slow
-                assert found == pytest.approx(LINK)
+                assert found == pytest.approx(LINK_SECONDS)
 
 
 def test_intervals() -> None:
