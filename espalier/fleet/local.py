@@ -40,6 +40,12 @@ from espalier.world.protocols import Shape
 LOCAL = "127.0.0.1"
 #: seconds that a node may take to start, or to stop
 START_SECONDS = 60.0
+#: imported once by the process from which nodes are forked: they start in milliseconds, not seconds (torch imports
+#: symbolic_shapes, and sympy with it, only when a gradient is first computed)
+PRELOADED = [
+    "sklearn.datasets", "torch.fx.experimental.symbolic_shapes", "espalier.fleet.node.launch",
+    "espalier.simulator.dataviews", "espalier.methods.bundled",
+]  # fmt: skip
 #: signals that nobody sends: the process itself went wrong
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PARENT_DEATH = 1
@@ -93,7 +99,7 @@ class LocalFleet:
         self._cloud, self._standing = cloud, standing
         self._common = {"data": "share", "data_dir": data_dir, "log_level": log_level, "plugins": plugins}
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["espalier.fleet.preload"])
+        self._context.set_forkserver_preload(PRELOADED)
         self.processes: dict[str, BaseProcess] = {}
         self.members: dict[str, Planned] = {}
         fleet = experiment.fleet

@@ -15,7 +15,6 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.codec import refs_in
 from espalier.core.messages import Arrived, ChildJoined, ChildLeft, Event, Lost, Message
 from espalier.core.method import Node
-from espalier.core.policies import Rules
 from espalier.core.runtime import Ports, Runtime
 from espalier.core.store import Ref
 from espalier.fleet.coordinator.manifest import Manifest
@@ -106,10 +105,6 @@ class HostState:
     def served(self) -> dict[Address, dict[str, Ref]]:
         """The models in use at this host's nodes (and, at the cloud, at a root on a device)."""
         return self.runtime.served
-
-    def rules(self, address: Address) -> Rules:
-        """Return the policies of an aggregator."""
-        return self.runtime.rules(address)
 
     # -- events for nodes ----------------------------------------------------------------------------------
 

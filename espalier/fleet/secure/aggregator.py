@@ -131,7 +131,7 @@ class Sums:
     def concerns(self, node: Address) -> bool:
         """Tell whether a node gets its children's models masked."""
         state = self._state
-        return not state.directory.is_device(node) and isinstance(state.rules(node).merge, SecureMerge)
+        return not state.directory.is_device(node) and isinstance(state.runtime.rules(node).merge, SecureMerge)
 
     # -- a round opens -------------------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Sums:
         """Begin the sums of a round, one per group, right before its orders go out."""
         if not self.concerns(node):
             return
-        merge = self._state.rules(node).merge
+        merge = self._state.runtime.rules(node).merge
         assert isinstance(merge, SecureMerge)
         groups: dict[str, dict[Address, Order]] = {}
         for action in actions:

@@ -174,7 +174,7 @@ class Masking:
         server = int(data["node"])
         if self._state.directory.parent(node) != server:
             return  # this node went elsewhere meanwhile, and will not report there
-        merge = self._state.rules(server).merge
+        merge = self._state.runtime.rules(server).merge
         if host_of(server) != origin or not isinstance(merge, SecureMerge):
             raise ProtocolError(f"Host {origin} begins a sum for node {server}, which does not sum, or is not its own.")
         number, members, neighbours = int(data["sum"]), int(data["members"]), forms.numbers(data["neighbours"])
