@@ -74,6 +74,11 @@ class Bundle:
         return Bundle(identity, ca, cert, key, path.read_bytes() if path.is_file() else b"")
 
 
+def is_name(text: str) -> bool:
+    """Tell whether a certificate may be issued for this name."""
+    return _NAME.fullmatch(text) is not None and text not in _RESERVED
+
+
 def identity_of(pem: bytes) -> Identity:
     """Read name, role and serial number of a certificate.
 
@@ -212,7 +217,7 @@ def issue(directory: Path, name: str, role: str, hosts: Sequence[str] = (), days
     """
     if role not in ROLES:
         raise ConfigError(f"role = {role!r}: must be one of {', '.join(ROLES)}.{nearest(role, ROLES)}")
-    if not _NAME.fullmatch(name) or name in _RESERVED:
+    if not is_name(name):
         raise ConfigError(
             f"name = {name!r}: must be at most 63 small letters, digits, '-' and '.', and none of "
             f"{', '.join(_RESERVED)}."

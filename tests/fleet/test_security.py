@@ -14,9 +14,11 @@ from typing import Any
 import grpc
 import pytest
 
+from espalier.core.errors import ConfigError
 from espalier.core.messages import Word
 from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
+from espalier.fleet.coordinator import enrolment
 from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter, LetterPart, frames
 from espalier.fleet.links.hub import Settings
@@ -269,6 +271,32 @@ def test_what_no_device_may_send_ends_its_link(ca: Path, quick: Path, frame: Any
             assert (await s.visitor("d1").greet()).HasField("welcome")
 
     play(scene)
+
+
+@pytest.mark.parametrize("name", ["x" * (1 << 20), "d0\x1b[2J", "", "no such name"])
+def test_an_edge_enrols_only_names_that_can_be(ca: Path, quick: Path, name: str) -> None:
+    # they were kept in the cloud's register for good, and told whole in its log and record
+    async def scene() -> None:
+        async with cloud(ca, quick) as s:
+            rogue = s.visitor("edge-0")
+            await rogue.enter(0)
+            await rogue.say(pb.Frame(enrol=pb.Enrol(name=name, role="device", wish=-1)))
+            answer = await rogue.until("refusal")
+            assert answer is not None and "which no certificate can say" in answer.refusal.why
+            [refused] = await s.refusals()
+            assert refused.startswith("edge-0: ") and len(refused) < 300 and refused.isprintable()
+            assert s.host.registry is not None and set(s.host.registry.known) == {"edge-0"}
+
+    play(scene)
+
+
+def test_a_register_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enrolment, "MOST_SERVERS", 3)
+    registry = enrolment.Registry(2, 3)
+    assert [registry.enrol(f"edge-{n}", "edge") for n in range(3)] == [2, 4, 5]
+    with pytest.raises(ConfigError, match="3 edges have enrolled"):
+        registry.enrol("edge-3", "edge")
+    assert registry.enrol("edge-1", "edge") == 4
 
 
 def test_a_word_in_anothers_name_is_refused(ca: Path, quick: Path) -> None:

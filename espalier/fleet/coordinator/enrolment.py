@@ -7,6 +7,9 @@ from pathlib import Path
 
 from espalier.core.errors import ConfigError
 
+#: servers of one run: a name costs the cloud room in its register for good
+MOST_SERVERS = 10_000
+
 
 class RunFull(ConfigError):
     """All numbers are taken: this run has no place for another device; the next one may."""
@@ -64,6 +67,8 @@ class Registry:
             free = wanted if wanted >= 0 and wanted not in taken else -1
             number = 0
             while free < 0:
+                if number >= MOST_SERVERS:
+                    raise ConfigError(f"{MOST_SERVERS} edges have enrolled; more are not accepted.")
                 if self.server(number) not in taken:
                     free = self.server(number)
                 number += 1

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from espalier.core.errors import ConfigError, EspalierError, ProtocolError
+from espalier.fleet.certs import is_name
 from espalier.fleet.coordinator.enrolment import RunFull
 from espalier.fleet.links import wire
 from espalier.fleet.links.door import NAME_LETTERS, in_few_words
@@ -177,8 +178,14 @@ class Greetings:
         return found.address
 
     async def enrol_for(self, link: Link, ask: pb.Enrol) -> None:
-        """Answer an edge that asks for somebody at its door, or ask further up."""
+        """Answer an edge that asks for somebody at its door, or ask further up.
+
+        Raises:
+            ProtocolError: Nobody can be at its door who is called so.
+        """
         hub = self._hub
+        if not is_name(ask.name) or ask.role not in ("edge", "device"):
+            raise ProtocolError(f"It asks to enrol {ask.name[:NAME_LETTERS]!r}, which no certificate can say.")
         if hub.registry is not None:
             registry = hub.registry
             try:

@@ -250,6 +250,7 @@ class Hub:
 
     def refused(self, who: str, why: str) -> None:
         """Write down that something was refused; of many refusals, not each one."""
+        who = in_few_words(who)
         before = self.refusals.told(who)
         if before is None:
             return
