@@ -21,6 +21,7 @@ html_title = "Espalier"
 html_static_path = ["_static"]
 html_css_files = ["espalier.css"]
 html_show_sourcelink = False
+html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#00695c", "color-brand-content": "#00695c"},
     "dark_css_variables": {"color-brand-primary": "#4db6ac", "color-brand-content": "#4db6ac"},

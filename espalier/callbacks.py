@@ -174,7 +174,7 @@ class MLflow(Callback):
         if self._id is None:
             name = f"{progress.label} · seed {progress.seed}"
             self._id = str(self._client.create_run(self._experiment, run_name=name).info.run_id)
-            for key, value in progress.experiment.items():
+            for key, value in flat(progress.experiment).items():
                 self._client.log_param(self._id, key, str(value)[:500])
         for key, value in {**progress.figures, "time": progress.time}.items():
             self._client.log_metric(self._id, key, value, step=progress.round)
@@ -184,6 +184,15 @@ class MLflow(Callback):
         if self._id is not None:
             self._client.set_terminated(self._id)
             self._id = None
+
+
+def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return a table's values by their whole keys (``training.lr``), so that runs can be told apart by one of them."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = value[0] if key == "methods" and len(value) == 1 else value
+        found |= flat(inner, f"{before}{key}.") if isinstance(inner, Mapping) else {f"{before}{key}": value}
+    return found
 
 
 def loggers(names: Sequence[str]) -> list[Callback]:

@@ -84,6 +84,10 @@ def test_mlflow(tmp_path: Path) -> None:
     client = MlflowClient(tracking_uri=store)
     kept = client.search_runs([client.get_experiment_by_name("espalier").experiment_id])
     assert sorted(r.info.run_name for r in kept) == ["FedAvg · seed 0", "HierFAVG · seed 0"]
+    assert {r.data.params["methods.name"] for r in kept} == {"fedavg", "hierfavg"}
+    assert {r.data.params["training.batch_size"] for r in kept} == {"10"} and "world.compute.kind" in kept[
+        0
+    ].data.params
     found = client.get_metric_history(kept[0].info.run_id, "acc_device")
     assert [m.value for m in found] in [r.frame()["acc_device"].tolist() for r in runs]
 

@@ -64,6 +64,17 @@ def test_the_readme_example(tmp_path: Path) -> None:
     assert unprinted(ROOT / "README.md", done.stdout) == []
 
 
+def test_the_readme_s_seconds_are_those_that_were_measured() -> None:
+    measured = (ROOT / "docs/performance.md").read_text(encoding="utf-8").partition("<!-- measured: all_peers -->")[2]
+    head, _, *rows = measured.strip().splitlines()
+    place = next(i for i, row in enumerate(rows) if row.startswith("| LeNet | 10 |")) + 1  # 20 clients, then 100
+    names, figures = ([cell.strip() for cell in row.strip("|").split("|")] for row in (head, rows[place]))
+    assert figures[2] == "100"
+    seconds = {name.split()[0]: float(cell.split()[0]) for name, cell in zip(names[3:9], figures[3:9], strict=True)}
+    told = " | ".join(f"{seconds[name]:.1f}" for name in ("Espalier", "flwr", "FLGo", "pfl", "FedLab"))
+    assert f"LeNet, batch 10, 100 clients [11] | {told} | – |" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_readme_lists_every_method() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     ours = from_source()
