@@ -15,9 +15,10 @@ Starting Ray and its workers takes some seconds once and is printed apart. Exit 
 1.10 or a row differs.
 
 `--facts` measures what docs/scale.md reasons from: one job, one merge, one transfer of a ResNet-18. `--bytes` counts
-what four workers send to the driver in a round, with sums joined there and on workers (the MLP, HierFAVG). `--places`
-counts to how many of four nodes (raylets on the loopback interface) an edge's model goes, with batches given to whoever
-is free and to the nearest.
+what four workers send to the driver in a round, with sums joined there and on workers (the MLP, HierFAVG), and of an
+evaluation. `--places` counts what goes to four nodes (raylets on the loopback interface) and into the driver: with
+batches given to whoever is free, sums joined by the driver and the whole dataset on every node, and as it is done now.
+Links are simulated: the seconds that a link of a given speed would need for these bytes are arithmetic.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ from espalier.scale import joins
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
 from espalier.scale.computer import Nearest, Ray
+from espalier.simulator import portions
 from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
 from espalier.simulator.ledger import RECIPE_BYTES, Ledger
 from espalier.simulator.reduction import FAN, Addition, Running
 from espalier.simulator.runner import Runner
+from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
 from espalier.training.work import Optimizer, TrainerJob
@@ -151,24 +154,23 @@ def compare(model: str, batch: int, rounds: int) -> Row:
 def bytes_back() -> list[dict[str, Any]]:
     """Print and return what comes into the driver in a round, with sums joined there and on workers."""
     found = []
-    print("| devices | edges | workers | models of an edge round | parts joined by the driver | by workers |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for devices, edges in ((40, 4), (60, 3), (100, 2), (100, 1)):
         received = []
         for fewest in (1 << 60, joins.FEWEST_BYTES):
-            with patch.object(joins, "FEWEST_BYTES", fewest):
+            with patch.object(joins, "FEWEST_BYTES", fewest), patch.object(portions, "WORTH_SENDING", 0):
                 table = experiment("mlp", 10, 1).to_plain() | {"fleet": {"devices": devices, "edges": edges}}
                 remote = Runner(Experiment.build(table), None, dataset=data(), backend=Ray(workers=4))
                 remote.run()
                 computer: Any = remote.task.computers[0]
                 received.append(computer.received / remote.task.spec.model_bytes)
                 rounds = remote.simulation.ledger.computed // devices
+                evaluations = remote.simulation.round + 1  # and one at the beginning
+                remote.close()
         row = {"devices": devices, "edges": edges, "workers": 4, "driver": received[0] / rounds / edges,
-               "joined": received[1] / rounds / edges}  # fmt: skip
+               "joined": received[1] / rounds / edges,
+               "answered": computer.answered / evaluations}  # fmt: skip
         found.append(row)
-        print(
-            f"| {devices} | {edges} | 4 | {devices // edges} | {row['driver']:.1f} | {row['joined']:.1f} |", flush=True
-        )
+        print(row, flush=True)
     return found
 
 
@@ -183,31 +185,36 @@ def places() -> list[dict[str, Any]]:
                 num_cpus=1, object_store_memory=200 << 20, **({} if number else {"include_dashboard": False})
             )
         connect(nodes.address, None)
-        print("| devices | edges | nodes | batches of an edge round | nodes its model goes to, in turn | nearest |")
-        print("| ---: | ---: | ---: | ---: | ---: | ---: |")
         for devices, edges in ((400, 4), (800, 4), (800, 2)):
             table = experiment("mlp", 10, 2).to_plain() | {"fleet": {"devices": devices, "edges": edges}}
             table |= {"methods": [{"name": "hierfavg", "kappa2": 3}], "training": {"batch_size": 6, "updates": 1}}
-            trips, batches = [], []
+            trips, batches, moved = [], [], []
             for nearest in (False, True):
                 remote = Runner(Experiment.build(table), None, dataset=data(), backend=Ray(nodes.address))
                 computer: Any = remote.task.computers[0]
                 computer.open().complete()
                 distance = Nearest.distance if nearest else lambda *_: 0
-                with patch.object(Nearest, "distance", distance):
+                fewest = joins.FEWEST_BYTES if nearest else 1 << 60
+                with patch.object(Nearest, "distance", distance), patch.object(joins, "FEWEST_BYTES", fewest):
                     remote.run()
                 rounds = remote.simulation.ledger.computed // devices
                 # after a cloud round all edges have one model, which goes to every node; between them each has its own
-                trips.append((computer.versions.trips - 4 * 2) / (rounds - 2) / edges)
+                trips.append((computer.store.trips - 4 * 2) / (rounds - 2) / edges)
                 batches.append(computer.batches / rounds / edges)
+                samples = remote.task.dataset
+                whole = 4 * sum(t.nbytes for t in (samples.x_train, samples.y_train))
+                moved.append(
+                    {
+                        "into the driver": (computer.received + computer.answered) / rounds,
+                        "models": computer.store.sent["models"] / rounds,
+                        "samples": computer.store.sent["samples"] if nearest else whole,
+                    }
+                )
                 remote.close()
             row = {"devices": devices, "edges": edges, "nodes": 4, "batches": batches[1], "turn": trips[0],
-                   "nearest": trips[1]}  # fmt: skip
+                   "nearest": trips[1], "before": moved[0], "after": moved[1]}  # fmt: skip
             found.append(row)
-            print(
-                f"| {devices} | {edges} | 4 | {row['batches']:.1f} | {row['turn']:.1f} | {row['nearest']:.1f} |",
-                flush=True,
-            )
+            print(row, flush=True)
     finally:
         ray().shutdown()
         nodes.shutdown()
@@ -220,8 +227,8 @@ def cpu_seconds(computer: Any) -> float:
     return time.process_time() + sum(ray().get(asked))
 
 
-def facts() -> None:
-    """Print what one ResNet-18 costs here, by itself."""
+def facts() -> dict[str, float]:
+    """Print and return what one ResNet-18 costs here, by itself: bytes and seconds."""
     torch.set_num_threads(1)
     module = build("resnet18", input_shape=(3, 32, 32), n_classes=10)
     pool = ArrayPool(torch.rand(80, 3, 32, 32), torch.randint(10, (80,)))
@@ -234,33 +241,38 @@ def facts() -> None:
         for i, rows in enumerate(own)
     ]
 
-    def each(what: str, times: int, act: Callable[[], object], clock: Callable[[], float] = time.process_time) -> None:
+    found: dict[str, float] = {"parameters": spec.n_params, "model_bytes": spec.model_bytes}
+
+    def each(name: str, times: int, act: Callable[[], object], clock: Callable[[], float] = time.process_time) -> None:
         act()
         began = clock()
         for _ in range(times):
             act()
-        print(f"{what:62} {(clock() - began) / times * 1000:9.2f} ms")
+        found[name] = (clock() - began) / times
+        print(f"{name:20} {found[name] * 1000:9.2f} ms", flush=True)
 
     print(f"ResNet-18: {spec.n_params:,} parameters, {spec.model_bytes / 1e6:.1f} MB")
-    each("CPU: eight jobs of one step with 10 samples each", 1, lambda: list(trainer.run(jobs)))
+    each("eight jobs", 1, lambda: list(trainer.run(jobs)))
+    evaluator, cells = Evaluator(module, "classification", 10), np.zeros(64, dtype=np.int64)
+    each("64 rows evaluated", 2, lambda: evaluator.run([start], pool, np.arange(64), cells))
     merge, part = Running(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
-    each("CPU: add a model (float32) to a merge", 7, lambda: merge.add([0.1], [start]))
+    each("add a model", 7, lambda: merge.add([0.1], [start]))
     addition = Addition()
-    each("CPU: add a partial sum (float64) to a merge", 6, lambda: addition.place(FAN, part))
-    bookkeeping(spec)
+    each("add a partial sum", 6, lambda: addition.place(FAN, part))
+    found |= bookkeeping(spec)
     connect(None, 1)
     kept = [ray().put(start.numpy())]
-    each("put a model into the object store", 8, lambda: kept.append(ray().put(start.numpy())), time.perf_counter)
-    each("get it there", 8, lambda: ray().get(kept[-1]), time.perf_counter)
+    each("put a model", 8, lambda: kept.append(ray().put(start.numpy())), time.perf_counter)
+    each("get a model", 8, lambda: ray().get(kept[-1]), time.perf_counter)
     actor = ray().remote(num_cpus=1)(Echo).remote()
-    each("have an empty task done", 200, lambda: ray().get(actor.nothing.remote()), time.perf_counter)
-    each(
-        "have a partial sum made and returned", 5, lambda: ray().get(actor.part.remote(spec.n_float)), time.perf_counter
-    )
+    each("empty call", 200, lambda: ray().get(actor.nothing.remote()), time.perf_counter)
+    ray().shutdown()
+    return found
 
 
-def bookkeeping(spec: ParamSpec) -> None:
-    """Print what jobs cost the ledger, and as how many partial sums a wave comes back; edges have 1,000 jobs each."""
+def bookkeeping(spec: ParamSpec) -> dict[str, float]:
+    """Return what jobs cost the ledger, and as how many partial sums a wave comes back; edges have 1,000 jobs each."""
+    found: dict[str, float] = {}
     tiny, none, count = ParamSpec.of(torch.nn.Linear(2, 1, bias=False)), torch.zeros(2), 100_000
     roots: list[Ref] = []
     ledger = Ledger(
@@ -270,32 +282,27 @@ def bookkeeping(spec: ParamSpec) -> None:
     start = ledger.initial()
     tracemalloc.start()
     refs = [ledger.submit(Ordered(device, 0, Train(start=start))) for device in range(count)]
-    print(f"{'a job that is written down':62} {tracemalloc.get_traced_memory()[0] / count:9.0f} bytes")
+    found["recipe_bytes"] = tracemalloc.get_traced_memory()[0] / count
     tracemalloc.stop()
     roots += [ledger.combine([(0.001, r) for r in refs[k : k + 1000]]) for k in range(0, count, 1000)]
     ledger.young.clear()
     began = time.process_time()
     ledger.flush(roots)
-    print(
-        f"{'CPU: a job computed and merged, without training':62} {(time.process_time() - began) / count * 1e6:9.1f} µs"
-    )
-    for jobs, workers in ((100_000, 2048), (1_000_000, 2048), (1_000_000, 64)):
-        merges = {jobs + k: Sum(tuple((0.001, Ref(k * 1000 + i)) for i in range(1000))) for k in range(jobs // 1000)}
-        began = time.process_time()
-        batches = cut(dict.fromkeys(range(jobs), 1.0), merges, set(range(jobs)), workers, size_for(spec, jobs, workers))
-        each = (time.process_time() - began) / jobs * 1e6
-        parts = sum(len(batch.nodes) for batch in batches)
-        what = f"{len(batches):,} batches, {parts:,} partial sums"
-        print(f"{jobs:,} jobs for {workers:,} workers: {what}, {each:.1f} µs a job")
+    found["job computed"] = (time.process_time() - began) / count
+    jobs, workers = 1_000_000, 2048
+    merges = {jobs + k: Sum(tuple((0.001, Ref(k * 1000 + i)) for i in range(1000))) for k in range(jobs // 1000)}
+    began = time.process_time()
+    batches = cut(dict.fromkeys(range(jobs), 1.0), merges, set(range(jobs)), workers, size_for(spec, jobs, workers))
+    found["job cut"] = (time.process_time() - began) / jobs
+    found |= {"batches": len(batches), "parts": sum(len(batch.nodes) for batch in batches)}
+    print({name: round(value, 7) for name, value in found.items()}, flush=True)
+    return found
 
 
 class Echo:
     """An actor with next to nothing to do."""
 
     def nothing(self) -> None: ...
-
-    def part(self, size: int) -> Any:
-        return np.ones(size)
 
 
 def main() -> None:
@@ -307,10 +314,8 @@ def main() -> None:
     parser.add_argument("--bytes", action="store_true", help="count what comes into the driver")
     parser.add_argument("--places", action="store_true", help="count the nodes that models go to")
     args = parser.parse_args()
-    if args.facts:
-        return facts()
-    if args.bytes or args.places:
-        rows_found = bytes_back() if args.bytes else places()
+    if args.facts or args.bytes or args.places:
+        rows_found: list[Any] = [facts()] if args.facts else bytes_back() if args.bytes else places()
         if args.json:
             args.json.write_text(json.dumps(rows_found, indent=1) + "\n")
         return None

@@ -73,6 +73,8 @@ PARTS = {
     "hostile": Part("hostile.py --letters 10000", 30, rarely=True),
     "bytes": Part("ray_overhead.py --bytes"),
     "places": Part("ray_overhead.py --places"),
+    "facts": Part("ray_overhead.py --facts"),
+    "resnet": Part("ray_resnet.py", 60, rarely=True),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
     "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
 }

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 Rows = list[dict[str, Any]]
-#: methods that are compared on a fleet and simulated
 #: what becomes of a hostile letter
 FATES = ("refused at the door", "refused behind the door", "passed over", "taken")
+#: methods that are compared on a fleet and simulated
 AGREEING = ("hierfavg", "phefl", "csahfl", "easf")
+#: of simulated links, in bits per second
+LINK_SPEEDS = (1e9, 25e9)
 NAMES = {
     "mlp": "MLP", "mlp_easf": "MLP of EASF", "mlp_d2d": "MLP of D2D", "lenet": "LeNet", "d2d_cnn": "CNN of D2D",
     "fedavg_cnn": "FedAvg CNN", "resnet_small": "small ResNet", "resnet8": "ResNet-8", "resnet20": "ResNet-20",
@@ -200,28 +202,123 @@ def side_by_side(rows: Rows) -> list[str]:
 
 
 def into_driver(rows: Rows) -> list[str]:
-    """What workers send to the driver, in models per edge round."""
+    """What workers send to the driver: of jobs, in models per edge round; of an evaluation, in bytes."""
     lines = [
         [str(r["devices"]), str(r["edges"]), str(r["workers"]), str(r["devices"] // r["edges"]), f"{r['driver']:.1f}",
-         f"{r['joined']:.1f}"]
+         f"{r['joined']:.1f}", f"{r['answered'] / 1e3:.1f} KB"]
         for r in rows
     ]  # fmt: skip
     heads = ["devices", "edges", "workers", "models of an edge round", "parts joined by the driver", "by workers"]
-    return table(heads, lines, text=0)
+    return table([*heads, "of an evaluation of all models"], lines, text=0)
 
 
 def placed(rows: Rows) -> list[str]:
     """To how many nodes models go, per edge round."""
     lines = [
         [str(r["devices"]), str(r["edges"]), str(r["nodes"]), f"{r['batches']:.1f}", f"{r['turn']:.1f}",
-         f"{r['nearest']:.1f}"]
+         f"{r['nearest']:.1f}", f"{r['after']['samples'] / r['before']['samples']:.0%}"]
         for r in rows
     ]  # fmt: skip
     heads = ["devices", "edges", "nodes", "batches of an edge round", "nodes its model goes to: batches in turn"]
-    return table([*heads, "to the nearest"], lines, text=0)
+    return table([*heads, "to the nearest", "samples of the set that a node gets"], lines, text=0)
 
 
-#: block of a page -> how it is rendered, and the parts whose rows it shows
+def links(rows: Rows) -> list[str]:
+    """What simulated links need for the bytes of an edge round, before and after."""
+    lines = []
+    for r in rows:
+        for when in ("before", "after"):
+            found = r[when]
+            inward, node = found["into the driver"], (found["models"] / r["nodes"], found["samples"] / r["nodes"])
+            mine = [f"{count / 1e6:.1f} MB" for count in (inward, *node)]
+            seconds = [f"{8 * inward / speed:.3f}" for speed in LINK_SPEEDS]
+            seconds += [f"{8 * (found['models'] + found['samples']) / speed:.3f}" for speed in LINK_SPEEDS]
+            lines.append([f"{r['devices']} / {r['edges']}", when, *mine, *seconds])
+    speeds = [f"{speed / 1e9:g} Gbit/s" for speed in LINK_SPEEDS]
+    heads = ["devices / edges", "", "into the driver, per edge round", "models to a node", "samples to a node, once"]
+    heads += [f"s into the driver at {speeds[0]}", speeds[1], f"s out of it, the first time, at {speeds[0]}", speeds[1]]
+    return table(heads, lines, text=2)
+
+
+def facts(rows: Rows) -> list[str]:
+    """What one ResNet-18 costs."""
+    (r,) = rows
+    lines = [
+        [f"ResNet-18: {r['parameters'] / 1e6:.1f} M parameters",
+         f"{r['model_bytes'] / 1e6:.1f} MB, a partial sum {2 * r['model_bytes'] / 1e6:.1f} MB"],
+        ["one job: one step with 10 images of 32×32", f"{r['eight jobs'] / 8:.2f} CPU s"],
+        ["one image evaluated", f"{r['64 rows evaluated'] / 64 * 1e3:.1f} ms of CPU"],
+        ["add a model to a merge / add a partial sum",
+         f"{r['add a model'] * 1e3:.0f} / {r['add a partial sum'] * 1e3:.0f} ms of CPU"],
+        ["put a model into the object store / get it there",
+         f"{r['put a model'] * 1e3:.0f} / {r['get a model'] * 1e3:.1f} ms"],
+        ["an empty call", f"{r['empty call'] * 1e3:.1f} ms"],
+        ["the ledger, per job: written down / computed",
+         f"{r['recipe_bytes'] / 1e3:.2f} KB / {r['job computed'] * 1e6:.0f} µs"],
+        ["cutting a wave into batches, per job", f"{r['job cut'] * 1e6:.1f} µs"],
+    ]  # fmt: skip
+    return table(["", ""], lines, text=2)
+
+
+def cluster(rows: Rows) -> list[str]:
+    """The arithmetic of a million devices on 64 nodes."""
+    r = next(row for row in rows if "eight jobs" in row)
+    counted = next(row for row in rows if (row.get("devices"), row.get("edges")) == (800, 4))
+    near, held = counted["nearest"], counted["nodes"] * counted["after"]["samples"] / counted["before"]["samples"]
+    jobs, edges, nodes, workers, link = 10**6, 1000, 64, 64 * 32, 25e9 / 8
+    model, images = r["model_bytes"], 10 * 10**6 * 3 * 32 * 32 * 4
+    spread = min(nodes, r["batches"] / edges)
+    judged, kept = (edges + 1) * 10_000, r["job computed"] + r["job cut"]
+    entries: list[tuple[str, str, float]] = [
+        ("training", f"10⁶ × {r['eight jobs'] / 8:.2f} s / {workers:,}", jobs * r["eight jobs"] / 8 / workers),
+        ("models back, if every one came", f"10⁶ × {model / 1e6:.1f} MB into one link", jobs * model / link),
+        ("partial sums to the driver", f"{r['parts']:,} × {2 * model / 1e6:.1f} MB into one link",
+         r["parts"] * 2 * model / link),
+        ("partial sums to the workers that join them", f"the same over {nodes} links",
+         r["parts"] * 2 * model / link / nodes),
+        ("workers add them, the driver gets models",
+         f"{r['parts']:,} × {r['add a partial sum'] * 1e3:.0f} ms / {workers:,}; {edges:,} × {model / 1e6:.1f} MB",
+         r["parts"] * r["add a partial sum"] / workers + edges * model / link),
+        ("start models, after the cloud's merge", f"one version to {nodes} nodes", nodes * model / link),
+        ("start models between cloud merges, batches in turn",
+         f"{edges:,} versions to put, each to {spread:.0f} nodes",
+         edges * r["put a model"] + edges * spread * model / link),
+        ("the same, batches to the nearest", f"each to {near:.1f} nodes (counted above: 800 devices, 4 edges)",
+         edges * r["put a model"] + edges * near * model / link),
+        ("samples, once: the whole set to every node", f"{images / 1e9:.0f} GB × {nodes} out of one link",
+         images * nodes / link),
+        ("the same in shards", f"{images / 1e9:.0f} GB, each to {held:.1f} nodes (counted too)",
+         images * held / link),
+        ("evaluation of the cloud's and all edges' models on 10,000 rows: in the driver",
+         f"{judged:,} × {r['64 rows evaluated'] / 64 * 1e3:.1f} ms on one core", judged * r["64 rows evaluated"] / 64),
+        ("the same on workers", f"/ {workers:,}; 4 bytes per model and row come back",
+         judged * r["64 rows evaluated"] / 64 / workers + judged * 4 / link),
+        ("the driver's own work",
+         f"10⁶ × {kept * 1e6:.0f} µs + {r['batches']:,} calls × {r['empty call'] * 1e3:.1f} ms",
+         jobs * kept + r["batches"] * r["empty call"]),
+    ]  # fmt: skip
+    lines = [[what, how, f"{seconds:,.0f}" if seconds >= 10 else f"{seconds:.1f}"] for what, how, seconds in entries]
+    return table(["where the time of an edge round goes", "", "seconds"], lines, text=2)
+
+
+def resnet(rows: Rows) -> list[str]:
+    """A ResNet-18 on 10,000 devices, in one process and on two workers."""
+    lines = []
+    equal = len({r["digest"] for r in rows}) == 1
+    for r in rows:
+        worker = "–"
+        if r["workers"]:
+            worker = f"{max(w['peak'] for w in r['workers']):.2f} GB ({max(w['own'] for w in r['workers']):.2f} GB)"
+        moved = [f"{r['sent'][what] / 1e6:.0f} MB" for what in ("models", "samples")] if "sent" in r else ["–", "–"]
+        back = "–"
+        if "sent" in r:
+            back = f"{r['received'] / r['model_bytes']:.0f} models, {r['answered'] / 1e3:.0f} KB"
+        lines.append([r["on"], str(r["jobs"]), f"{r['memory']['peak']:.2f} GB", worker, *moved, back])
+    heads = ["", "jobs", "driver's peak memory", "a worker's (its own pages)", "models to the node", "samples", "back"]
+    told = f"All rows and final models are {'equal' if equal else 'DIFFERENT'}."
+    return [*table(heads, lines), "", told]
+
+
 def hostile(rows: Rows) -> list[str]:
     """What became of a hostile member's letters."""
     whole = {"method": "all", **{kind: sum(r[kind] for r in rows) for kind in FATES}}
@@ -232,6 +329,7 @@ def hostile(rows: Rows) -> list[str]:
     return table(["method", "letters", *FATES], lines)
 
 
+#: block of a page -> how it is rendered, and the parts whose rows it shows
 BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "peers": (peers, "peers", "peers_cnn", "peers_models"),
     "all_peers": (peers, "all_peers"),
@@ -251,5 +349,9 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "hostile": (hostile, "hostile"),
     "bytes": (into_driver, "bytes"),
     "places": (placed, "places"),
+    "links": (links, "places"),
+    "facts": (facts, "facts"),
+    "cluster": (cluster, "facts", "places"),
+    "resnet": (resnet, "resnet"),
     "many_runs": (side_by_side, "many_runs"),
 }

@@ -128,34 +128,79 @@ def _groups(names: Sequence[int], sums: Mapping[int, Sum]) -> list[list[tuple[in
     return found
 
 
+class _Deal:
+    """Batches in the making. What goes to a batch that has others of its sum takes no further model along."""
+
+    def __init__(self, group_of: Mapping[int, int], weights: Mapping[int, float], count: int) -> None:
+        self._group_of, self._weights = group_of, weights
+        self.batches: list[list[int]] = [[] for _ in range(count)]
+        self._loads = [0.0] * count
+        self._room = (1 + _SLACK) * sum(weights.values()) / count
+        self._empty = self._at = 0
+        #: the batches that have jobs of a sum
+        self._akin: dict[int, list[int]] = {}
+        self._lightest: list[tuple[float, int]] = []
+
+    def begin(self) -> None:
+        """Begin with the next smaller nodes."""
+        self._at = 0
+
+    def place(self, names: Sequence[int]) -> bool:
+        """Put a node where there is room: with others of its sum, else in a batch of its own, else in the next."""
+        load = sum(self._weights[name] for name in names)
+        if load > self._room:
+            return False
+        near = self._near(names[0], load)
+        while self._empty < len(self.batches) and self.batches[self._empty]:
+            self._empty += 1
+        if near is None and self._empty < len(self.batches):
+            near = self._empty
+        while near is None and self._at < len(self.batches) and self._loads[self._at] + load > self._room:
+            self._at += 1
+        number = self._at if near is None else near
+        if number == len(self.batches):
+            return False
+        self._put(number, names, load)
+        return True
+
+    def even_out(self, name: int) -> None:
+        """Put a single job with others of its sum if there is room, else in the lightest batch."""
+        if not self._lightest:
+            self._lightest = [(load, number) for number, load in enumerate(self._loads)]
+            heapq.heapify(self._lightest)
+        while (now := self._loads[self._lightest[0][1]]) != self._lightest[0][0]:  # it was given jobs meanwhile
+            heapq.heapreplace(self._lightest, (now, self._lightest[0][1]))
+        near = self._near(name, self._weights[name])
+        self._put(self._lightest[0][1] if near is None else near, [name], self._weights[name])
+
+    def _near(self, name: int, load: float) -> int | None:
+        """Return the lightest batch that has jobs of the same sum, and room."""
+        fits = [n for n in self._akin.get(self._group_of[name], ()) if self._loads[n] + load <= self._room]
+        return min(fits, key=self._loads.__getitem__, default=None)
+
+    def _put(self, number: int, names: Sequence[int], load: float) -> None:
+        self.batches[number].extend(names)
+        self._loads[number] += load
+        akin = self._akin.setdefault(self._group_of[names[0]], [])
+        if number not in akin:
+            akin.append(number)
+
+
 def _dealt(groups: list[list[tuple[int, int]]], weights: Mapping[int, float], count: int) -> list[list[int]]:
     """Deal jobs to ``count`` batches: large nodes while they fit, then smaller ones, at last single jobs."""
-    room = (1 + _SLACK) * sum(weights.values()) / count
-    found: list[list[int]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    deal = _Deal({name: number for number, group in enumerate(groups) for _, name in group}, weights, count)
     span = _MOST_JOBS
     while span > 1:
-        at, left = 0, []
+        deal.begin()
+        left = []
         for node in (node for group in groups for node in _split(group, span)):
-            if len(node) <= span // FAN:  # the short end of a sum: it goes with the smaller nodes, next to its others
-                left.append(node)
-                continue
-            load = sum(weights[name] for _, name in node)
-            while at < count and loads[at] + load > room >= load:
-                at += 1
-            if at < count and load <= room:
-                found[at].extend(name for _, name in node)
-                loads[at] += load
-            else:
+            # the short end of a sum goes with the smaller nodes, next to its others
+            if len(node) <= span // FAN or not deal.place([name for _, name in node]):
                 left.append(node)
         groups, span = left, span // FAN
-    lightest = [(load, number) for number, load in enumerate(loads)]
-    heapq.heapify(lightest)
     for name in sorted((name for group in groups for _, name in group), key=lambda n: -weights[n]):
-        load, number = heapq.heappop(lightest)
-        found[number].append(name)
-        heapq.heappush(lightest, (load + weights[name], number))
-    return found
+        deal.even_out(name)
+    return deal.batches
 
 
 def _split(group: list[tuple[int, int]], span: int) -> list[list[tuple[int, int]]]:

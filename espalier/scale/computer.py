@@ -140,7 +140,8 @@ class RayComputer:
 
     def _taken(self, vectors: Sequence[Tensor], shards: Sequence[ShardName]) -> dict[Key, int]:
         """Return the bytes of what a call takes along; a vector's id is its own as long as the call holds it."""
-        return {id(v): v.nbytes for v in vectors} | {name: self._shards.nbytes(name) for name in shards}
+        taken: dict[Key, int] = {id(v): v.nbytes for v in vectors}
+        return taken | {name: self._shards.nbytes(name) for name in shards}
 
     def open(self) -> ActorPool:
         """Return the workers, starting them if need be."""
@@ -166,6 +167,7 @@ class RayComputer:
     ) -> tuple[Callable[[Any], Any], dict[Key, int]]:
         """Return the function that gives a batch to a worker, and the bytes of what it takes along.
 
+        Where its edge has been counts as much as all of them: else a first round would scatter an edge's samples.
         ``keep`` is told where the pieces will be that the batch leaves on the cluster.
         """
         mine = tuple(jobs[name] for name in batch.names)
@@ -186,7 +188,10 @@ class RayComputer:
             keep(left)
             return answer
 
-        return give, self._taken(vectors, shards)
+        taken = self._taken(vectors, shards)
+        edges = {int(self._views.partition.edge[job.device]) for job in mine}
+        whole = sum(taken.values())
+        return give, taken | {("edge", edge): whole for edge in edges}
 
     def _joined(self, key: int, terms: int, model: Any) -> dict[tuple[int, int], PartialSum]:
         """Return a sum that a worker has joined as the part that ends it."""

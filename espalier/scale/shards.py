@@ -1,4 +1,4 @@
-"""Samples in shards of about a megabyte: a worker is given those that its jobs look at, not the whole dataset.
+"""Samples in shards of up to a megabyte: a worker is given those that its jobs look at, not the whole dataset.
 
 Training rows are put in the order of the devices that hold them, edge by edge, and cut into shards: a device's samples
 lie in one or two, an edge's in a few. Rows keep their numbers, so nothing that is computed depends on where they lie.
@@ -24,8 +24,12 @@ from espalier.simulator.jobs import Job
 #: the part that a shard is of, and its number
 ShardName = tuple[Part, int]
 
-SHARD_BYTES = 1 << 20
-"""Bytes of a shard, about: few of them per batch, and little that is not needed in each."""
+SHARD_BYTES, SHARD_DEVICES = 1 << 20, 8
+"""Bytes of a shard at most, and devices whose samples it has, about: few shards per batch, and little in each that is
+not looked at where few devices train."""
+
+_FEWEST_BYTES = 1 << 16
+"""Bytes of a shard where devices have few samples: an object of the store costs as much as copying so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +50,16 @@ class Shards:
     Args:
         pool: The samples.
         order: All rows, in the order in which they lie in shards, int64 ``[n]``.
+        together: Rows of a shard, about.
     """
 
-    def __init__(self, pool: ArrayPool, order: NDArray[np.int64]) -> None:
+    def __init__(self, pool: ArrayPool, order: NDArray[np.int64], together: int) -> None:
         self._pool, self._order = pool, order
         each = (pool.x.nbytes + pool.y.nbytes) // len(pool)
         places = np.empty(len(order), dtype=np.int64)
         places[order] = np.arange(len(order))
-        self.layout = ShardLayout(places, max(1, SHARD_BYTES // each))
+        size = min(SHARD_BYTES, max(_FEWEST_BYTES, together * each))
+        self.layout = ShardLayout(places, max(1, size // each))
         #: bytes of a shard
         self.nbytes = min(len(order), self.layout.size) * each
 
@@ -92,8 +98,10 @@ class Sharding:
         data, part = views.dataset, views.partition
         self._views = views
         self._shards: dict[Part, Shards] = {
-            "train": Shards(data.pool("train"), by_device(part, len(data.cell_train))),
-            "test": Shards(data.pool("test"), np.arange(len(data.cell_test))),
+            "train": Shards(
+                data.pool("train"), by_device(part, len(data.cell_train)), SHARD_DEVICES * int(part.sizes.mean())
+            ),
+            "test": Shards(data.pool("test"), np.arange(len(data.cell_test)), len(data.cell_test)),
         }
         self._own = shards_by_device(part, self._shards["train"].layout)
 

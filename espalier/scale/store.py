@@ -5,15 +5,15 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from espalier.scale.cluster import ray
 from espalier.scale.shards import Sharding, ShardName
 
-#: a vector's id, or a shard's name
-Key = int | ShardName
+#: a vector's id, a shard's name, or an edge: its batches belong together though nothing of them is anywhere yet
+Key = int | ShardName | tuple[Literal["edge"], int]
 
 
 class Store:
@@ -68,8 +68,11 @@ class Store:
         nodes = self._nodes.setdefault(key, set())
         if node not in nodes:
             nodes.add(node)
-            self.trips += isinstance(key, int)
-            self.sent["models" if isinstance(key, int) else "samples"] += size
+            if isinstance(key, int):
+                self.trips += 1
+                self.sent["models"] += size
+            elif key[0] != "edge":
+                self.sent["samples"] += size
 
 
 class Nearest:

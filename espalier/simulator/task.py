@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from espalier.core.code import is_own
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import key, stream, torch_seed
 from espalier.core.store import Ref
@@ -70,9 +71,10 @@ class Task:
         device: str = "cpu",
     ) -> None:
         self.dataset, self.start = dataset, start
-        #: what is measured besides the loss, as it was given
+        #: what an evaluation counts besides the loss, as it was given (a metric of one's own of the whole is no count)
         self.figures = {
-            "metric": metric, "metric_names": metric_names, "metrics": metrics, "sample_metrics": sample_metrics
+            "metric": metric, "metric_names": metric_names, "sample_metrics": sample_metrics,
+            "metrics": tuple(name for name in metrics if not is_own(name)),
         }  # fmt: skip
         self.training = training or Training()
         self.dtype = self.training.dtype

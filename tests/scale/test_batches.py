@@ -126,3 +126,11 @@ def test_every_job_is_once_in_a_batch_and_nodes_are_nodes(data: st.DataObject) -
     assert len(places) == len(set(places))
     for name in handed(batches):
         assert all((k, p) in set(places) for k, s in sums.items() for p, (_, r) in enumerate(s.terms) if int(r) == name)
+
+
+def test_jobs_that_even_batches_out_go_where_others_of_their_sum_are() -> None:
+    # four edges of a hundred in eight batches: of 64 + 36 the 36 fit whole, two eights join them, six are another batch
+    sums = {1000 + edge: merge(*range(100 * edge, 100 * edge + 100)) for edge in range(4)}
+    batches = cut(dict.fromkeys(range(400), 1.0), sums, set(range(400)), 4, 50)
+    assert sorted(len(b.names) for b in batches) == [48] * 4 + [52] * 4
+    assert [len({name // 100 for name in b.names}) for b in batches] == [1] * 8

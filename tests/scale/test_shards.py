@@ -42,7 +42,7 @@ def test_rows_lie_in_the_order_of_edges_and_their_devices() -> None:
 def test_samples_are_those_of_the_whole_pool_wherever_they_lie() -> None:
     pool = ArrayPool(torch.randn(50, 3), torch.arange(50))
     with patch.object(shards, "SHARD_BYTES", 7 * (12 + 8)):
-        cut = Shards(pool, np.random.default_rng(0).permutation(50))
+        cut = Shards(pool, np.random.default_rng(0).permutation(50), 50)
     found = ShardedPool(cut.layout)
     for rows in (torch.tensor([3, 49, 0, 3, 17]), torch.tensor([8]), torch.zeros(0, dtype=torch.int64)):
         numbers = [0, *cut.layout.shards(rows.numpy()).tolist()]

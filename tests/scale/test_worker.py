@@ -49,7 +49,10 @@ CASES: dict[str, dict[str, Any]] = {
         "fleet": {"devices": 20, "edges": 10},
         "stop": {"rounds": 2},
     },
-    "metrics of the whole": {"method": "hierfavg", "task": {**BASE["task"], "metrics": ["auc", "ece"]}},
+    "metrics of the whole": {
+        "method": "hierfavg",
+        "task": {**BASE["task"], "metrics": ["auc", "ece", "tests.training.test_metrics:right_share"]},
+    },
     "float64": {"method": "hierfavg", "training": {"precision": "float64", "batch_size": 10}},
 }
 
