@@ -304,7 +304,7 @@ def cluster(rows: Rows) -> list[str]:
 def resnet(rows: Rows) -> list[str]:
     """A ResNet-18 on 10,000 devices, in one process and on two workers."""
     lines = []
-    equal = len({r["digest"] for r in rows}) == 1
+    equal = rows[0]["digest"] == rows[1]["digest"]
     for r in rows:
         worker = "–"
         if r["workers"]:
@@ -313,9 +313,11 @@ def resnet(rows: Rows) -> list[str]:
         back = "–"
         if "sent" in r:
             back = f"{r['received'] / r['model_bytes']:.0f} models, {r['answered'] / 1e3:.0f} KB"
-        lines.append([r["on"], str(r["jobs"]), f"{r['memory']['peak']:.2f} GB", worker, *moved, back])
-    heads = ["", "jobs", "driver's peak memory", "a worker's (its own pages)", "models to the node", "samples", "back"]
-    told = f"All rows and final models are {'equal' if equal else 'DIFFERENT'}."
+        driver = f"{r['memory']['peak']:.2f} GB ({r['memory']['own']:.2f} GB)"
+        lines.append([r["on"], str(r["rounds"]), str(r["jobs"]), driver, worker, *moved, back])
+    heads = ["", "rounds", "jobs", "the driver's peak memory (its own pages at the end)", "a worker's"]
+    heads += ["models to the node", "samples", "back"]
+    told = f"All rows and final models of the first two are {'equal' if equal else 'DIFFERENT'}."
     return [*table(heads, lines), "", told]
 
 
