@@ -30,7 +30,7 @@ def test_settings_can_be_built_at_every_scale(name: str) -> None:
 
 def test_the_full_scale_is_the_papers_setting() -> None:
     cells = {(c.row, c.column): c.experiment for c in study("csahfl/table1").cells("full")}
-    assert len(cells) == 9 * 8 + 9 * 6
+    assert len([row for row, _ in cells if row != "Trellis"]) == 9 * 8 + 9 * 6  # beside the paper's, a row of our own
     found = cells["CSAHFL", MOBILE]
     assert (found.fleet.devices, found.fleet.edges, found.stop.rounds, len(found.seeds)) == (200, 5, 50, 3)
     assert (found.training.batch_size, found.training.updates, found.training.lr) == (10, 10, 0.01)
