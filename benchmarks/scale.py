@@ -4,7 +4,7 @@
     python benchmarks/scale.py --thousand           # 1,000 devices, MLP: what an event costs (10 s)
     python benchmarks/scale.py --hundred-thousand   # 100,000, MLP, churn and mobility, 10 cloud rounds (15 s)
     python benchmarks/scale.py --million            # 1,000,000, MLP, churn and mobility, 10 cloud rounds (1 min)
-    python benchmarks/scale.py --ten-million        # the same with 10,000 edges
+    python benchmarks/scale.py --ten-million        # the same, 10,000 devices per edge
     python benchmarks/scale.py --growth             # 1,000 … 1,000,000 devices (3 min)
 
 Durations are of an idle machine.
@@ -182,7 +182,7 @@ def main() -> None:
     elif args.hundred_thousand:
         rows = [run(100_000, 100, 2000, 10, 10, "mlp", True, method)]
     elif args.ten_million:
-        rows = [run(10_000_000, 10_000, 2000, 10, 10, "mlp", True, method)]
+        rows = [run(10_000_000, 1000, 2000, 10, 10, "mlp", True, method)]
     elif args.million:
         rows = [run(1_000_000, 1000, 2000, 10, 10, "mlp", True, method)]
     elif args.growth:

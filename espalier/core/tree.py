@@ -101,25 +101,22 @@ class Tree:
 
     def move(self, devices: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
         """Make devices that report to somebody report to other aggregators, each to its own."""
-        weights, old = self.samples[devices].tolist(), self.device_parent[devices].tolist()
+        old = self.device_parent[devices]
         self.device_parent[devices] = parents
-        changes: dict[Address, int] = {}
-        for device, source, target, weight in zip(devices.tolist(), old, parents.tolist(), weights, strict=True):
-            self._children[source].discard(device)
-            self._children.setdefault(target, set()).add(device)
-            changes[source] = changes.get(source, 0) - weight
-            changes[target] = changes.get(target, 0) + weight
-        for node, change in changes.items():
+        for node, gone in _by_parent(old, devices):
+            self._children[node].difference_update(gone.tolist())
             self._sorted.pop(node, None)
-            self._add(node, change)
+            self._add(node, -int(self.samples[gone].sum()))
+        for node, come in _by_parent(parents, devices):
+            self._children.setdefault(node, set()).update(come.tolist())
+            self._sorted.pop(node, None)
+            self._add(node, int(self.samples[come].sum()))
 
     def populate(self, parents: NDArray[np.int64]) -> None:
         """Attach all devices at once: ``parents[i]`` is device i's parent or -1."""
         self._sorted = {}
         self.device_parent[:] = parents
-        order = np.argsort(parents, kind="stable")
-        starts = np.flatnonzero(np.diff(parents[order], prepend=parents[order[:1]] - 1))
-        for parent, block in zip(parents[order[starts]].tolist(), np.split(order, starts[1:]), strict=True):
+        for parent, block in _by_parent(parents, np.arange(self.n_devices)):
             if parent == NOBODY:
                 continue
             self._children.setdefault(parent, set()).update(block.tolist())
@@ -184,3 +181,11 @@ class Tree:
         self.populate(plain["device_parent"])
         self.group_names = list(plain["group_names"])
         self.device_group[:] = plain["device_group"]
+
+
+def _by_parent(parents: NDArray[np.int64], devices: NDArray[np.int64]) -> Iterator[tuple[Address, NDArray[np.int64]]]:
+    """Yield each parent with its devices; ``parents[i]`` is that of ``devices[i]``."""
+    order = np.argsort(parents, kind="stable")
+    starts = np.flatnonzero(np.diff(parents[order], prepend=parents[order[:1]] - 1))
+    # of nobody there is one empty part, and no parent
+    return zip(parents[order[starts]].tolist(), np.split(devices[order], starts[1:]), strict=False)

@@ -34,6 +34,7 @@ Floats = NDArray[np.float64]
 Cells = NDArray[np.bool_]
 #: models whose outputs are held at once for their AUC
 MOST_RANKED = 8
+_BLOCK = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -253,9 +254,11 @@ class Scores:
         out: dict[str, Floats] = {}
         for (place, group, look), members in alike(*places, looks):
             evaluation = self._evaluation(models[place, group], look)
-            mix = self._views.mix(look, self._partition.test_mix[members])
-            for name, values in self._mixed(evaluation, mix, look).items():
-                out.setdefault(name, np.full(len(looks), np.nan))[members] = values
+            # block by block: of millions of devices, distributions in double precision would be gigabytes
+            for block in np.split(members, range(_BLOCK, len(members), _BLOCK)):
+                mix = self._views.mix(look, self._partition.test_mix[block])
+                for name, values in self._mixed(evaluation, mix, look).items():
+                    out.setdefault(name, np.full(len(looks), np.nan))[block] = values
         return out
 
     def at_edges(self, models: Mapping[int, Ref]) -> dict[str, Floats]:
