@@ -318,13 +318,13 @@ def profile(found: Kernels) -> dict[str, dict[str, float]]:
         train, spent = chunk(*model), dict.fromkeys(("native training", "gathering batches"), 0.0)
         train()
         native, gather = found.train, Memory.gather
-        start = time.process_time()
+        start = time.perf_counter()
         with (
             patch.object(found, "train", timed(native, spent, "native training")),
             patch.object(Memory, "gather", timed(gather, spent, "gathering batches")),
         ):
             train()
-        whole = time.process_time() - start
+        whole = time.perf_counter() - start
         spent["rest"] = whole - sum(spent.values())
         shares[model[0]] = {part: seconds / whole for part, seconds in spent.items()}
         print(f"| {model[0]}, batch {model[1]} | share |")
@@ -338,12 +338,12 @@ def profile(found: Kernels) -> dict[str, dict[str, float]]:
 def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> Callable[..., Any]:
     """Return the function, adding its seconds to a part's."""
 
-    def call(*args: Any) -> Any:
-        start = time.process_time()
+    def call(*args: Any, **options: Any) -> Any:
+        start = time.perf_counter()
         try:
-            return function(*args)
+            return function(*args, **options)
         finally:
-            spent[part] += time.process_time() - start
+            spent[part] += time.perf_counter() - start
 
     return call
 

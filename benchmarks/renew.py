@@ -49,6 +49,7 @@ class Part:
 
 
 OURS = "--peers espalier 'naive loop' torch.func.vmap jax \"HierFL's loop\" --rounds 2 --repeats 1"
+FRAMEWORKS = "--peers espalier 'naive loop' flwr pfl fedlab flgo"
 OTHERS = "--models resnet8 resnet20 mobile lstm transformer lora --batches 32 --steps 6 --rounds 1"
 PARTS = {
     "peers": Part(f"run.py {OURS} --models mlp lenet"),
@@ -56,6 +57,9 @@ PARTS = {
     "peers_models": Part(f"run.py {OURS} {OTHERS}"),
     "chunks": Part("native.py --only models"),
     "half": Part("native.py --only half"),
+    "layers": Part("native.py --only layers"),
+    "linear": Part("native.py --only linear"),
+    "operations": Part("operations.py"),
     "shares": Part("parts.py --batches 10"),
     "personal": Part("parts.py --personal", 15),
     "judged": Part("parts.py --judged"),
@@ -65,6 +69,7 @@ PARTS = {
     "hundred_thousand": Part("scale.py --hundred-thousand"),
     "million": Part("scale.py --million"),
     "many_runs": Part("many_runs.py"),
+    "start": Part("start.py"),
     "ray": Part("ray_overhead.py --rounds 8"),
     **{f"agreement_{name}": Part(f"fleet_agreement.py --only {name}", 20, rarely=True) for name in tables.AGREEING},
     "standing": Part("fleet_standing.py", 15, rarely=True),
@@ -76,7 +81,9 @@ PARTS = {
     "facts": Part("ray_overhead.py --facts"),
     "resnet": Part("ray_resnet.py", 60, rarely=True),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
-    "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
+    "all_peers": Part(
+        f"run.py {FRAMEWORKS} --models mlp lenet --batches 10 --clients 20 --rounds 2 --repeats 1", 60, True
+    ),
 }
 
 

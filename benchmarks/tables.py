@@ -69,6 +69,30 @@ def halves(rows: Rows) -> list[str]:
     return table(["model", "batch", "ms per step and client, float32", "bfloat16", "times as fast"], lines)
 
 
+def operations(rows: Rows) -> list[str]:
+    """Where the time of a training step goes."""
+    parts = [name for name in rows[0] if name not in ("model", "batch", "side", "whole")]
+    plain = {r["model"]: r["whole"] for r in rows if r["side"] == "plain loop"}
+    lines = [
+        [NAMES[r["model"]], str(r["batch"]), r["side"], f"{r['whole']:.1f}", f"{plain[r['model']] / r['whole']:.2f}",
+         *(f"{r[part]:.0%}" for part in parts)]
+        for r in rows
+    ]  # fmt: skip
+    heads = ["model", "batch", "", "CPU ms per step and client", "times as fast", *parts]
+    return ["| " + " | ".join(cells) + " |" for cells in (heads, ["---", "---:", "---"] + ["---:"] * 7, *lines)]
+
+
+def layers(rows: Rows) -> list[str]:
+    """What each native layer reaches, PyTorch's own in brackets."""
+
+    def rates(row: dict[str, Any]) -> list[str]:
+        mine, theirs = row["native"], row["library"]
+        return [f"{mine[part]:.0f} ({theirs[part]:.0f})" for part in ("forward", "weights", "inputs")]
+
+    lines = [[r["layer"], str(r["batch"]), *rates(r), f"{r['native']['all'] / r['library']['all']:.1f}"] for r in rows]
+    return table(["layer", "batch", "result", "weights", "input", "all three, times as fast"], lines)
+
+
 def shares(rows: Rows) -> list[str]:
     """Which part of a run's processor time went where."""
     parts = [name for name in rows[0] if name not in ("run", "seconds")]
@@ -199,6 +223,16 @@ def side_by_side(rows: Rows) -> list[str]:
         for r in rows
     ]
     return table(["runs", "processes", "CPU seconds", "of the runs themselves", "ratio"], lines, text=0)
+
+
+def started(rows: Rows) -> list[str]:
+    """How long Espalier takes to start."""
+    lines = [
+        [f"`{r['what']}`" if "," not in r["what"] else r["what"], f"{r['wall_s']:.2f}", f"{r['cpu_s']:.2f}",
+         "–" if r["goal_s"] is None else str(r["goal_s"])]
+        for r in rows
+    ]  # fmt: skip
+    return table(["", "seconds", "CPU seconds", "goal"], lines)
 
 
 def into_driver(rows: Rows) -> list[str]:
@@ -337,11 +371,14 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "all_peers": (peers, "all_peers"),
     "chunks": (chunks, "chunks"),
     "half": (halves, "half"),
+    "operations": (operations, "operations"),
+    "layers": (layers, "layers", "linear"),
     "shares": (shares, "shares"),
     "personal": (shares, "personal"),
     "judged": (judged, "judged"),
     "lazy": (lazily, "lazy"),
     "fleet": (one_fleet, "fleet"),
+    "million": (one_fleet, "million"),
     "fleets": (fleets, "thousand", "hundred_thousand", "million", "ten_million"),
     "ray": (on_ray, "ray"),
     "agreement": (agreement, *(f"agreement_{name}" for name in AGREEING)),
@@ -355,5 +392,6 @@ BLOCKS: dict[str, tuple[Callable[[Rows], list[str]], *tuple[str, ...]]] = {
     "facts": (facts, "facts"),
     "cluster": (cluster, "facts", "places"),
     "resnet": (resnet, "resnet"),
+    "start": (started, "start"),
     "many_runs": (side_by_side, "many_runs"),
 }
