@@ -59,6 +59,7 @@ STUDIES = tuple(
     f"espalier.methods.{module}"
     for module in (
         "benchmark.study",
+        "benchmark.why",
         "cflhkd.study",
         "csahfl.study",
         "d2d.study",
