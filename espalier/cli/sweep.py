@@ -225,7 +225,7 @@ def _show(found: Sequence[tuple[Setting, Mapping[str, float]]], experiment: Expe
     pick = min if lower_is_better(score) else max
     best = {m: pick((s[m], i) for i, (_, s) in enumerate(found) if m in s)[1] for m in methods}
     seeds = "1 seed" if len(experiment.seeds) == 1 else f"the mean over {len(experiment.seeds)} seeds"
-    click.echo(f"\n{spoken(score)} on held-out training data, {seeds}; *: the best of a method")
+    click.echo(f"\n{spoken(score)} on held-out training data at the end of each run, {seeds}; *: the best of a method")
     table = Table("setting", *(Column(m, justify="right") for m in methods), box=SIMPLE_HEAD, pad_edge=False)
     for i, (setting, scores) in enumerate(found):
         cells = [f"{scores[m]:.3f}{' *' if best[m] == i else '  '}" if m in scores else "–" for m in methods]

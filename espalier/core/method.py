@@ -25,7 +25,7 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.bounds import PositiveInt, Share
 from espalier.core.device import Device
 from espalier.core.environment import Environment
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, nearest
 from espalier.core.guard import Guard
 from espalier.core.learning import TrainingFacts
 from espalier.core.memory import Policy, check_products
@@ -284,5 +284,6 @@ def available() -> dict[str, type[Method]]:
 
 def make(name: str, **options: Any) -> Method:
     """Make a method by name with its options."""
-    load_methods()
+    if name not in (known := available()):
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, known)}")
     return Method.build({"kind": name, **options}, f"method {name!r}")

@@ -274,7 +274,7 @@ def with_model(model: Any) -> Any:
     ("call", "says"),
     [
         (lambda: run(None), "None must be a method's name"),
-        (lambda: run("scafold"), "Did you mean 'scaffold'?"),
+        (lambda: run("scafold"), r"There is no method 'scafold'; .* Did you mean 'scaffold'\?"),
         (lambda: run(setting=[1]), "The experiment is a list; give a table"),
         (lambda: run(setting="nope.toml"), "There is no file 'nope.toml'"),
         (lambda: run(setting={"fleeet": {}}), "Did you mean 'fleet'?"),

@@ -53,7 +53,7 @@ def test_optuna_searches_and_goes_on(file: str, tmp_path: Path) -> None:
     search = (file, "--range", "training.lr=1e-4..1:log", "--search", "optuna", "-o", str(tmp_path / "out"), "-q")
     assert call(*search, "--trials", "2").exit_code == 0
     done = call(*search, "--trials", "3")
-    assert "accuracy per device on held-out training data, the mean over 2 seeds" in done.output
+    assert "accuracy per device on held-out training data at the end of each run, the mean over 2 seeds" in done.output
     assert done.exit_code == 0 and "best for FedAvg: --set training.lr=" in done.output
     assert len(find_runs(tmp_path / "out")) == 6
 
