@@ -79,3 +79,19 @@ def test_held_out_data_are_of_the_training_part() -> None:
     rows = {tuple(x.flatten().tolist()) for x in whole.x_train}
     assert all(tuple(x.flatten().tolist()) in rows for x in part.x_test)
     assert torch.equal(part.y_test, torch.from_numpy(part.cell_test))
+
+
+def test_a_method_of_a_file_is_swept_in_processes_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "swept_here.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from espalier.methods.fedavg import FedAvg\n\n\n"
+        "@dataclass(frozen=True)\n"
+        'class SweptHere(FedAvg, kind="swept_here"):\n'
+        '    """FedAvg by another name."""\n\n'
+        '    title = "Swept here"\n'
+    )
+    (tmp_path / "exp.toml").write_text(TOML.replace("fedavg", "swept_here"))
+    given = (str(tmp_path / "exp.toml"), "--grid", "training.lr=1e-6,0.5", "-o", str(tmp_path / "out"), "--jobs", "2")
+    done = call(*given, "--plugin", str(tmp_path / "swept_here.py"))
+    assert done.exit_code == 0, done.output
+    assert "best for Swept here: --set training.lr=0.5" in done.output and len(find_runs(tmp_path / "out")) == 4
