@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from espalier.core.messages import Train
 from tests.fleet.net import Net, manifest
 
 ROUNDS = 4
@@ -49,57 +46,6 @@ def test_an_edge_that_restarts_still_knows_how_long_the_others_took(quick: Path)
     net.kill(4)
     assert silent(net, 0)
     torch.testing.assert_close(net.model()[:4], torch.tensor([0.0, ROUNDS / 4, ROUNDS / 2, ROUNDS / 4]))
-
-
-class Dawdler:
-    """Device 0, which reports when it likes."""
-
-    def __init__(self, net: Net, edge: int) -> None:
-        self._net, self._edge = net, net.engines[edge]
-        self._kept: list[Any] = []
-        self._done: list[Any] = []
-        #: what was held against it when its last order came
-        self.held = 0.0
-
-    def late(self) -> float:
-        """What is held against it."""
-        return self._edge.stragglers._late.get(0, 0.0)
-
-    def run(self, reports: Callable[[], bool], holds: Callable[[], bool]) -> None:
-        """Run with it until something is so."""
-        net = self._net
-        while not holds():
-            for job in [(host, work) for host, work in net.jobs if host == 0 and isinstance(work.action, Train)]:
-                if job not in self._done:
-                    net.jobs.remove(job)
-                    self._kept, self.held = [*self._kept, job], self.late()
-            if self._kept and reports():
-                net.jobs, self._done, self._kept = net.jobs + self._kept, self._done + self._kept, []
-            if not net.step():
-                net.idle()
-
-
-def test_one_of_two_does_not_set_the_deadline(quick: Path) -> None:
-    # Three quarters of two children's times are the faster one's. Before, they lay between the two: 0.75 of the way to
-    # 59 s are 44 s, the deadline rose to 440 s, and with every report right before it by as much again.
-    net = Net(manifest(2, 1, 40), quick)
-    edge = net.engines[2].stragglers
-    edge._took[2] = {0: 59.0, 1: 1.0}
-    assert edge._limit(2, [0]) == 60.0
-    edge._took[2] = {0: 59.0, 1: 59.0}
-    assert edge._limit(2, [0]) == 590.0, "both are slow"
-
-
-def test_who_is_late_again_and_again_is_waited_for_less_and_less(quick: Path) -> None:
-    # It reports as soon as a round has gone on without it, and is ordered again: that cost the others 60 s every time.
-    net = Net(manifest(4, 1, 60), quick)
-    wicked = Dawdler(net, edge=4)
-    wicked.run(lambda: wicked.late() > wicked.held, lambda: wicked.late() >= 4)
-    # a report in time makes up for a tenth: 20 of them for two of the four times
-    wicked.run(lambda: True, lambda: wicked.late() < 2.05)
-    wicked.run(lambda: False, lambda: wicked.late() > 2.5)
-    net.run()
-    assert [e["seconds"] for e in net.events("overdue")] == pytest.approx([60.0, 30.0, 15.0, 7.5, 15.0])
 
 
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:

@@ -3,18 +3,13 @@
 In a simulation every order is answered or its device is known to be gone. A real device may hang and keep its link. So
 a round whose method sets no deadline has one here: ten times what three quarters of the children took for their last
 reports, and not less than the manifest's `round_deadline` (twice that over edges, whose own rounds must end first). The
-clock begins to count when somebody has reported: as long as nobody has, nobody is late. The straggler keeps its order.
-Its late report frees it for the next round.
-
-A child may want the others to wait. So late reports do not count for the time that a round may take, nor does one slow
-child among few; and whoever was late is waited for half of `round_deadline` the next time, and so on: ten reports in
-time make up for one that was late.
+clock begins to count when somebody has reported: as
+long as nobody has, nobody is late. The straggler keeps its order. Its late report frees it for the next round.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,8 +23,6 @@ from espalier.fleet.node.state import HostState
 OVERDUE = Alarm("@overdue")
 #: a round may take so many times what three quarters of the children took
 TIMES_SLOWER = 10.0
-#: what a report in time takes off what is held against a child for being late once
-MADE_UP = 0.1
 #: seconds between two looks at a round, at least
 LOOK_SECONDS = 1.0
 
@@ -45,15 +38,12 @@ class Stragglers:
         self._sent: dict[tuple[Address, int], float] = known.get("sent", {})
         #: what each child took for its last report: aggregator -> child -> seconds
         self._took: dict[Address, dict[Address, float]] = known.get("took", {})
-        #: how often children were late, less what they have made up for
-        self._late: dict[Address, float] = known.get("late", {})
         #: when each child last reported
         self.last_report: dict[Address, float] = known.get("last", {})
 
     def save(self) -> None:
         """Bring the journal up to date (it is not committed here)."""
-        known = {"sent": self._sent, "took": self._took, "late": self._late, "last": self.last_report}
-        self._state.journal.put("stragglers", known)
+        self._state.journal.put("stragglers", {"sent": self._sent, "took": self._took, "last": self.last_report})
 
     def ordered(self, node: Address, actions: Sequence[Action]) -> None:
         """An aggregator gives orders: see to it that its round ends."""
@@ -62,8 +52,8 @@ class Stragglers:
         orders = [a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)]
         for order in orders:
             self._sent[order.to, order.id] = self._state.now()
-        if orders:
-            self._state.timers.within(node, min(self._floor({o.to}) for o in orders), Deadline(OVERDUE))
+        if orders and not self._state.timers.has(node, OVERDUE):
+            self._state.timers.set(node, self._least, Deadline(OVERDUE))
 
     def reported(self, report: Report) -> None:
         """A child has reported: note when, and how long it took."""
@@ -73,7 +63,6 @@ class Stragglers:
             del self._sent[key]  # superseded, and never answered
         if sent is not None:
             self._took.setdefault(report.to, {})[report.sender] = self._state.now() - sent
-            self._late[report.sender] = max(0.0, self._late.get(report.sender, 0.0) - MADE_UP)
 
     def left(self, node: Address, child: Address) -> None:
         """A child left: what it took is of no account any more."""
@@ -81,34 +70,28 @@ class Stragglers:
         for key in [k for k in self._sent if k[0] == child]:
             del self._sent[key]
 
-    def _floor(self, children: Collection[Address]) -> float:
-        """Return the seconds for which children are waited for, at least: of each less, the more often it was late."""
+    def _limit(self, node: Address) -> float | None:
+        """Return the seconds that a round of an aggregator may take; None if nobody has reported yet."""
         assert self._least is not None
-        held = min(self._late.get(child, 0.0) for child in children)
-        return max(LOOK_SECONDS, self._least * math.exp2(-held))
-
-    def _limit(self, node: Address, waiting: Collection[Address]) -> float | None:
-        """Return the seconds that a round that waits for some may take; None if nobody has reported yet."""
         took = self._took.get(node)
         if not took:
             return None
         directory = self._state.directory
         tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
-        usual = float(np.quantile(list(took.values()), 0.75, method="lower"))
-        return tiers * max(self._floor(waiting), TIMES_SLOWER * usual)
+        return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75)))
 
     def due(self, node: Address) -> None:
         """Look at an aggregator's rounds: end those that have waited too long, look again at the others."""
         state, aggregator = self._state, self._state.nodes.get(node)
         if state.frozen or self._least is None or not isinstance(aggregator, Aggregator):
             return
+        limit = self._limit(node)
         again: list[float] = []
         for key, cohort in list(aggregator.state.cohorts.items()):
             close = CloseCohort(key, cohort.round)
             own = state.timers.has(node, close)
             if not cohort.open or cohort.overdue or not cohort.waiting or own:
                 continue
-            limit = self._limit(node, cohort.waiting)
             left = self._least if limit is None else limit - (state.now() - cohort.opened)
             if limit is None or left > 0:
                 again.append(left)
@@ -117,13 +100,11 @@ class Stragglers:
             data = {"node": node, "children": late, "round": cohort.round, "seconds": round(limit, 3)}
             state.conduct.record(node, "overdue", data)
             for child in late:
-                self._late[child] = self._late.get(child, 0.0) + 1.0
-                self._sent = {key: at for key, at in self._sent.items() if key[0] != child}
                 if host_of(child) != state.me:
                     self._outbox.say(host_of(child), "overdue", node=child, round=cohort.round)
             state.begin(node, Deadline(close))
         if again:
-            state.timers.within(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
+            state.timers.set(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
 
 
 def _tiers(child: Address, devices: int, edges: int) -> int:

@@ -64,14 +64,6 @@ class Timers:
         """Set a timer; one that ``waits`` runs out earlier, when an arrangement has been confirmed."""
         self.at(node, self._now() + seconds, event, waits=waits)
 
-    def within(self, node: Address, seconds: float, event: Deadline) -> None:
-        """Wake a node by something in so many seconds, unless it is woken by it earlier; later ones are put forward."""
-        known = [t for t in self.running.values() if t.node == node and t.wake == event.wake]
-        if all(t.due > self._now() + seconds for t in known):
-            for later in known:
-                del self.running[later.id]
-            self.set(node, seconds, event)
-
     def at(self, node: Address, due: float, event: Event, *, waits: bool = False) -> None:
         """Let something happen to a node at a time."""
         self._count += 1
