@@ -59,7 +59,7 @@ STUDIES = tuple(
     f"espalier.methods.{module}"
     for module in (
         "benchmark.study",
-        "benchmark.why",
+        "benchmark.figures",
         "cflhkd.study",
         "csahfl.study",
         "d2d.study",
