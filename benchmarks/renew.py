@@ -49,7 +49,6 @@ class Part:
 
 
 OURS = "--peers espalier 'naive loop' torch.func.vmap jax \"HierFL's loop\" --rounds 2 --repeats 1"
-FRAMEWORKS = "--peers espalier 'naive loop' flwr pfl fedlab flgo"
 OTHERS = "--models resnet8 resnet20 mobile lstm transformer lora --batches 32 --steps 6 --rounds 1"
 PARTS = {
     "peers": Part(f"run.py {OURS} --models mlp lenet"),
@@ -81,9 +80,7 @@ PARTS = {
     "facts": Part("ray_overhead.py --facts"),
     "resnet": Part("ray_resnet.py", 60, rarely=True),
     "ten_million": Part("scale.py --ten-million", 60, rarely=True),
-    "all_peers": Part(
-        f"run.py {FRAMEWORKS} --models mlp lenet --batches 10 --clients 20 --rounds 2 --repeats 1", 60, True
-    ),
+    "all_peers": Part("run.py --clients 20 100 --rounds 2 --repeats 1", 180, rarely=True),
 }
 
 
