@@ -48,6 +48,17 @@ def test_an_edge_that_restarts_still_knows_how_long_the_others_took(quick: Path)
     torch.testing.assert_close(net.model()[:4], torch.tensor([0.0, ROUNDS / 4, ROUNDS / 2, ROUNDS / 4]))
 
 
+def test_one_of_two_does_not_set_the_deadline(quick: Path) -> None:
+    # Three quarters of two children's times are the faster one's. Before, they lay between the two: 0.75 of the way to
+    # 59 s are 44.5 s, the deadline rose to 445 s, and with every report right before it by as much again.
+    net = Net(manifest(2, 1, 40), quick)
+    edge = net.engines[2].stragglers
+    edge._took[2] = {0: 59.0, 1: 1.0}
+    assert edge._limit(2) == 60.0
+    edge._took[2] = {0: 59.0, 1: 59.0}
+    assert edge._limit(2) == 590.0, "both are slow"
+
+
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:
     net = Net(manifest(4, 2, ROUNDS, round_deadline=None), quick)
     assert not silent(net, 0, 1500)

@@ -3,8 +3,8 @@
 In a simulation every order is answered or its device is known to be gone. A real device may hang and keep its link. So
 a round whose method sets no deadline has one here: ten times what three quarters of the children took for their last
 reports, and not less than the manifest's `round_deadline` (twice that over edges, whose own rounds must end first). The
-clock begins to count when somebody has reported: as
-long as nobody has, nobody is late. The straggler keeps its order. Its late report frees it for the next round.
+clock begins to count when somebody has reported: as long as nobody has, nobody is late. A single slow child does not
+set the time that the others wait for it. The straggler keeps its order; its late report frees it for the next round.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Stragglers:
             return None
         directory = self._state.directory
         tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
-        return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75)))
+        return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75, method="lower")))
 
     def due(self, node: Address) -> None:
         """Look at an aggregator's rounds: end those that have waited too long, look again at the others."""
