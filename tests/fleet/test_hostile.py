@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from espalier.core.messages import Report
 from espalier.fleet.links.admission import Refusals
 from espalier.fleet.links.framing import LetterPart
+from espalier.fleet.node.inbox import plausible
 from espalier.record.run import Run
 from tests.fleet.hostile import HostileMember, controls, messages, unusable
 from tests.fleet.test_rogue_member import CLOUD, EDGE, ROGUE, ca, fleet
@@ -22,6 +24,34 @@ TestHostileMember = HostileMember.TestCase
 TestHostileMember.settings = settings(
     max_examples=8, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
+
+
+def test_a_model_that_was_on_its_way_for_thirty_years_stops_nobody() -> None:
+    # A round was planned to last twice as long as a head said that its model had been on its way.
+    play = HostileMember()
+    play.begin(method="d2d")
+    try:
+        play.answer(pick=0, how="changed", dest=1, keep=False, number=725, other=())  # a download of 1e9 s
+        for _ in range(6):
+            play.answer(pick=0, how="true", dest=1, keep=False, number=0, other=())
+            play.only_the_member_is_blamed()
+        assert play.net.now < 1e6
+    finally:
+        play.teardown()
+
+
+def test_times_of_a_report_add_up_to_no_more_than_it_took() -> None:
+    def told(download: float, compute: float, sent: float = 9.0) -> tuple[float, float]:
+        report = Report(1, 5, 0, 5, {}, {}, 1, 0, sent, download=download, compute=compute)
+        found = plausible(report, now=10.0, took=6.0)
+        return found.download, found.compute
+
+    assert told(2.0, 3.0) == (2.0, 3.0)  # and one second back: six
+    assert told(-50.0, 3.0, sent=-42.0) == (-50.0, 3.0)  # a clock that is 52 s behind; 52 on the way back
+    assert told(1e9, 3.0) == (2.0, 3.0)
+    assert told(0.0, 1e9) == (-2.0, 7.0)
+    assert told(-1e9, 1e9) == (-1e9, 7.0)
+
 
 Letters = list[tuple[int, bytes | None, tuple[LetterPart, ...]]]
 

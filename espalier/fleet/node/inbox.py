@@ -35,6 +35,9 @@ from espalier.fleet.secure.child import Masking
 #: errors that no letter is to blame for: the disk, the memory, the operator's configuration
 NOT_A_LETTERS_FAULT = (EspalierError, sqlite3.Error, OSError, MemoryError)
 
+#: by how much a report's times may exceed what it took: clocks of two hosts agree only so far
+CLOCK_SECONDS = 1.0
+
 
 class Inbox:
     """Opens the letters of one host. All is called in the engine's thread."""
@@ -46,10 +49,13 @@ class Inbox:
         authority: Authority,
         sums: Sums,
         masking: Masking,
-        reported: Callable[[Report], None],
+        reported: Callable[[Report], float],
         drain: Callable[[], None],
     ) -> None:
-        """Open letters; ``reported`` hears of every report, ``drain`` lets nodes take what waits for them."""
+        """Open letters.
+
+        ``reported`` hears of every report and tells how long it took; ``drain`` lets nodes take what waits for them.
+        """
         self._state, self._outbox, self._authority, self._sums, self._masking = state, outbox, authority, sums, masking
         self._on_report, self._drain = reported, drain
 
@@ -118,7 +124,7 @@ class Inbox:
             state.conduct.handed(message)
             return
         if isinstance(message, Report):
-            self._reported(message)
+            message = self._reported(message)
             if masked:
                 self._sums.arrived(message)
         elif isinstance(message, Order) and state.directory.is_device(message.to):
@@ -185,20 +191,36 @@ class Inbox:
 
     # -- what a report tells besides ------------------------------------------------------------------------------
 
-    def _reported(self, report: Report) -> None:
-        """Learn from a report how fast its sender and the way to it are."""
+    def _reported(self, report: Report) -> Report:
+        """Learn from a report how fast its sender and the way to it are; return it with times that can be true."""
         state, sender = self._state, report.sender
         directory = state.directory
         directory.at_work.discard(sender)
-        self._on_report(report)
+        took = self._on_report(report)
+        if state.manifest.script is None:
+            report = plausible(report, state.now(), took)
         self._outbox.feedback.answered(report)
         if report.loss is not None:
             for ref in report.models.values():
                 state.store.told_loss(ref, report.loss)
         member = directory.members.get(sender)
         if member is None or not report.models or state.manifest.script is not None:
-            return
+            return report
         way = max(0.0, (report.download + state.now() - report.sent) / 2)
         batches = state.manifest.experiment.training.batches(member.samples, report.updates)
         speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
         directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)
+        return report
+
+
+def plausible(report: Report, now: float, took: float) -> Report:
+    """Return a report whose times add up to no more than it took from order to answer, by this host's own clock.
+
+    A child says how long the model was on its way and how long it computed; rounds are planned by that. It may lie, and
+    its clock may be ahead.
+    """
+    compute = min(report.compute, took + CLOCK_SECONDS)
+    excess = report.download + compute + now - report.sent - took
+    if excess <= CLOCK_SECONDS:
+        return report if compute == report.compute else replace(report, compute=compute)
+    return replace(report, compute=compute, download=report.download - excess)

@@ -47,22 +47,24 @@ class Stragglers:
 
     def ordered(self, node: Address, actions: Sequence[Action]) -> None:
         """An aggregator gives orders: see to it that its round ends."""
-        if self._least is None or not isinstance(self._state.nodes.get(node), Aggregator):
+        if not isinstance(self._state.nodes.get(node), Aggregator):
             return
         orders = [a.message for a in actions if isinstance(a, Send) and isinstance(a.message, Order)]
         for order in orders:
             self._sent[order.to, order.id] = self._state.now()
-        if orders and not self._state.timers.has(node, OVERDUE):
+        if self._least is not None and orders and not self._state.timers.has(node, OVERDUE):
             self._state.timers.set(node, self._least, Deadline(OVERDUE))
 
-    def reported(self, report: Report) -> None:
-        """A child has reported: note when, and how long it took."""
-        self.last_report[report.sender] = self._state.now()
+    def reported(self, report: Report) -> float:
+        """A child has reported: note when, and return how long it took, at most (since the run began)."""
+        now = self.last_report[report.sender] = self._state.now()
         sent = self._sent.pop((report.sender, report.order), None)
         for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
             del self._sent[key]  # superseded, and never answered
-        if sent is not None:
-            self._took.setdefault(report.to, {})[report.sender] = self._state.now() - sent
+        if sent is None:
+            return now
+        self._took.setdefault(report.to, {})[report.sender] = now - sent
+        return now - sent
 
     def left(self, node: Address, child: Address) -> None:
         """A child left: what it took is of no account any more."""
