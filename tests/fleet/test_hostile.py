@@ -40,6 +40,28 @@ def test_a_model_that_was_on_its_way_for_thirty_years_stops_nobody() -> None:
         play.teardown()
 
 
+def test_who_hears_of_its_new_place_before_its_head_does_is_not_blamed() -> None:
+    # Device 3 hands the head at host 1, which was started anew, what it had been ordered by the head before.
+    play = HostileMember()
+    play.begin(method="d2d")
+    try:
+        play.restart(host=3)
+        play.answer(pick=33, how="true", dest=5, keep=True, number=0, other=())
+        for what, number in ((7, 1), (1, 7), (2, 4), (2, 9)):
+            play.claim(what=what, number=number)
+        play.answer(pick=10, how="true", dest=5, keep=True, number=0, other=())
+        play.restart(host=1)
+        play.go_on(count=32)
+        play.claim(what=1, number=7)
+        play.answer(pick=7, how="true", dest=6, keep=True, number=0, other=())
+        play.go_on(count=9)
+        play.restart(host=5)
+        play.go_on(count=24)
+        play.only_the_member_is_blamed()
+    finally:
+        play.teardown()
+
+
 def test_times_of_a_report_add_up_to_no_more_than_it_took() -> None:
     def told(download: float, compute: float, sent: float = 9.0) -> tuple[float, float]:
         report = Report(1, 5, 0, 5, {}, {}, 1, 0, sent, download=download, compute=compute)

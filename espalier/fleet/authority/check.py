@@ -132,6 +132,9 @@ class Authority:
                     raise Outdated  # its parent before it moved, or one that does not know yet that it did
             case Sender.CHILD:
                 allowed = self._answers(sender, to) and not fleet.is_device(to)
+                elsewhere = isinstance(message, Report) and message.dispatcher != to
+                if not allowed and elsewhere and level_of(to) and fleet.parent(sender) is None:
+                    raise Outdated  # another head's order; the sender heard of its new place before this head did
             case Sender.PREDECESSOR:
                 allowed = self._was_asked(sender, to) or sender == fleet.tree.root
             case Sender.COORDINATOR:
