@@ -131,10 +131,7 @@ class Authority:
                 if not allowed and (sender in self._obeyed.get(to, ()) or server or elects):
                     raise Outdated  # its parent before it moved, or one that does not know yet that it did
             case Sender.CHILD:
-                allowed = self._answers(sender, to) and not fleet.is_device(to)
-                elsewhere = isinstance(message, Report) and message.dispatcher != to
-                if not allowed and elsewhere and level_of(to) and fleet.parent(sender) is None:
-                    raise Outdated  # another head's order; the sender heard of its new place before this head did
+                allowed = not fleet.is_device(to) and self._answers(message)
             case Sender.PREDECESSOR:
                 allowed = self._was_asked(sender, to) or sender == fleet.tree.root
             case Sender.COORDINATOR:
@@ -159,11 +156,16 @@ class Authority:
             asked.remove(sender)
         return found
 
-    def _answers(self, sender: Address, to: Address) -> bool:
-        """Tell whether a node is a child of another, or was ordered by it."""
-        node = self._here.nodes.get(to)
+    def _answers(self, message: Message) -> bool:
+        """Tell whether a message's sender is a child of the node that it is to, or was ordered by it."""
+        sender, to = message.sender, message.to
+        node, parent = self._here.nodes.get(to), self._here.fleet.parent(sender)
         out = node.state.tickets if isinstance(node, Aggregator) else ()
-        return self._here.fleet.parent(sender) == to or sender in out or sender in self._ordered.get(to, ())
+        if parent == to or sender in out or sender in self._ordered.get(to, ()):
+            return True
+        if level_of(to) and parent is None and isinstance(message, Report) and message.dispatcher != to:
+            raise Outdated  # another head's order; the sender heard of its new place before this head did
+        return False
 
     def _listed(self, message: Message) -> bool:
         assert isinstance(message, Word)
