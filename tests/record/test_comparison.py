@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import espalier
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, SetupWarning
 from espalier.record.run import Comparison
 
 SETTING = {
@@ -55,7 +55,8 @@ def test_notebooks_get_small_html_without_scripts(found: Comparison) -> None:
 
 
 def test_a_run_says_how_it_ended() -> None:
-    wild = espalier.simulate("fedavg", {**SETTING, "training": {"lr": 1e30}})
+    with pytest.warns(SetupWarning, match="has diverged"):
+        wild = espalier.simulate("fedavg", {**SETTING, "training": {"lr": 1e30}})
     assert "ended early: The training has diverged" in wild._repr_html_()
 
 

@@ -55,7 +55,7 @@ def test_one_column_of_table1_and_table2_from_the_same_runs(tmp_path: Path) -> N
         return cell.column == STATIC
 
     first = made("csahfl/table1", tmp_path, only)
-    assert len(first.rows) == 8
+    assert len(first.rows) == 9  # and Trellis beside them
     assert all(0 < first.mean(row, STATIC, "accuracy") <= 100 for row in first.rows)
     # asynchronous methods stop when HierFedAVG does
     ends = {row: final_time(first.runs[row, STATIC][0]) for row in first.rows}

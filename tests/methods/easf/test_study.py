@@ -117,7 +117,7 @@ def test_intervals() -> None:
 
 def test_four_methods_and_what_three_tables_read_off_the_same_runs(tmp_path: Path) -> None:
     first = made("easf/table1", tmp_path, lambda c: c.column == "12 devices")
-    assert first.rows == ["Syn", "KMA-RAF", "HFL", "EASF"]
+    assert first.rows == ["Syn", "KMA-RAF", "HFL", "EASF", "Trellis"]
     assert all(0.1 < first.mean(r, "12 devices", "accuracy") <= 1 for r in first.rows)
     assert any("EASF is" in w for w in first.words())
     assert "easf/table1" in tables.markdown(first, "espalier reproduce easf/table1")
