@@ -7,11 +7,14 @@ the kept figures, and whatever is not known is an error:
 ``{{claims}}``                                                  a table of all claims with their verdicts
 ``{{verdict | NAME}}``                                          the verdict on one claim
 ``{{settings}}``                                                the notes of all studies
-``{{studies}}``, ``{{study | NAME}}``                           sections: figures, pictures, what methods did, or
-                                                                that it was not run, with command and cost
+``{{studies}}``                                                 a section for every study that was run (figures,
+                                                                pictures, what methods did), then a table of the
+                                                                others with their cost
+``{{study | NAME}}``                                            the section of one study
 ``{{mean | STUDY | SCALE | ROW | COLUMN | MEASURE}}``           our figure, with its spread
 ``{{published | STUDY | ROW | COLUMN | MEASURE}}``              the paper's
 ``{{difference | STUDY | SCALE | ROW | OTHER | COLUMN | MEASURE}}``  by how much a row leads another, with its interval
+``{{tally}}``                                                   (index) how many claims of each paper got which verdict
 ``{{state}}``                                                   (index) every study: runs, cost, seeds
 ==============================================================  ==================================================
 """
@@ -20,16 +23,17 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.study import tables
 from espalier.study.archive import TELLING, Archive, State, of_paper
 from espalier.study.base import SCALES, Study, papers, studies
-from espalier.study.claims import Interval, Judgement, difference
+from espalier.study.claims import Interval, Judgement, Verdict, difference
 from espalier.study.results import Results
 
 T = TypeVar("T")
@@ -43,6 +47,7 @@ def index_page(archive: Archive) -> str:
     """Render the index of all papers."""
     template = (resources.files(__package__) / "index.md").read_text(encoding="utf-8")
     known: dict[str, Callable[..., str]] = {
+        "tally": lambda: "\n".join(_tally(archive)),
         "claims": lambda: "\n".join(_claims_overview(archive)),
         "state": lambda: "\n".join(state_table(archive)),
     }
@@ -73,7 +78,7 @@ class Page:
                 "claims": lambda: "\n".join(_claims_table(self.archive, self.paper)),
                 "verdict": self._verdict,
                 "settings": self._settings,
-                "studies": lambda: "\n".join(self._section(s) for s in of_paper(self.paper)),
+                "studies": self._studies,
                 "study": lambda name: self._section(_known(name, studies(), "study")),
                 "mean": self._mean,
                 "published": self._published,
@@ -86,6 +91,21 @@ class Page:
 
     def _settings(self) -> str:
         return "\n".join(f"- {n}" for n in dict.fromkeys(n for s in of_paper(self.paper) for n in s.notes))
+
+    def _studies(self) -> str:
+        states = [(study, [self.archive.state(study, scale) for scale in TELLING]) for study in of_paper(self.paper)]
+        begun = [study for study, found in states if any(state.done for state in found)]
+        rows = [
+            f"| `{study.name}` | {study.title} | {' | '.join(map(_left, found))} |"
+            for study, found in states if study not in begun
+        ]  # fmt: skip
+        sections = [self._section(study) for study in begun]
+        if rows:
+            head = f"| study | what it shows | {' | '.join(f'cost at `{scale}`' for scale in TELLING)} |"
+            text = "Each is run by `espalier reproduce NAME --scale SCALE`."
+            lines = ["## Not run", "", text, "", head, "| --- | --- |" + " ---: |" * len(TELLING), *rows]
+            sections.append("\n".join(lines) + "\n")
+        return "\n".join(sections)
 
     def _section(self, study: Study) -> str:
         lines = [f"## {study.name}: {study.title}", ""]
@@ -204,6 +224,15 @@ def _claims_table(archive: Archive, paper: str) -> list[str]:
     return lines
 
 
+def _tally(archive: Archive) -> list[str]:
+    verdicts = get_args(Verdict)
+    lines = [f"| paper | {' | '.join(verdicts)} |", "| --- |" + " ---: |" * len(verdicts)]
+    for paper in papers():
+        found = Counter(judgement.verdict for judgement in archive.judgements(paper))
+        lines.append(f"| [{paper}]({paper}.md) | {' | '.join(str(found[v] or '–') for v in verdicts)} |")
+    return lines
+
+
 def _claims_overview(archive: Archive) -> list[str]:
     lines = [
         "| paper | claim | verdict | claimed lead | our mean lead | from the published level | runs |",
@@ -231,11 +260,14 @@ def _not_run(state: State) -> str:
     if state.done >= state.runs:
         return ""
     what = "Not run" if not state.done else f"{state.runs - state.done} of {state.runs} runs are missing"
+    return f"{what} at `{state.scale}`: `{state.command}` ({_left(state)}).\n"
+
+
+def _left(state: State) -> str:
+    """Say how many runs are missing and what they cost."""
     if state.study.runs_of:
-        price = f"the runs are those of {state.study.runs_of}"
-    else:
-        price = f"{state.runs - state.done} runs, {cost(state, state.left_minutes)}"
-    return f"{what} at `{state.scale}`: `{state.command}` ({price}).\n"
+        return f"runs of {state.study.runs_of}"
+    return f"{state.runs - state.done} runs, {cost(state, state.left_minutes)}"
 
 
 def state_rows(archive: Archive) -> list[tuple[str, str, str, str, str]]:

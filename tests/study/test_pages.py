@@ -14,7 +14,7 @@ from espalier.report.published import slopes_svg, ticks
 from espalier.study.archive import Archive, of_paper
 from espalier.study.base import papers, studies, study
 from espalier.study.claims import read_claims
-from espalier.study.pages import Page, all_pages, cost, state_rows
+from espalier.study.pages import Page, all_pages, cost, index_page, state_rows
 from espalier.study.results import Finished, Results, keep
 
 PAGES = Path(__file__).parents[2] / "docs" / "results"
@@ -166,3 +166,15 @@ def test_pictures_are_whole_and_the_same_each_time(tmp_path: Path) -> None:
 )
 def test_round_numbers_on_a_scale(low: float, high: float, found: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(found)
+
+
+def test_studies_without_a_run_share_one_table(tmp_path: Path) -> None:
+    text = Page(kept(tmp_path), "csahfl").fill("{{studies}}")
+    assert text.count("## ") == 2 and f"## {NAME}: " in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `csahfl/fig3` |")]
+    assert [row[-1] for row in rows] == ["runs of csahfl/table1 |"]
+
+
+def test_the_index_counts_verdicts(tmp_path: Path) -> None:
+    rows = [line for line in index_page(kept(tmp_path)).splitlines() if line.startswith("| [phefl](phefl.md) | –")]
+    assert rows == ["| [phefl](phefl.md) | – | – | – | – | 4 |"]
