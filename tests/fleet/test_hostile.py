@@ -63,16 +63,19 @@ def test_who_hears_of_its_new_place_before_its_head_does_is_not_blamed() -> None
 
 
 def test_times_of_a_report_add_up_to_no_more_than_it_took() -> None:
-    def told(download: float, compute: float, sent: float = 9.0) -> tuple[float, float]:
+    def told(download: float, compute: float, sent: float = 9.0) -> tuple[float, float, float]:
         report = Report(1, 5, 0, 5, {}, {}, 1, 0, sent, download=download, compute=compute)
         found = plausible(report, now=10.0, took=6.0)
-        return found.download, found.compute
+        return found.download, found.compute, found.sent
 
-    assert told(2.0, 3.0) == (2.0, 3.0)  # and one second back: six
-    assert told(-50.0, 3.0, sent=-42.0) == (-50.0, 3.0)  # a clock that is 52 s behind; 52 on the way back
-    assert told(1e9, 3.0) == (2.0, 3.0)
-    assert told(0.0, 1e9) == (-2.0, 7.0)
-    assert told(-1e9, 1e9) == (-1e9, 7.0)
+    assert told(2.0, 3.0) == (2.0, 3.0, 9.0)  # and one second back: six
+    assert told(1e9, 3.0) == (2.0, 3.0, 9.0)
+    assert told(0.0, 1e9) == (0.0, 7.0, 10.0)
+    # A clock that lags: no order came later than it was sent, and the report seems to have been nine seconds on its way.
+    assert told(0.0, 0.5, sent=1.0) == (0.0, 0.5, 4.5)
+    # What cannot be true of an honest child is left as it is, and refused where reports are guarded.
+    assert told(-50.0, 3.0, sent=-42.0) == (-50.0, 3.0, -42.0)
+    assert told(-1e9, 1e9) == (-1e9, 7.0, 9.0)
 
 
 Letters = list[tuple[int, bytes | None, tuple[LetterPart, ...]]]

@@ -223,4 +223,7 @@ def plausible(report: Report, now: float, took: float) -> Report:
     excess = report.download + compute + now - report.sent - took
     if excess <= CLOCK_SECONDS:
         return report if compute == report.compute else replace(report, compute=compute)
-    return replace(report, compute=compute, download=report.download - excess)
+    # Never below nothing: where a child's clock lags, its report's way seems long, not its order's.
+    download = max(0.0, report.download - excess)
+    sent = min(now, report.sent + excess - (report.download - download))
+    return replace(report, compute=compute, download=download, sent=sent)
