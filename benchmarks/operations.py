@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import work
 
 CALLS = (
-    "linear", "linear_backward", "conv", "conv_backward", "norm", "norm_backward", "lstm", "lstm_backward", "train",
+    "linear", "linear_backward", "conv", "conv_backward", "norm", "norm_backward", "train",
     "pool", "pool_backward",
 )  # fmt: skip
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "mkldnn_linear", "_scaled_dot_product_flash_attention_for_cpu")

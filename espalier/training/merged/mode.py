@@ -15,7 +15,7 @@ from espalier.training.merged import attention, conv, dropout, layers, lstm, poo
 from espalier.training.merged.chain import ChainLayer, ChainTracker
 from espalier.training.merged.fusion import FOLLOWED, FusedResult, FusionTracker
 from espalier.training.merged.plan import PlannedCall, SeenCall, leaves, looks_merged, mark, rebuilt
-from espalier.training.merged.stacked import Stacked, Unsupported
+from espalier.training.merged.stacked import Stacked, Unsupported, own
 
 Rule = Callable[..., Any]
 
@@ -208,12 +208,12 @@ class MergedForward(TorchFunctionMode):
         def share(leaf: Any) -> Any:
             axis = next(axes)
             if isinstance(leaf, Stacked):
-                return _own(leaf.value[client])
+                return own(leaf.value[client])
             if axis is None:
                 return leaf
             if isinstance(leaf, int):
                 return leaf // self.clients
-            return _own(torch.unflatten(leaf, axis, (self.clients, -1)).select(axis, client))
+            return own(torch.unflatten(leaf, axis, (self.clients, -1)).select(axis, client))
 
         return rebuilt(tree, share)
 
@@ -231,11 +231,6 @@ class MergedForward(TorchFunctionMode):
             result = self._one_by_one(func, args, kwargs, whole)
         self.seen.append(SeenCall(_name(func), marks, tuple(mark(x) for x in leaves(result)), merged))
         return result
-
-
-def _own(part: Tensor) -> Tensor:
-    """The part laid out as if there were no others: kernels may round by layout."""
-    return part.contiguous() if part.data_ptr() % 16 == 0 else part.clone(memory_format=torch.contiguous_format)
 
 
 def _single(leaf: Any) -> Any:

@@ -17,6 +17,11 @@ class Unsupported(Exception):
     """The model does something that cannot be done for many clients at once; the message says what."""
 
 
+def own(part: Tensor) -> Tensor:
+    """Return the part laid out as if there were no others: kernels may round by layout."""
+    return part.contiguous() if part.data_ptr() % 16 == 0 else part.clone(memory_format=torch.contiguous_format)
+
+
 class ForwardPass(Protocol):
     """What rules and stacked parameters know of the merged forward pass that they take part in.
 

@@ -76,8 +76,6 @@ class Kernels:
         flags = [ctypes.c_int] * 2
         library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, *flags]
         library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, *flags]
-        library.espalier_lstm_forward.argtypes = [*[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 3]
-        library.espalier_lstm_backward.argtypes = [*[ctypes.c_void_p] * 6, *[ctypes.c_int64] * 3]
         self.lanes: int = library.espalier_lanes()
         self.linear_rows: int = library.espalier_linear_rows()
         # levels without fused multiply-add have none
@@ -181,28 +179,6 @@ class Kernels:
         at, sizes = [*map(_at, (x, weight, bias, g, stats, gx, gw, gb))], _norm_sizes(x, weight, stats.shape[1])
         self._checked(self._library.espalier_norm_backward(*at, sizes, relu, x.dtype == torch.bfloat16), x)
         return gx, gw, gb
-
-    def lstm(self, gates: Tensor, before: Tensor, cell: Tensor, shown: Tensor, hidden: Tensor) -> None:
-        """One step of an LSTM behind its products.
-
-        Args:
-            gates: ``[K, B, 4·H]``, contiguous; they become what they let through.
-            before: The cells before ``[K, B, H]``; rows may be apart, here and below.
-            cell: The cells' new values are put here.
-            shown: And their hyperbolic tangent here.
-            hidden: And the new hidden state here.
-        """
-        pointers = (t.data_ptr() for t in (gates, before, cell, shown, hidden))
-        k, b, size = cell.shape
-        self._library.espalier_lstm_forward(*pointers, k * b, size, cell.stride(1))
-
-    def lstm_backward(
-        self, gates: Tensor, before: Tensor, shown: Tensor, g_hidden: Tensor, g_cell: Tensor, g_gates: Tensor
-    ) -> None:
-        """Put the gates' gradients into ``g_gates``; ``g_cell [K, B, H]`` goes one step back."""
-        pointers = (t.data_ptr() for t in (gates, before, shown, g_hidden, g_cell, g_gates))
-        k, b, size = g_cell.shape
-        self._library.espalier_lstm_backward(*pointers, k * b, size, shown.stride(1))
 
     def train(self, training: ChainTraining) -> bool:
         """Make all steps of one client; False if a label is no class (the vector is then of no use)."""

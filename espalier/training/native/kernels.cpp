@@ -16,7 +16,6 @@
 
 #include "layout.h"
 #include "linear.h"
-#include "lstm.h"
 #include "norm.h"
 #include "pooling.h"
 #include "sums.h"
@@ -418,17 +417,6 @@ int espalier_norm_backward(const void* x, const float* w, const float* bias, con
   } catch (const std::bad_alloc&) {
     return 1;
   }
-}
-
-// One step of an LSTM behind its products; see lstm.h.
-void espalier_lstm_forward(float* gates, const float* before, float* cell, float* shown, float* hidden, int64_t rows,
-                           int64_t size, int64_t pitch) {
-  lstm_step(gates, before, cell, shown, hidden, rows, size, pitch);
-}
-
-void espalier_lstm_backward(const float* gates, const float* before, const float* shown, const float* g_hidden,
-                            float* g_cell, float* g_gates, int64_t rows, int64_t size, int64_t pitch) {
-  lstm_step_back(gates, before, shown, g_hidden, g_cell, g_gates, rows, size, pitch);
 }
 
 // All steps of one client; see Training. Returns 0, 1 if there was no memory, 2 if a label is no class.
