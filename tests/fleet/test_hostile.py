@@ -71,7 +71,7 @@ def test_times_of_a_report_add_up_to_no_more_than_it_took() -> None:
     assert told(2.0, 3.0) == (2.0, 3.0, 9.0)  # and one second back: six
     assert told(1e9, 3.0) == (2.0, 3.0, 9.0)
     assert told(0.0, 1e9) == (0.0, 7.0, 10.0)
-    # A clock that lags: no order came later than it was sent, and the report seems to have been nine seconds on its way.
+    # A clock that lags: the order seems to have come at once, and the report to have been nine seconds on its way.
     assert told(0.0, 0.5, sent=1.0) == (0.0, 0.5, 4.5)
     # What cannot be true of an honest child is left as it is, and refused where reports are guarded.
     assert told(-50.0, 3.0, sent=-42.0) == (-50.0, 3.0, -42.0)
