@@ -19,7 +19,7 @@ from espalier.core.messages import Order, Train
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.statistics import LocalData, label_histogram, register_statistic
 from espalier.core.store import Ref
-from espalier.methods.cflhkd.affinity import jensen_shannon
+from espalier.methods.cflhkd.fdc import jensen_shannon
 
 
 # A tenth of the samples is held out; evaluating costs a third of a training step.
