@@ -7,7 +7,7 @@ import pytest
 
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
-from espalier.methods.cflhkd.drift_watch import Watchful
+from espalier.methods.cflhkd.method import Watchful
 from tests.policies.fakes import local_view, order
 
 BEFORE, NEAR, AFTER = np.array([10.0, 10, 0, 0]), np.array([12.0, 8, 0, 0]), np.array([0.0, 0, 9, 9])

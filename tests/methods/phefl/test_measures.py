@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.methods.phefl.measures import acc_n, drop_m
+from espalier.methods.phefl.study import acc_n, drop_m
 
 SERIES = [50, 92, 95, 60, 96, *[97] * 8, 50]
 
