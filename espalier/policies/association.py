@@ -233,7 +233,7 @@ def makespan(ready: ArrayLike, upload: ArrayLike, sharing: Sharing) -> float:
         return 0.0
     if sharing == "time_shared":
         order = np.argsort(r, kind="stable")
-        # The last is done when the uploads from some member on have run without a gap.
+        # The last upload ends a gapless run of uploads; the maximum is over the members with which that run may begin.
         return float((r[order] + np.cumsum(u[order][::-1])[::-1]).max())
     return float((r + (len(r) if sharing == "equal_share" else 1) * u).max())
 

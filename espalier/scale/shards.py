@@ -171,7 +171,7 @@ class ShardedPool:
         return x, y
 
 
-#: a vector's id, a shard's name, or an edge: its batches belong together though nothing of them is anywhere yet
+#: what a node may have: a vector (by id), a shard (by name), or an edge's batches, which are kept on few nodes
 Key = int | ShardName | tuple[Literal["edge"], int]
 
 

@@ -30,7 +30,7 @@ from espalier.simulator.clock import NODE, ToNode, VirtualClock
 from espalier.simulator.conditions import Presence
 from espalier.simulator.environment import Fleet
 
-#: moves looked at together: the first of them may have to be heeded, and then the others are looked at again
+#: moves that are checked at once; after one that changes the tree, the rest is checked again
 _BLOCK = 64
 
 

@@ -55,7 +55,8 @@ class Ledger:
         self._next = 0
         self._tables = Tables()
         self._initials: dict[int, int] = {}
-        #: names given since the current event began: the node at work may hold them where nobody looks yet
+        #: models named since the current event began: the node that takes the event may hold them in variables, where
+        #: the search for models in use does not see them
         self.young: set[int] = set()
         self.ordered = 0
 

@@ -204,7 +204,7 @@ class Scores:
         if part.edge_tests is None:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
                 tested(edges.get(edge), look, members)
-        # a distribution of classes that the test set does not have: all of it, as there is nothing better
+        # the test set has none of the classes: the model is tested on all of it, as there is nothing better
         for need in needs.values():
             need.cells |= not need.cells[labels].any()
             if self._most is not None and rows[need.cells].sum() <= self._most:

@@ -41,7 +41,9 @@ Solution = Literal["1.1", "1.2", "2", "3"]
 SOLUTIONS: dict[Solution, float] = {"1.1": 1.05, "1.2": 1.05, "2": 1.05, "3": 1.8}
 """The published solutions and the z that the paper's grid search chose for each."""
 
+#: keeps a cluster without round time from dividing by zero
 _TINY = 1e-12
+#: relative changes below this count as none
 _STILL = 1e-9
 
 
