@@ -1,4 +1,4 @@
-"""What happens to the nodes of a simulation reaches them here: at once, or (a server that is down) when it is back."""
+"""Delivery of events to the nodes of a simulation: at once, or, to a server that is down, when it is back."""
 
 from __future__ import annotations
 

@@ -275,6 +275,12 @@ register(
 )
 
 
+BEST_AND_LATE = {
+    "best": Metric("best accuracy (%)", read_best),
+    "late": Metric("mean accuracy of the last fifth of the rounds (%)", read_late),
+}
+
+
 def cells_fig4(scale: Scale) -> list[Cell]:
     """Return Figure 4's variants of one column of Table V: fewer devices, smaller batches, rarer averages."""
 
@@ -299,10 +305,7 @@ register(
         name="phefl/fig4",
         title="PHE-FL with fewer devices, smaller batches and rarer edge averages (MNIST, D2)",
         cells=cells_fig4,
-        measures={
-            "best": Metric("best accuracy (%)", read_best),
-            "late": Metric("mean accuracy of the last fifth of the rounds (%)", read_late),
-        },
+        measures=BEST_AND_LATE,
         notes=(
             *NOTES,
             "The paper's figure has no numbers; it says that none of the three makes a notable difference.",
@@ -339,10 +342,7 @@ register(
         name="phefl/options",
         title="PHE-FL beside its options beyond the paper (MNIST)",
         cells=cells_options,
-        measures={
-            "best": Metric("best accuracy (%)", read_best),
-            "late": Metric("mean accuracy of the last fifth of the rounds (%)", read_late),
-        },
+        measures=BEST_AND_LATE,
         notes=(*NOTES[:3], "PHE-FL's own runs are Table V's, reused if the two studies share a directory (--out)."),
         curves=("acc_edge",),
     )
