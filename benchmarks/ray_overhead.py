@@ -45,7 +45,7 @@ from espalier.core.seeds import key
 from espalier.core.store import Ref
 from espalier.data.dataset import ArrayPool, Dataset
 from espalier.experiment import Experiment
-from espalier.scale import joins
+from espalier.scale import computer as ray_computer
 from espalier.scale.batches import cut, size_for
 from espalier.scale.cluster import connect, ray
 from espalier.scale.computer import Nearest, Ray
@@ -156,8 +156,8 @@ def bytes_back() -> list[dict[str, Any]]:
     found = []
     for devices, edges in ((40, 4), (60, 3), (100, 2), (100, 1)):
         received = []
-        for fewest in (1 << 60, joins.FEWEST_BYTES):
-            with patch.object(joins, "FEWEST_BYTES", fewest), patch.object(portions, "WORTH_SENDING", 0):
+        for fewest in (1 << 60, ray_computer.FEWEST_BYTES):
+            with patch.object(ray_computer, "FEWEST_BYTES", fewest), patch.object(portions, "WORTH_SENDING", 0):
                 table = experiment("mlp", 10, 1).to_plain() | {"fleet": {"devices": devices, "edges": edges}}
                 remote = Runner(Experiment.build(table), None, dataset=data(), backend=Ray(workers=4))
                 remote.run()
@@ -194,8 +194,8 @@ def places() -> list[dict[str, Any]]:
                 computer: Any = remote.task.computers[0]
                 computer.open().complete()
                 distance = Nearest.distance if nearest else lambda *_: 0
-                fewest = joins.FEWEST_BYTES if nearest else 1 << 60
-                with patch.object(Nearest, "distance", distance), patch.object(joins, "FEWEST_BYTES", fewest):
+                fewest = ray_computer.FEWEST_BYTES if nearest else 1 << 60
+                with patch.object(Nearest, "distance", distance), patch.object(ray_computer, "FEWEST_BYTES", fewest):
                     remote.run()
                 rounds = remote.simulation.ledger.computed // devices
                 # after a cloud round all edges have one model, which goes to every node; between them each has its own

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from espalier.core.errors import ConfigError, EspalierError, RunError
-from espalier.core.limits import RunLimits
+from espalier.core.run_rounds import RunLimits
 
 
 class StopRun(Exception):

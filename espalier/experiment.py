@@ -26,8 +26,8 @@ from typing import Any
 from torch import nn
 
 from espalier.core.errors import ConfigError, nearest
-from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.method import PARTS, Method, Plan, Setting, make, override
+from espalier.core.run_rounds import EvaluationSchedule, RunLimits
 from espalier.data import registry
 from espalier.data.dataset import Dataset
 from espalier.data.partition import Partition, partition

@@ -1,7 +1,7 @@
 """The sections of an experiment file, one typed table each: task, fleet, training, record.
 
 They say what is wanted and do nothing themselves; whoever runs an experiment may import them. The sections ``stop`` and
-``evaluate`` are `espalier.core.limits`, ``world`` is `espalier.world`.
+``evaluate`` are `espalier.core.run_rounds`, ``world`` is `espalier.world`.
 """
 
 from __future__ import annotations

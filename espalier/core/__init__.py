@@ -1,13 +1,13 @@
 """Nodes, messages, policies, models as flat vectors: no IO in any of it.
 
     nodes       `aggregator` (its rounds: `opening`, `closing`) and `device`, state machines that take events and return
-                actions (`messages`); `runtime` drives them, `run_rounds` counts the run's rounds
+                actions (`messages`); `runtime` drives them, `run_rounds` counts the rounds and ends the run
     decisions   `method` bundles `policies` (a device's in `local`, the guard's in `guard`, serving in `serving`); they
                 see a `view` and an `environment`, and remember in `memory`
     models      `params` (flat vectors), `store` (by reference), `quantise`; `learning` and `objectives` say how they
                 are trained, `statistics` what devices may tell of their data
     plain data  `spec` with `bounds` and `coerce` (configuration), `codec` (saving, sending), `address`, `tree`,
-                `seeds`, `limits`, `errors`, `code` (a user's own, by name)
+                `seeds`, `errors`, `code` (a user's own, by name)
 
 Begin with `messages`, `policies` and `aggregator`.
 """

@@ -57,7 +57,7 @@ class Aggregator(Closing):
 
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
-        self._notes = []  # of an event that was not taken to its end
+        self._notes = []  # an exception may have left notes of the event before
         actions = self._take(event, now)
         notes, self._notes = self._notes, []
         return [*notes, *actions]

@@ -60,7 +60,7 @@ class Closing(Opening):
         if order is None or self.state.asleep:
             return []
         self.state.asleep = True
-        cohort.open = False  # the order is given back: what comes now waits for the next one
+        cohort.open = False  # the order is returned unfulfilled; children that come now wait for the next order
         return [Send(Report(order.id, order.sender, self.me, order.sender, {}, {}, 0, order.round, now))]
 
     def _close(self, key: str, now: float) -> list[Action]:

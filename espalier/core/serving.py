@@ -124,7 +124,8 @@ def proportions(likelihoods: ArrayLike, most: int = 200, tolerance: float = 1e-8
     given = given[given.max(1) > 0]
     if len(given) == 0:
         return found
-    given = given / given.max(1, keepdims=True)  # also the least likely sample counts, and divides by no zero
+    # a sample that is unlikely under all classes must count too, and not divide by zero
+    given = given / given.max(1, keepdims=True)
     for _ in range(most):
         joint = given * found
         new: Floats = (joint / joint.sum(1, keepdims=True)).mean(0)

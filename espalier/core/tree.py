@@ -187,5 +187,5 @@ def _by_parent(parents: NDArray[np.int64], devices: NDArray[np.int64]) -> Iterat
     """Yield each parent with its devices; ``parents[i]`` is that of ``devices[i]``."""
     order = np.argsort(parents, kind="stable")
     starts = np.flatnonzero(np.diff(parents[order], prepend=parents[order[:1]] - 1))
-    # of nobody there is one empty part, and no parent
+    # without devices np.split gives one empty part, for which there is no parent
     return zip(parents[order[starts]].tolist(), np.split(devices[order], starts[1:]), strict=False)

@@ -142,7 +142,7 @@ COLLUDERS = 8
 FIRST_COLLUSION = 1 << 40
 #: what a claim of samples is multiplied by
 SAMPLES_FACTOR = 100
-#: what a change is multiplied by that is to be huge
+#: how many times as long as the true change a "huge" one is
 HUGE_FACTOR = 1e12
 
 

@@ -139,7 +139,7 @@ def newest(folder: Path, fits: Callable[[dict[str, Any]], str | None] = lambda p
 
     Args:
         folder: Where they are.
-        fits: Says why a state cannot be gone on with, or None if it can.
+        fits: Says why a run cannot be resumed from a state, or None if it can.
 
     Raises:
         RunError: There are checkpoints and none can be used, or another version wrote them.

@@ -21,7 +21,7 @@ class Presence:
     def __init__(self) -> None:
         self.dead: set[int] = set()
         self._incarnations: dict[int, int] = {}
-        #: the incarnation since which a host remembers what it did
+        #: the incarnation of a host after its last loss of state: what was asked of an earlier one is forgotten
         self._since: dict[int, int] = {}
 
     def alive(self, host: int) -> bool:

@@ -62,7 +62,7 @@ class Views:
         return self._numbers[look]
 
     def restore(self, looks: list[Look]) -> None:
-        """Know the looks of an earlier life."""
+        """Take over the looks that a checkpoint holds."""
         self.looks = list(looks)
         self._numbers = {look: i for i, look in enumerate(looks)}
 

@@ -1,4 +1,4 @@
-"""What happens to the nodes of a simulation reaches them here: at once, or (a server that is down) when it is back."""
+"""Delivery of events to the nodes of a simulation: at once, or, to a server that is down, when it is back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from espalier.simulator.clock import NODE, ToNode, VirtualClock
 from espalier.simulator.conditions import Presence
 from espalier.simulator.environment import Fleet
 
-#: moves looked at together: the first of them may have to be heeded, and then the others are looked at again
+#: moves that are checked at once; after one that changes the tree, the rest is checked again
 _BLOCK = 64
 
 

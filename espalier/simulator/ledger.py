@@ -6,9 +6,9 @@ that asks for vectors), everything it depends on is computed in waves: all jobs 
 together in one batch, however asynchronous the method was; each result streams into the sums that want it
 and is dropped. What nobody wants (abandoned work) is never computed.
 
-The numbers do not depend on when or in which company a job is computed: a job's result is a function of
-its descriptor, and a sum adds its terms in the order of their names, in float64, along a tree whose shape
-their number decides. So parts of sums may be made where the jobs are computed (:class:`Summing`).
+The numbers do not depend on when a job is computed, nor on which others are computed with it: a job's result is
+a function of its descriptor, and a sum adds its terms in the order of their names, in float64, along a tree whose
+shape their number decides. So parts of sums may be made where the jobs are computed (:class:`Summing`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Ledger:
         self._next = 0
         self._tables = Tables()
         self._initials: dict[int, int] = {}
-        #: names given since the current event began: the node at work may hold them where nobody looks yet
+        #: models named since the current event began: the node that takes the event may hold them in variables, where
+        #: the search for models in use does not see them
         self.young: set[int] = set()
         self.ordered = 0
 

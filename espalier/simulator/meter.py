@@ -34,8 +34,8 @@ from espalier.simulator.usage import Usage
 
 #: a training step over a batch: forward, and backward to the inputs and to the weights
 PASSES_PER_STEP = 3
-#: the number of a training that is not part of the run, which no training of the run has
-AFTERWARDS = 1 << 31
+#: the number of the local training after the run (``evaluate.by_source``): no training of the run has it
+EXTRA_TRAINING = 1 << 31
 #: a fleet of more devices is not trained once more at the end
 MOST_TRAINED_DEVICES = 1_000
 #: a partition of more devices is not described in the record
@@ -185,7 +185,7 @@ class Meter:
         for (place, group), members in alike(*places):
             for device in members.tolist():
                 work = Train(start=models[place, group], updates=updates, clock=self._rounds.done)
-                each[device, 0] = self._ledger.submit(Job(device, AFTERWARDS, work, self._conditions.look(device)))
+                each[device, 0] = self._ledger.submit(Job(device, EXTRA_TRAINING, work, self._conditions.look(device)))
         count = self._fleet.n_devices
         return (np.arange(count), np.zeros(count, dtype=np.int64)), each
 

@@ -1,7 +1,7 @@
 """Scores of models: evaluate each distinct model once, then do arithmetic on test distributions.
 
 A model is evaluated on the cells (classes) of those who use it alone: a device that knows two of ten classes
-is tested on these two. What the figures are says `espalier.training.figures`.
+is tested on these two. What the figures are says `espalier.training.metrics`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from espalier.simulator.dataviews import Part, Views
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.portions import Portions, Samples
 from espalier.simulator.task import Task
-from espalier.training.figures import figure_names, figures
-from espalier.training.metrics import measured, pair_areas
+from espalier.training.metrics import figure_names, figures, measured, pair_areas
 from espalier.training.tally import Evaluation
 
 #: for each device, the node that serves it and the number of its group, [N] each
@@ -205,7 +204,7 @@ class Scores:
         if part.edge_tests is None:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
                 tested(edges.get(edge), look, members)
-        # a distribution of classes that the test set does not have: all of it, as there is nothing better
+        # the test set has none of the classes: the model is tested on all of it, as there is nothing better
         for need in needs.values():
             need.cells |= not need.cells[labels].any()
             if self._most is not None and rows[need.cells].sum() <= self._most:

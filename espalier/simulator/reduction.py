@@ -92,7 +92,7 @@ def nodes(first: int, stop: int, terms: int) -> Iterator[tuple[int, int]]:
 
 def fit(vector: Tensor) -> bool:
     """Tell whether a model may take part in a sum: all its numbers are finite."""
-    # the sum is quick, and only numbers beyond use make it infinite by themselves
+    # a finite sum is quick proof; finite numbers may still overflow it, so an infinite one is no proof of the contrary
     return math.isfinite(float(vector.sum())) or bool(torch.isfinite(vector).all())
 
 

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from espalier.core.address import Address, host_of
 from espalier.core.codec import refs_in
-from espalier.core.limits import EvaluationSchedule, RunLimits
 from espalier.core.messages import Arrange, AwaitSum, Deadline, Measure, Message, Started, Summed, Train
 from espalier.core.method import Node, Plan
-from espalier.core.run_rounds import RunRounds
+from espalier.core.run_rounds import EvaluationSchedule, RunLimits, RunRounds
 from espalier.core.runtime import Runtime
 from espalier.core.serving import Serving
 from espalier.core.store import Ref

@@ -20,9 +20,9 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.training import metrics as whole
 from espalier.training.evaluate import Evaluator
-from espalier.training.figures import figure_names
 from espalier.training.host import ROOM
 from espalier.training.losses import BY_KIND, Loss, resolve
+from espalier.training.metrics import figure_names
 from espalier.training.outputs import check_classes, check_outputs
 from espalier.training.torch_optimizer import check_optimizer
 from espalier.training.trainer import Trainer

@@ -38,11 +38,11 @@ from espalier.world.drift import Concept
 
 #: test samples on which trial trainings are judged
 JUDGED_SAMPLES = 500
-#: the samples that a server has to distil with, at most: for each of the devices' own, so many
+#: the samples that a server has to distil with, at most, as a share of all that devices have
 PROXY_SHARE = 0.05
 #: models of trial trainings that are held at once
 TRIAL_BLOCK = 16
-#: a trial training tells something from so many times chance on, and is given up after so many epochs
+#: a trial training's accuracy means something from so many times chance on; epochs after which it is given up
 TELLING_CHANCES, MOST_TRIAL_EPOCHS = 1.5, 64
 _GRADIENT_BATCH = 256
 

@@ -118,7 +118,7 @@ class Wave:
         self._spread(fresh)
 
     def _spread(self, fresh: dict[int, Job]) -> None:
-        """Let results that have come in go where they are wanted."""
+        """Bring new results into the sums that they are terms of, and release what their jobs were computed from."""
         for user in dict.fromkeys(user for name in fresh for user in self._users.get(name, ())):
             self._settle([user])
         for job in fresh.values():

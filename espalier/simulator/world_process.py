@@ -22,9 +22,9 @@ from espalier.world.world import BoundWorld
 
 #: churn, moves and drift are looked up for so many seconds at once
 WINDOW_SECONDS = 50.0
-#: how often devices must have gone, on average, without any round being closed, until it is clear that none will be
-GOINGS_PER_DEVICE_IN_VAIN = 1000
-#: windows without a single event at a node after which nothing will ever happen again
+#: departures per device, on average, since a round was closed, after which the run counts as stalled
+STALLED_DEPARTURES_PER_DEVICE = 1000
+#: windows in a row without an event at any node after which the run counts as stalled
 QUIET_WINDOWS = 2000
 
 
@@ -194,7 +194,7 @@ class WorldProcess:
             self._fleet.alive[host] = False
             self._fleet.working[host] = False
             self._goings += 1
-            if self._goings > GOINGS_PER_DEVICE_IN_VAIN * max(5, self._fleet.n_devices):
+            if self._goings > STALLED_DEPARTURES_PER_DEVICE * max(5, self._fleet.n_devices):
                 self._stall(
                     f"Devices have gone {self._goings:,} times since a round was closed: none of them stays for as "
                     "long as its work takes, or a server that they need is gone for good. Let them stay longer "

@@ -1,4 +1,4 @@
-"""Which jobs run together: a job's result does not depend on it, the time it takes does."""
+"""Chunks: which jobs are trained together. It decides how long they take, never their results."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from espalier.data import registry
 from espalier.experiment import Experiment
 from espalier.scale import shards
 from espalier.scale.batches import cut
-from espalier.scale.joins import Joins
+from espalier.scale.computer import Joins
 from espalier.scale.shards import Sharding, ShardName
 from espalier.scale.worker import BatchWorker, Holding, PortionCall, TrainCall, received, tensor
 from espalier.simulator.dataviews import Views

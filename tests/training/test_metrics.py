@@ -8,8 +8,7 @@ from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.messages import ALL
 from espalier.experiment import Experiment
 from espalier.simulator.runner import Runner
-from espalier.training.figures import figures
-from espalier.training.metrics import auc, ece, f1, mae, mean_area, measured, pair_areas, resolve
+from espalier.training.metrics import auc, ece, f1, figures, mae, mean_area, measured, pair_areas, resolve
 from espalier.training.tally import Evaluation
 from tests.training.problems import CASES
 

@@ -1,4 +1,4 @@
-"""PendingJob for a host's worker: trainings, statistics and scores that were asked for, and what comes of them."""
+"""Jobs for a host's worker: trainings, statistics and scores that were asked for, and what comes of them."""
 
 from __future__ import annotations
 

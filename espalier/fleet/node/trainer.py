@@ -32,9 +32,9 @@ from espalier.fleet.node.store import EagerStore
 from espalier.policies.privacy import privatise
 from espalier.training import metrics as whole
 from espalier.training.evaluate import Evaluator
-from espalier.training.figures import figure_names, figures
 from espalier.training.localdata import PooledData
 from espalier.training.losses import BY_KIND, label_offset, resolve
+from espalier.training.metrics import figure_names, figures
 from espalier.training.models import build
 from espalier.training.tally import Evaluation
 from espalier.training.trainer import Trainer

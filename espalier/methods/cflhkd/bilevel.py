@@ -23,7 +23,7 @@ from espalier.core.messages import ALL, Order
 from espalier.core.policies import Assignment, Completion, HandDown, Merge, Pace, Selection
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.cflhkd.affinity import Sketch
+from espalier.methods.cflhkd.fdc import Sketch
 from espalier.policies.dendrogram import Floats
 
 #: the name under which the cloud's model comes to an edge that has one of its own

@@ -9,8 +9,7 @@ pure functions of arrays:
     clusters   a split of the fleet, and how large its parts may be
     alignment  Eq. (3): how far a cluster's learning direction, or its label mix, is from the fleet's
     timing     Eq. (4) and (5): a cluster's round time and its head
-    rule       which exchanges between two clusters are worth making
-    swap       Algorithms 2 and 3: the search, and where it begins
+    swap       Algorithms 2 and 3: the search, where it begins, and which exchanges are worth making
     spectral   benchmarks A and A+
     clustering the search and the benchmarks by name
     features   what a device tells the server about its learning direction, and what that costs

@@ -20,9 +20,8 @@ from espalier.core.errors import ConfigError
 from espalier.core.spec import Spec
 from espalier.methods.d2d.alignment import Alignment, Angle, Skew, cosines, gram
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
-from espalier.methods.d2d.rule import Solution
 from espalier.methods.d2d.spectral import adapted_similarity, similarity, spectral_clusters
-from espalier.methods.d2d.swap import SearchOptions, random_start, reverse_spectral_start, search
+from espalier.methods.d2d.swap import SearchOptions, Solution, random_start, reverse_spectral_start, search
 
 _STRICT = 1e-12
 

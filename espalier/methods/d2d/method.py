@@ -48,8 +48,8 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.d2d.clustering import Adapted, Cliques, Clustering, Spectral, SwapSearch
 from espalier.methods.d2d.member import GLOBAL_ROUND, SLACK, ClusterMember, HeadDown, HeadPace, nodes
-from espalier.methods.d2d.rule import Solution
 from espalier.methods.d2d.structure import CoOptimisation
+from espalier.methods.d2d.swap import Solution
 
 
 @dataclass(frozen=True)

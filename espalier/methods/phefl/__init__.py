@@ -1,7 +1,6 @@
 """PHE-FL (Lee et al., arXiv 2504.08872): every edge mixes its own model with what all others have learnt.
 
-Begin at `method`. `personal` is the mixing, `partition` deals the paper's layouts D1 to D4, `measures` has Acc_N and
-Drop_M, `world` is the paper's, `study` reproduces its tables; `published.toml` has its figures. The method may import
-`core` and `policies`, `partition` the data, `world` the world, `study` and `measures` what describes and reads
-experiments.
+Begin at `method`. `personal` is the mixing, `partition` deals the paper's layouts D1 to D4, `world` is the
+paper's, `study` has Acc_N and Drop_M and reproduces its tables; `published.toml` has its figures. The method may import
+`core` and `policies`, `partition` the data, `world` the world, `study` what describes and reads experiments.
 """

@@ -12,6 +12,7 @@ holds stand-ins for them, and each call that meets a stand-in is answered by a p
     layers.py, conv.py, lstm.py, attention.py, pool.py   the rules
     dropout.py   each client's own dropout masks
     fusion.py    convolution, ReLU and pooling as one
+    chain.py     models that are chains of layers: all steps of a client in one native call
     probe.py     may this module be merged at all? compared with one-by-one training before it is used
     engine.py    the training of one chunk of jobs
 

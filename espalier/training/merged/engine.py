@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from espalier.core.objectives import Mixture
 from espalier.core.params import ParamSpec
 from espalier.training.losses import PerSample, adjusted, checked
-from espalier.training.merged.chain_engine import ChainEngine
+from espalier.training.merged.chain import ChainEngine
 from espalier.training.merged.dropout import DropoutNoise
 from espalier.training.merged.probe import MergePlan
 from espalier.training.merged.replica import Replica

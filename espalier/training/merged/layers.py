@@ -7,6 +7,7 @@ up rows of the joined table. A normalisation has no parameters; its affine part 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -206,10 +207,10 @@ class _Norm(Function):
 def _native_norm(
     merge: ForwardPass,
     input: Tensor,
-    groups: int,
-    weight: Stacked | None,
-    bias: Stacked | None,
-    eps: float,
+    num_groups: int,
+    weight: Stacked | None = None,
+    bias: Stacked | None = None,
+    eps: float = 1e-5,
     *,
     relu: bool,
 ) -> Any:
@@ -220,19 +221,11 @@ def _native_norm(
     if not fits or input.dtype not in (torch.float32, torch.bfloat16) or not native.usable(weight.slot.data):
         return NotImplemented
     x = input.contiguous(memory_format=torch.channels_last)
-    return _Norm.call(merge.tick, x, weight.slot, bias.slot, groups, eps, relu)
+    return _Norm.call(merge.tick, x, weight.slot, bias.slot, num_groups, eps, relu)
 
 
-def norm_relu_rule(
-    merge: ForwardPass,
-    input: Tensor,
-    num_groups: int,
-    weight: Stacked | None = None,
-    bias: Stacked | None = None,
-    eps: float = 1e-5,
-) -> Any:
-    """`group_norm_rule`, then ReLU in one; `NotImplemented` where there are no native kernels for it."""
-    return _native_norm(merge, input, num_groups, weight, bias, eps, relu=True)
+#: `group_norm_rule`, then ReLU in one; `NotImplemented` where there are no native kernels for it
+norm_relu_rule = partial(_native_norm, relu=True)
 
 
 def group_norm_rule(

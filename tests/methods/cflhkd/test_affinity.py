@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from espalier.core.errors import ConfigError
-from espalier.methods.cflhkd.affinity import (
+from espalier.methods.cflhkd.fdc import (
     Sketch,
     affinity,
     cosines,

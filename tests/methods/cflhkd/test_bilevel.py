@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from espalier.core.memory import Memory
 from espalier.core.messages import ALL
 from espalier.core.store import Ref
-from espalier.methods.cflhkd.affinity import Sketch
 from espalier.methods.cflhkd.bilevel import (
     CLUSTER_MODELS,
     DELIVERIES,
@@ -30,6 +29,7 @@ from espalier.methods.cflhkd.bilevel import (
     pull_strength,
     refined,
 )
+from espalier.methods.cflhkd.fdc import Sketch
 from tests.policies.fakes import FakeEnv, arrival, order, view
 
 

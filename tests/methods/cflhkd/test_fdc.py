@@ -15,10 +15,22 @@ from espalier.core.messages import ALL
 from espalier.data import registry
 from espalier.data.partition import partition
 from espalier.data.partitions import partition_spec
-from espalier.methods.cflhkd.affinity import affinity, cosines, jensen_shannon_matrix, ranking
 from espalier.methods.cflhkd.bilevel import CLUSTER_MODELS, DELIVERIES
 from espalier.methods.cflhkd.edge_clusters import EdgeClusters
-from espalier.methods.cflhkd.fdc import AffinityRule, Distance, assign, at_rest, cluster, control, halves, variance
+from espalier.methods.cflhkd.fdc import (
+    AffinityRule,
+    Distance,
+    affinity,
+    assign,
+    at_rest,
+    cluster,
+    control,
+    cosines,
+    halves,
+    jensen_shannon_matrix,
+    ranking,
+    variance,
+)
 from tests.policies.fakes import FakeEnv, arrival, view
 
 THREE = np.array([[1, 0.9, 0.1], [0.9, 1, 0.2], [0.1, 0.2, 1]])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.methods.d2d.rule import PairMetrics, acceptable, change, changes, judge, ratio
+from espalier.methods.d2d.swap import PairMetrics, acceptable, change, changes, judge, ratio
 
 INF = np.inf
 

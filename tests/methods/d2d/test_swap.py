@@ -9,9 +9,16 @@ from espalier.core.errors import ConfigError
 from espalier.core.seeds import stream
 from espalier.methods.d2d.alignment import Angle, Skew, cosines, gram
 from espalier.methods.d2d.clusters import Clusters
-from espalier.methods.d2d.rule import PairMetrics, judge
 from espalier.methods.d2d.spectral import adapted_similarity, spectral_clusters
-from espalier.methods.d2d.swap import SearchOptions, evaluate, random_start, reverse_spectral_start, search
+from espalier.methods.d2d.swap import (
+    PairMetrics,
+    SearchOptions,
+    evaluate,
+    judge,
+    random_start,
+    reverse_spectral_start,
+    search,
+)
 from espalier.methods.d2d.theory import gradient_mismatch
 
 from . import reference

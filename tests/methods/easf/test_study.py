@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from espalier.methods.easf.measures import merged, seconds_per_round, shares, within
 from espalier.methods.easf.settings import ABLATION, BESIDE, LINK_SECONDS, SIGNAL_GAIN, WORKS, model_bytes, world
+from espalier.methods.easf.study import merged, seconds_per_round, shares, within
 from espalier.study import tables
 from espalier.study.base import SCALES, study
 from espalier.world import Shape

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from espalier.methods.easf.measures import balance_correlation, mean_discrepancy
+from espalier.methods.easf.study import balance_correlation, mean_discrepancy
 from espalier.methods.easf.theory import discrepancy, label_correlation
 from espalier.record.run import Run
 from tests.methods.easf.dsf.fleet import graph, runner

@@ -12,8 +12,8 @@ from torch import Tensor
 from espalier import simulate
 from espalier.core.errors import ConfigError
 from espalier.experiment import Experiment
-from espalier.methods.phefl.measures import alphas, curve
 from espalier.methods.phefl.method import PheFl
+from espalier.methods.phefl.study import alphas, curve
 from espalier.record.run import Run
 from espalier.simulator.runner import Runner
 

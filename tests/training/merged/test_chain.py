@@ -14,7 +14,7 @@ from espalier.core.messages import Calibration
 from espalier.core.params import ParamSpec
 from espalier.training import native
 from espalier.training.losses import resolve
-from espalier.training.merged import chain_engine
+from espalier.training.merged import chain
 from espalier.training.merged.probe import probe
 from espalier.training.models import build
 from espalier.training.trainer import Trainer
@@ -172,7 +172,7 @@ def test_more_inputs_than_a_block_holds_change_no_bit(monkeypatch: pytest.Monkey
     jobs = make(module, case.pool(11), [11], updates=3)
     (whole,) = Trainer(module, case.loss).run(jobs)
     calls = native_calls(monkeypatch, LEVELS[-1])
-    monkeypatch.setattr(chain_engine, "_BLOCK_BYTES", 4 * 4 * 25 * 2)  # two steps of four samples
+    monkeypatch.setattr(chain, "_BLOCK_BYTES", 4 * 4 * 25 * 2)  # two steps of four samples
     (cut,) = Trainer(module, case.loss).run(jobs)
     assert calls == [2, 2, 2, 2, 1]
     assert torch.equal(whole.vector, cut.vector) and whole.loss == pytest.approx(cut.loss, rel=1e-12)

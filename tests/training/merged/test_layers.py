@@ -8,7 +8,7 @@ from torch import nn
 from espalier.core.params import ParamSpec
 from espalier.training import native
 from espalier.training.merged import layers
-from espalier.training.merged.chain_engine import ChainEngine
+from espalier.training.merged.chain import ChainEngine
 from espalier.training.merged.mode import MergedForward
 from espalier.training.merged.stacked import Slot, Stacked
 from espalier.training.models import build

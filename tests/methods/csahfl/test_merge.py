@@ -15,7 +15,7 @@ from espalier.core.messages import Report
 from espalier.core.statistics import LABEL_HISTOGRAMS
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.methods.csahfl.distribution import (
+from espalier.methods.csahfl.method import (
     ByDistribution,
     cluster_weights,
     distribution_weight,

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.core.seeds import stream
-from espalier.policies.association import makespan
-from espalier.policies.edge_search import EdgeSearch, greedy_start, imbalance, random_start
+from espalier.policies.association import EdgeSearch, greedy_start, imbalance, makespan, random_start
 
 A, B = [1.0, 0.0], [0.0, 1.0]
 
