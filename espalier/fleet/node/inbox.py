@@ -221,6 +221,4 @@ def plausible(report: Report, now: float, took: float) -> Report:
     """
     compute = min(report.compute, took + CLOCK_SECONDS)
     excess = report.download + compute + now - report.sent - took
-    if excess <= CLOCK_SECONDS:
-        return report if compute == report.compute else replace(report, compute=compute)
-    return replace(report, compute=compute, download=report.download - excess)
+    return replace(report, compute=compute, download=report.download - (excess if excess > CLOCK_SECONDS else 0.0))
