@@ -203,6 +203,10 @@ class Environment(Protocol):
         """Tell whether a device is at work (for whomever)."""
         ...
 
+    def credible(self, seconds: Floats) -> Floats:
+        """Return times that members tell of themselves, as far as they are believed."""
+        ...
+
     def rng(self, *path: str | int) -> np.random.Generator:
         """Return the algorithm's generator at an address of the seed tree."""
         ...
@@ -248,6 +252,10 @@ class TreeEnvironment:
     def is_device(self, node: Address) -> bool:
         """Tell whether a node is a leaf device."""
         return 0 <= node < self.n_devices
+
+    def credible(self, seconds: Floats) -> Floats:
+        """Return times that members tell of themselves: they are believed."""
+        return seconds
 
     def rng(self, *path: str | int) -> np.random.Generator:
         """Return the algorithm's generator at an address."""

@@ -62,22 +62,18 @@ class Collector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics."""
         host = self._service.host
-        now = status(host)
+        now, engine, relay, transmitter = status(host), host.engine, host.relay, host.transmitter
         gauges = {
             "linked": ("1 if the node has its parent (the cloud: always)", float(now["linked"])),
             "children": ("Links from below", float(len(now["children"]))),
             "letters_waiting": ("Letters that are not acknowledged", float(now["letters"])),
-            "models_held": ("Models in memory", float(len(host.engine.store)) if host.engine is not None else 0.0),
-            "works_waiting": (
-                "Trainings and other work under way",
-                float(len(host.engine.jobs.waiting)) if host.engine else 0.0,
-            ),
+            "models_held": ("Models in memory", float(len(engine.store)) if engine else 0.0),
+            "works_waiting": ("Trainings and other work under way", float(len(engine.jobs.waiting)) if engine else 0.0),
         }
-        if "round" in now:
+        if isinstance(host.conduct, Coordinator):
             gauges["round"] = ("The run's round", float(now["round"]))
             gauges["devices"] = ("Devices in the fleet", float(now["devices"]))
-            last = host.conduct.last if isinstance(host.conduct, Coordinator) else {}
-            for name, value in last.items():
+            for name, value in host.conduct.last.items():
                 gauges[re.sub(r"\W", "_", f"score_{name}", flags=re.ASCII)] = ("A figure of the last evaluation", value)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"espalier_{name}", text, value=value)
@@ -85,15 +81,9 @@ class Collector:
             yield from _of_members(overview(self._service)["members"])
         counters = {
             "refused": ("Links and letters that were refused", float(host.refusals.count)),
-            "frames_relayed": ("Frames passed on for others", float(host.relay.relayed) if host.relay else 0.0),
-            "frames_lost": (
-                "Frames for nobody who is linked; they come again",
-                float(host.relay.lost) if host.relay else 0.0,
-            ),
-            "letters_resent": (
-                "Letters that went out again",
-                float(host.transmitter.resent) if host.transmitter else 0.0,
-            ),
+            "frames_relayed": ("Frames passed on for others", float(relay.relayed) if relay else 0.0),
+            "frames_lost": ("Frames for nobody who is linked; they come again", float(relay.lost) if relay else 0.0),
+            "letters_resent": ("Letters that went out again", float(transmitter.resent) if transmitter else 0.0),
             "parent_links": ("Links made to a parent", float(host.parent_link.made) if host.parent_link else 0.0),
             "work_seconds": ("Seconds spent training, measuring and scoring", host.work_seconds),
         }

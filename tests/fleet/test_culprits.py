@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from espalier.core.messages import Report
+from espalier.core.messages import Report, Train
 from espalier.fleet.links import wire
 from espalier.fleet.links.framing import Letter
-from tests.fleet.net import Net
+from espalier.fleet.membership import Member
+from tests.fleet.net import Net, OneMore
 from tests.fleet.test_authority import CLOUD, ROGUE, Places, Rogue
 
-UNREADABLE: list[dict[str, Any]] = [{}, {"histogram": "x"}, {"links": [1.0], "seconds": "x"}]
+LINKS = [0.1, 0.1, 0.1, 0.1]
+UNREADABLE: list[dict[str, Any]] = [
+    {}, {"histogram": "x"}, {"links": [1.0], "seconds": "x"},
+    # these ended the cloud's process for good, as if its operator had configured such a world
+    {"links": LINKS, "seconds": -1.0}, {"links": LINKS, "seconds": math.nan}, {"links": [-1.0] * 4, "seconds": 0.1},
+]  # fmt: skip
 
 
 def spoilt(letter: Letter, stats: dict[str, Any]) -> Letter | None:
@@ -54,3 +62,51 @@ def test_of_several_liars_no_innocent_is_blamed(quick: Path) -> None:
     net = Rogue(quick, "d2d")
     play(net, {}, {ROGUE, 3})
     assert {origin for _, origin, _ in net.refused} == {ROGUE, 3}
+
+
+def test_who_says_that_it_takes_thirty_years_is_not_believed(quick: Path) -> None:
+    # A global round of D2D lasts as long as its clusters say that they need: this one lasted 4e9 s.
+    net = Rogue(quick, "d2d")
+    play(net, {"links": LINKS, "seconds": 1e9}, {ROGUE})
+    assert net.now < 1000
+    assert net.refused == []
+
+
+class Sluggish(Rogue):
+    """A fleet of which one device greets as one that needs 1e9 s for a mini-batch."""
+
+    def member(self, host: int, via: int | None = None, stamp: int = 1) -> Member:
+        seconds = 1e9 if host == ROGUE else 0.01
+        return replace(super().member(host, via, stamp), seconds_per_batch=seconds, model_seconds=0.01)
+
+
+def test_a_greeting_does_not_set_the_others_interval(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # CSAHFL waits as long as devices say that they need; this one never trains: its edge's round lasted 1.25e9 s, and
+    # the cloud went on without that edge and all its devices.
+    def told(*_: Any) -> dict[str, Any]:
+        return {"histogram": np.ones(3, dtype=np.float32), "signature": np.eye(5, 3, dtype=np.float32)}
+
+    monkeypatch.setattr(OneMore, "measure", told)
+    net = Sluggish(quick, "csahfl")
+    for _ in range(3000):
+        net.jobs = [(host, work) for host, work in net.jobs if host != ROGUE or not isinstance(work.action, Train)]
+        if net.coordinator.finished:
+            break
+        if not net.step():
+            net.idle()
+    assert net.coordinator.finished
+    assert max(e["seconds"] for e in net.events("interval")) < 100
+
+
+def test_times_that_are_told_are_held_to_what_half_of_them_are(quick: Path) -> None:
+    directory = Rogue(quick).engines[CLOUD].directory
+
+    def believed(*told: float) -> list[float]:
+        return directory.credible(np.array(told)).tolist()
+
+    assert believed(1.0, 2.0, 59.0) == [1.0, 2.0, 59.0], "nobody below the least deadline is doubted"
+    assert believed(1.0, 2.0, 1e9) == [1.0, 2.0, 60.0]
+    assert believed(10.0, 1e9) == [10.0, 100.0]
+    assert believed(10.0, 20.0, 300.0, math.inf) == [10.0, 20.0, 200.0, math.inf]
+    assert believed(math.inf) == [math.inf]
+    assert believed() == []

@@ -47,13 +47,13 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Rogue:
-    """A device's certificate, a link to the edge, and letters of its own making."""
+    """A device's certificate, a link to the edge (or whoever is called so), and letters of its own making."""
 
-    def __init__(self, bundle: Bundle, target: str, address: int = ROGUE) -> None:
+    def __init__(self, bundle: Bundle, target: str, address: int = ROGUE, name: str = "edge-0") -> None:
         self.address, self.run = address, ""
         self.credentials = CertificateCredentials(bundle, lambda serial: False)
         credentials = grpc.ssl_channel_credentials(bundle.ca, bundle.key, bundle.cert)
-        self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", "edge-0")])
+        self.channel = grpc.aio.secure_channel(target, credentials, [("grpc.ssl_target_name_override", name)])
         self.call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")()
         self._numbers: dict[int, int] = {}
 

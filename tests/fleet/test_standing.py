@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import time
@@ -16,12 +17,15 @@ from click.testing import CliRunner
 from espalier.cli.main import main
 from espalier.core.errors import ConfigError
 from espalier.experiment import Experiment
+from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
+from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.wire import VERSIONS, WireVersions
 from espalier.fleet.local import LocalFleet
 from espalier.fleet.operator import Operator, Unreachable
 from espalier.record.run import Run
 from tests.fleet import counting
+from tests.fleet.test_rogue_member import Rogue
 
 DEVICES, ROUNDS = 4, 4
 MADE = counting.experiment(DEVICES, 2, ROUNDS)
@@ -198,6 +202,35 @@ def test_members_cannot_submit_and_operators_are_no_members(standing: LocalFleet
         Operator(Bundle.read(ca / "operator"), standing.address("edge-0")).runs()
     known = sqlite3.connect(standing.directory / "cloud" / "queue.sqlite").execute("SELECT submitter FROM runs")
     assert {name for (name,) in known} <= {"operator"}
+
+
+def test_who_is_revoked_keeps_no_link(standing: LocalFleet, operator: Operator) -> None:
+    # Only children of a run lost theirs: an operator went on submitting over its open link, and who waited, waited.
+    ca = standing.directory / "ca"
+    for name, role in (("eve", "operator"), ("mallory", "device")):
+        certs.issue(ca, name, role)
+    assert not [r for r in operator.runs() if r["state"] in ("queued", "running")]
+    eve = Operator(Bundle.read(ca / "eve"), standing.address("cloud"))
+    eve.runs()
+
+    async def waits() -> str:
+        mallory = Rogue(Bundle.read(ca / "mallory"), standing.endpoint("cloud"), name="cloud")
+        await mallory.say(pb.Frame(hello=pb.Hello(version=VERSIONS.newest, member=pb.Member(), wish=-1)))
+        first = await mallory.hear()
+        assert first is not None
+        assert first.welcome.standing
+        for name in ("eve", "mallory"):
+            certs.revoke(ca, name)
+        (ca / "cloud" / "crl.pem").write_bytes((ca / "crl.pem").read_bytes())
+        frame = await mallory.hear()
+        await mallory.close()
+        return "" if frame is None else frame.refusal.why
+
+    assert asyncio.run(waits()) == "the certificate of mallory is revoked"
+    with pytest.raises(ConfigError, match="the certificate of eve is revoked"):
+        eve._ask("runs")  # over the link that there was
+    eve.close()
+    assert operator.runs() is not None
 
 
 def test_the_commands(standing: LocalFleet, tmp_path: Path) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from espalier.core.messages import Report
 from tests.fleet.net import Net, manifest
 
 ROUNDS = 4
+
+
+def report(order: int) -> Report:
+    """A report of device 0 to the edge."""
+    return Report(order, 2, 0, 2, {}, {}, 1, 0, 0.0)
 
 
 def silent(net: Net, device: int, steps: int = 4000) -> bool:
@@ -57,6 +65,55 @@ def test_one_of_two_does_not_set_the_deadline(quick: Path) -> None:
     assert edge._limit(2) == 60.0
     edge._took[2] = {0: 59.0, 1: 59.0}
     assert edge._limit(2) == 590.0, "both are slow"
+
+
+def slow(net: Net, devices: set[int], seconds: float) -> None:
+    """Run with devices whose every training takes so long."""
+    held: list[tuple[float, Any]] = []
+    over: list[Any] = []
+    for _ in range(20_000):
+        if net.coordinator.finished:
+            return
+        fresh = [job for job in net.jobs if job[0] in devices and job not in over]
+        held += [(net.now + seconds, job) for job in fresh]
+        over += [job for when, job in held if when <= net.now]
+        net.jobs = [job for job in net.jobs if job not in fresh] + [job for when, job in held if when <= net.now]
+        held = [(when, job) for when, job in held if when > net.now]
+        ends = min((when for when, _ in held), default=math.inf)
+        if net.wire or net.jobs or net.resend():
+            net.step()
+        elif ends < min((timer.due for _, timer in net.timers), default=math.inf):
+            net.now = ends
+        elif not net.step():
+            net.idle()
+    raise AssertionError(f"not over: round {net.coordinator.round}")
+
+
+@pytest.mark.parametrize("devices", [4, 9])
+def test_one_that_is_fast_does_not_run_away_with_the_run(quick: Path, devices: int) -> None:
+    # It reported at once, 60 s later the first round was closed without the others, whose training takes five minutes,
+    # and it went through all the rounds alone.
+    net = Net(manifest(devices, 1, ROUNDS), quick)
+    slow(net, set(range(1, devices)), 300.0)
+    torch.testing.assert_close(net.model()[:devices], torch.full((devices,), ROUNDS / devices))
+    assert net.events("overdue") == []
+
+
+def test_who_has_never_reported_is_not_waited_for_for_ever(quick: Path) -> None:
+    # Half of them hang from the beginning: that costs ten times the least deadline, once.
+    net = Net(manifest(4, 1, ROUNDS), quick)
+    slow(net, {2, 3}, 1e6)
+    assert [(e["children"], e["seconds"]) for e in net.events("overdue")] == [([2, 3], 600.0)]
+    assert net.now < 1000
+
+
+def test_an_answer_to_no_order_does_not_forget_when_orders_went_out(quick: Path) -> None:
+    # A child's lie of a later order made its real answer one of which nobody knew how long it had taken.
+    net = Net(manifest(2, 1, 40), quick)
+    edge = net.engines[2].stragglers
+    net.now, edge._sent[0, 7] = 100.0, 90.0
+    assert edge.reported(report(order=1 << 61)) == 100.0
+    assert edge.reported(report(order=7)) == 10.0
 
 
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:

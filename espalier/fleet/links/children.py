@@ -249,10 +249,10 @@ class ChildLinks:
         hub = self._hub
         with contextlib.suppress(ConfigError):
             if crl and hub.admission.update(crl):
-                for child in list(hub.routes.children.values()):
-                    why = hub.admission.refuses(child.link.peer)
-                    if why is not None:
-                        self.refuse(child.link, why, final=True)
+                for link, why in hub.door.unwelcome():
+                    child = hub.routes.child(link)
+                    self.refuse(link, why, final=True)
+                    if child is not None:
                         self._expired([child.address], why)  # nobody waits for who cannot come back
                 self.resume()
 

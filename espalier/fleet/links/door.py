@@ -113,7 +113,8 @@ class Door:
         self.server: LinkServer | None = None
         self.receiver: LinkReceiver | None = None
         self.operators: Take | None = None
-        self._taken_by: dict[Link, LinkReceiver] = {}
+        #: who takes the frames of each link that was let in (None: the operators', of no run)
+        self._taken_by: dict[Link, LinkReceiver | None] = {}
 
     async def open(self, listen: str) -> None:
         """Listen at ``host:port``."""
@@ -129,7 +130,7 @@ class Door:
 
     def disconnect(self) -> None:
         """End every link of the present host; those of operators stay."""
-        for link in list(self._taken_by):
+        for link in [link for link, receiver in self._taken_by.items() if receiver is not None]:
             link.close()
 
     async def _accept(self, link: Link) -> Take | None:
@@ -137,9 +138,13 @@ class Door:
         if receiver is None:
             return None
         take = await receiver.accept(link)
-        if take is not None and take is not self.operators:
-            self._taken_by[link] = receiver
+        if take is not None:
+            self._taken_by[link] = None if take is self.operators else receiver
         return take
+
+    def unwelcome(self) -> list[tuple[Link, str]]:
+        """Return the links that would not be let in any more, each with the reason."""
+        return [(link, why) for link in self._taken_by if (why := self.admission.refuses(link.peer)) is not None]
 
     def _lost(self, link: Link) -> None:
         self.room.leave(link)

@@ -65,14 +65,11 @@ class Greetings:
             return
         try:
             address = await self._enrol(peer.name, peer.role, hello.wish)
-        except RunFull as error:
-            if hub.manifest.standing:
+        except ConfigError as error:
+            if isinstance(error, RunFull) and hub.manifest.standing:
                 self._let_wait(link, hello, version, str(error))
             else:
                 self._refuse(link, str(error), final=True)
-            return
-        except ConfigError as error:
-            self._refuse(link, str(error), final=True)
             return
         except (TimeoutError, EspalierError):
             self._not_now(link, "the cloud cannot be asked now")

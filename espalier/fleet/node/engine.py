@@ -16,7 +16,6 @@ from typing import Any
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.codec import pack, unpack
-from espalier.core.errors import ProtocolError, TrainingError
 from espalier.core.messages import (
     Action,
     Alarm,
@@ -193,7 +192,7 @@ class Engine(HostState):
         try:
             actions = self.runtime.ask(address, event)
         except Exception as error:
-            if isinstance(error, NOT_A_LETTERS_FAULT) and not isinstance(error, ProtocolError | TrainingError):
+            if isinstance(error, NOT_A_LETTERS_FAULT):
                 raise
             self.put_back(address)
             found = without_culprit(self, address, event, self.runtime.ask)

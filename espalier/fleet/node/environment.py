@@ -27,6 +27,8 @@ from espalier.fleet.node.trainer import system_rng
 
 #: draws that whoever knows the run's seed must not be able to repeat (`espalier.policies.privacy`)
 SECRET = ("private", "privacy")
+#: who takes so many times as long as most others is not waited for
+TIMES_SLOWER = 10.0
 #: events for nodes of this host
 Told = list[tuple[Address, Event]]
 
@@ -49,7 +51,9 @@ class Directory(TreeEnvironment):
         training: TrainingFacts,
         pretrained: Callable[[Address, int], float] | None = None,
         script: Script | None = None,
+        least_seconds: float | None = None,
     ) -> None:
+        self._least = least_seconds
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
         self.cloud, self.flat, self.plants = cloud, flat, plants
         self.store, self._judge = store, judge
@@ -171,6 +175,18 @@ class Directory(TreeEnvironment):
     def busy(self, node: Address) -> bool:
         """Tell whether a device is at work, as far as this host knows."""
         return node in self.at_work
+
+    def credible(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return times that members tell of themselves: rounds are planned by them, and they may lie.
+
+        None counts for more than ten times what half of them are, or the least that a round waits in any case. A
+        missing link stays one.
+        """
+        told = seconds[np.isfinite(seconds)]
+        if self._least is None or not told.size:
+            return seconds
+        most = max(self._least, TIMES_SLOWER * float(np.quantile(told, 0.5, method="lower")))
+        return np.where(np.isfinite(seconds), np.minimum(seconds, most), seconds)
 
     def rng(self, *path: str | int) -> np.random.Generator:
         """Return the algorithm's generator at an address; for noise that hides something, the system's."""

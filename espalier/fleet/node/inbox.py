@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from espalier.core.address import host_of
-from espalier.core.errors import EspalierError, ProtocolError, TrainingError
+from espalier.core.errors import ConfigError, ProtocolError, RunError, TrainingError
 from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority, Outdated
@@ -33,7 +33,7 @@ from espalier.fleet.secure.aggregator import Sums
 from espalier.fleet.secure.child import Masking
 
 #: errors that no letter is to blame for: the disk, the memory, the operator's configuration
-NOT_A_LETTERS_FAULT = (EspalierError, sqlite3.Error, OSError, MemoryError)
+NOT_A_LETTERS_FAULT = (ConfigError, RunError, sqlite3.Error, OSError, MemoryError)
 
 #: by how much a report's times may exceed what it took: clocks of two hosts agree only so far
 CLOCK_SECONDS = 1.0
@@ -222,7 +222,7 @@ def plausible(report: Report, now: float, took: float) -> Report:
     compute = min(report.compute, took + CLOCK_SECONDS)
     excess = report.download + compute + now - report.sent - took
     if excess <= CLOCK_SECONDS:
-        return report if compute == report.compute else replace(report, compute=compute)
+        return replace(report, compute=compute)
     # Never below nothing: where a child's clock lags, its report's way seems long, not its order's.
     download = max(0.0, report.download - excess)
     sent = min(now, report.sent + excess - (report.download - download))

@@ -61,7 +61,7 @@ class HostState:
             me.address, fleet.devices, fleet.edges, manifest.seed, cloud=manifest.cloud,
             flat=structure.flat, plants=structure.plants(), store=self.store, judge=self.trials.judge,
             training=manifest.experiment.training,
-            pretrained=self.trials.pretrained, script=manifest.script,
+            pretrained=self.trials.pretrained, script=manifest.script, least_seconds=manifest.round_deadline,
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, ports, PRIVATE)
         self.conduct: HostConduct

@@ -3,26 +3,27 @@
 In a simulation every order is answered or its device is known to be gone. A real device may hang and keep its link. So
 a round whose method sets no deadline has one here: ten times what three quarters of the children took for their last
 reports, and not less than the manifest's `round_deadline` (twice that over edges, whose own rounds must end first). The
-clock begins to count when somebody has reported: as long as nobody has, nobody is late. A single slow child does not
-set the time that the others wait for it. The straggler keeps its order; its late report frees it for the next round.
+clock begins to count when somebody has reported: as long as nobody has, nobody is late. Who has never reported counts
+as one that takes as long as `round_deadline`: so one fast child does not end the first round of all others. Nor does a
+single slow child set the time that the others wait for it. The straggler keeps its order; its late report frees it for
+the next round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
 from espalier.core.messages import Action, Alarm, CloseCohort, Deadline, Order, Report, Send
+from espalier.fleet.node.environment import TIMES_SLOWER
 from espalier.fleet.node.outbox import Outbox
 from espalier.fleet.node.state import HostState
 
 #: what the reminder of this file is called
 OVERDUE = Alarm("@overdue")
-#: a round may take so many times what three quarters of the children took
-TIMES_SLOWER = 10.0
 #: seconds between two looks at a round, at least
 LOOK_SECONDS = 1.0
 
@@ -59,10 +60,10 @@ class Stragglers:
         """A child has reported: note when, and return how long it took, at most (since the run began)."""
         now = self.last_report[report.sender] = self._state.now()
         sent = self._sent.pop((report.sender, report.order), None)
-        for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
-            del self._sent[key]  # superseded, and never answered
         if sent is None:
             return now
+        for key in [k for k in self._sent if k[0] == report.sender and k[1] < report.order]:
+            del self._sent[key]  # superseded, and never answered
         self._took.setdefault(report.to, {})[report.sender] = now - sent
         return now - sent
 
@@ -72,13 +73,12 @@ class Stragglers:
         for key in [k for k in self._sent if k[0] == child]:
             del self._sent[key]
 
-    def _limit(self, node: Address) -> float | None:
-        """Return the seconds that a round of an aggregator may take; None if nobody has reported yet."""
+    def _limit(self, node: Address, waiting: Collection[Address] = ()) -> float | None:
+        """Return the seconds that an aggregator may wait for children; None if nobody has reported yet."""
         assert self._least is not None
-        took = self._took.get(node)
-        if not took:
+        if not self._took.get(node):
             return None
-        directory = self._state.directory
+        took, directory = dict.fromkeys(waiting, self._least) | self._took[node], self._state.directory
         tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
         return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75, method="lower")))
 
@@ -87,13 +87,13 @@ class Stragglers:
         state, aggregator = self._state, self._state.nodes.get(node)
         if state.frozen or self._least is None or not isinstance(aggregator, Aggregator):
             return
-        limit = self._limit(node)
         again: list[float] = []
         for key, cohort in list(aggregator.state.cohorts.items()):
             close = CloseCohort(key, cohort.round)
             own = state.timers.has(node, close)
             if not cohort.open or cohort.overdue or not cohort.waiting or own:
                 continue
+            limit = self._limit(node, cohort.waiting)
             left = self._least if limit is None else limit - (state.now() - cohort.opened)
             if limit is None or left > 0:
                 again.append(left)

@@ -84,7 +84,8 @@ class SemiAsync(Pace, kind="semi_async"):
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Return each device's epochs and the interval as its budget."""
         expected = {c: estimate(view.env, view.me, c, self.updates, view.now) for c in chosen}
-        within = interval([e.total for e in expected.values()], self.alpha)
+        totals = view.env.credible(np.array([e.total for e in expected.values()]))
+        within = interval(totals.tolist(), self.alpha)
         view.note("interval", round=view.round, seconds=within)
         return {
             c: Assignment(workload(within, e.communication, e.update, self.updates), within)
@@ -94,8 +95,8 @@ class SemiAsync(Pace, kind="semi_async"):
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Return the interval, and what the slowest probe takes."""
         budget = max(share.budget or 0.0 for share in work.values())
-        probe = max(view.env.speeds.batch_time(c, view.now) for c in work) if self.probe else 0.0
-        return (budget + float(probe)) * (1.0 + _SLACK)
+        times = np.array([view.env.speeds.batch_time(c, view.now) for c in work]) if self.probe else np.zeros(1)
+        return (budget + float(max(view.env.credible(times)))) * (1.0 + _SLACK)
 
 
 @register_statistic("probe", lambda n_batches, n_models: 1.0, models=False)

@@ -39,6 +39,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
@@ -78,7 +80,7 @@ class ServerPace(Pace, kind="d2d_server"):
         extra = self.t_cg
         if extra is None:
             ways = [view.env.links.model_time(head, view.me, view.now) for head in work]
-            extra = 2 * max(ways, default=0.0)
+            extra = 2 * max(view.env.credible(np.asarray(ways)), default=0.0)
         return view.product(GLOBAL_ROUND).t_g * (1 + SLACK) + extra
 
 

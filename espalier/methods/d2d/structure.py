@@ -185,7 +185,7 @@ class CoOptimisation(Structure, kind="d2d"):
         if view.env.links.broadcast == "paid":
             links = links + links.T
         compute = np.array([answers[d].report.stats["seconds"] for d in devices])
-        seconds = arrival_times(compute, links)
+        seconds = view.env.credible(arrival_times(compute, links))
         times = seconds.copy()
         times[:, [not view.env.may_aggregate(d) for d in devices]] = np.inf
         weights = np.array([view.env.samples(d) for d in devices])
