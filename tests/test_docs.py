@@ -49,7 +49,9 @@ def test_a_new_method_from_the_document_alone(tmp_path: Path) -> None:
         assert len(code.strip().splitlines()) <= 50
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
         again += f"import {name}\n"
-        again += "".join(f'check("hier_{name}", "{what}")\n' for what in ("determinism", "resume", "learns", "fixed_point"))
+        again += "".join(
+            f'check("hier_{name}", "{what}")\n' for what in ("determinism", "resume", "learns", "fixed_point")
+        )
     done = run(comparison + conformance + again, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()
