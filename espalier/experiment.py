@@ -21,12 +21,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
 from espalier.core.errors import ConfigError, nearest
-from espalier.core.method import PARTS, Method, Plan, Setting, make, override
+from espalier.core.method import PARTS, Level, Method, Plan, Setting, make, override
 from espalier.core.run_rounds import EvaluationSchedule, RunLimits
 from espalier.data import registry
 from espalier.data.dataset import Dataset
@@ -72,6 +72,9 @@ class MethodEntry:
         plan = self.method.plan(setting)
         if not isinstance(plan, Plan):
             raise ConfigError(f"method {self.method.kind!r}: plan returned {plan!r}; it must return a Plan.")
+        if plan.serves not in get_args(Level):
+            known = ", ".join(get_args(Level))
+            raise ConfigError(f"method {self.method.kind!r}: its plan serves {plan.serves!r}; accepted: {known}.")
         return override(plan, self.overrides)
 
     def to_plain(self) -> dict[str, Any]:

@@ -40,15 +40,18 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_new_method_from_the_document_alone(tmp_path: Path) -> None:
-    method, paced, comparison, conformance, corrected, personal = blocks("docs/adding-a-method.md")
+    middle, method, paced, comparison, conformance, corrected, personal = blocks("docs/adding-a-method.md")
+    assert len([line for line in middle.splitlines() if line and not line.startswith("#")]) <= 12
     assert len(method.strip().splitlines()) <= 60
     (tmp_path / "momentum.py").write_text(method + paced, encoding="utf-8")
     again = 'check("hier_momentum_paced", "determinism")\n'
-    for name, code in (("corrected", corrected), ("personal", personal)):
+    for name, code in (("middle", middle), ("corrected", corrected), ("personal", personal)):
         assert len(code.strip().splitlines()) <= 50
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
         again += f"import {name}\n"
-        again += "".join(f'check("hier_{name}", "{what}")\n' for what in ("determinism", "resume", "fixed_point"))
+        again += "".join(
+            f'check("hier_{name}", "{what}")\n' for what in ("determinism", "resume", "learns", "fixed_point")
+        )
     done = run(comparison + conformance + again, tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().splitlines()

@@ -34,6 +34,7 @@ class MethodCard:
     citation: str
     reconstruction: str
     category: str
+    needs: str
     text: str
     about: str
 
@@ -70,6 +71,7 @@ def _ask(cls: Any) -> MethodCard:
         cls.citation,
         cls.reconstruction,
         cls.category,
+        cls.needs,
         inspect.cleandoc(text),
         inspect.cleandoc(cls.__doc__ or ""),
     )
@@ -108,7 +110,7 @@ def _text(value: ast.expr, tree: ast.Module) -> str:
 
 
 def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
-    says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": "", "category": ""}
+    says: dict[str, Any] = {"title": "", "citation": "", "reconstruction": "", "category": "", "needs": ""}
     for node in reversed(line):
         for part in node.body:
             if not isinstance(part, ast.AnnAssign | ast.Assign):
@@ -122,6 +124,7 @@ def _read(line: list[ast.ClassDef], tree: ast.Module) -> MethodCard:
         says["citation"],
         says["reconstruction"],
         says["category"],
+        says["needs"],
         ast.get_docstring(tree) or "",
         ast.get_docstring(line[0]) or "",
     )

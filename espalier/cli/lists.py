@@ -55,22 +55,22 @@ def methods(as_json: bool, table: bool, plugins: tuple[str, ...]) -> None:
         return
     found = cards(plugins)
     if as_json:
-        kept = ("title", "citation", "category", "reconstruction")
+        kept = ("title", "citation", "category", "reconstruction", "needs")
         click.echo(json.dumps([{"name": n, **{k: getattr(c, k) for k in kept}} for n, c in found.items()], indent=2))
         return
-    out = Table("name", "method", "from", box=None, pad_edge=False)
+    out = Table("name", "method", "needs", "from", box=None, pad_edge=False)
     for category, what in CATEGORIES.items():
         out.add_row(Text(category, style="bold"), Text(what, style="bold"))
         for name, card in found.items():
             if card.category == category:
                 shown = card.title + (" *" if card.reconstruction else "")
-                out.add_row(f"  {name}", shown, Text(card.source, no_wrap=True))
+                out.add_row(f"  {name}", shown, card.needs, Text(card.source, no_wrap=True))
     out.add_row(Text("robust", style="bold"), Text("merges against liars", style="bold"))
     for kind in ROBUST:
-        out.add_row(f"  {kind}", kind.replace("_", " ").capitalize(), "with any method")
+        out.add_row(f"  {kind}", kind.replace("_", " ").capitalize(), "", "with any method")
     Console().print(out)
     click.echo("* reconstructed where the original text is silent. More: espalier describe NAME")
-    click.echo("What each needs: espalier methods --table. Merges: espalier config merge")
+    click.echo("Pace, tree and more: espalier methods --table. Merges: espalier config merge")
 
 
 @click.command()

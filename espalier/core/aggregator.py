@@ -156,7 +156,7 @@ class Aggregator(Closing):
         view = self._view(key, now)
         if child not in view.children or child in self.state.cohorts[key].waiting:
             return []
-        return [self._send(key, child, self.rules.pace.assign(view, [child])[child], view)]
+        return [self._send(key, child, self._assigned(view, [child])[child], view)]
 
     def _drop(self, report: Report, why: str) -> Action:
         return Record("dropped", {"node": self.me, "child": report.sender, "why": why, "round": report.round})

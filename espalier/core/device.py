@@ -117,7 +117,8 @@ class Device:
     def _decided(self, view: LocalView, order: Order) -> Train:
         """Return the order's first training."""
         train = self.local.train(view, order)
-        return self.local.returned("train", train, isinstance(train, Train), "a Train: where it starts, how long it is")
+        right = isinstance(train, Train) and all(isinstance(model, Ref) for model in train.models.values())
+        return self.local.returned("train", train, right, "a Train: where it starts, how long it is; models are Refs")
 
     def _begin(self, train: Train) -> Train:
         """Return a training as the one under way."""

@@ -151,6 +151,8 @@ class Method(Spec, family="method"):
     category: ClassVar[Category] = "global"
     #: empty, or what of it is reconstructed because the original text leaves it open
     reconstruction: ClassVar[str] = ""
+    #: what not every experiment has and it refuses to do without, in a few words
+    needs: ClassVar[str] = ""
 
     def merge(self) -> Merge:
         """Return how the root merges, where that is all that a method changes."""

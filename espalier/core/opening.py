@@ -7,7 +7,7 @@ is a tier or a cluster with a clock of its own. What an aggregator remembers of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -202,7 +202,7 @@ class Opening(ABC):
             return self._stall(key, now)
         # a round that lasts until its deadline in any case may have nobody at work (D2D: no cluster can finish one)
         chosen = self._picked(view, least=0 if self.rules.pace.whole else 1)
-        work = self.rules.pace.assign(view, chosen)
+        work = self._assigned(view, chosen)
         actions = [self._send(key, child, share, view) for child, share in work.items()]
         seconds = self.rules.pace.deadline(view, work)
         if seconds is not None:
@@ -214,6 +214,12 @@ class Opening(ABC):
         drawn: Any = self.rules.selection.pick(view)
         right = isinstance(drawn, Sequence) and len(drawn) >= least and set(drawn) <= set(view.children)
         return self.rules.selection.returned("pick", drawn, right, f"{least} or more of view.children")
+
+    def _assigned(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
+        """Return the work of those whom the selection draws."""
+        work: Any = self.rules.pace.assign(view, chosen)
+        right = isinstance(work, Mapping) and all(isinstance(w, Assignment) for w in work.values())
+        return self.rules.pace.returned("assign", work, right, "an Assignment for each child that it is given")
 
     def _refill(self, key: str, now: float) -> list[Action]:
         """Give work to free children until as many are at work as the selection draws: those it draws first."""
@@ -229,7 +235,7 @@ class Opening(ABC):
         order = self.env.rng("refill", self.me, key, self.state.orders).permutation(len(free))
         others = [free[i] for i in order.tolist() if free[i] not in drawn]
         chosen = sorted([*(c for c in drawn if c in free), *others][:wanted])
-        work = self.rules.pace.assign(view, chosen)
+        work = self._assigned(view, chosen)
         return [self._send(key, child, share, view) for child, share in work.items()]
 
     def _send(self, key: str, child: Address, work: Assignment, view: View) -> Action:

@@ -124,6 +124,7 @@ class APFL(TwoBarriers, kind="apfl"):
     title: ClassVar[str] = "APFL"
     category: ClassVar[Category] = "personal"
     serves: ClassVar[Level] = "device"
+    needs: ClassVar[str] = "SGD or Adam"
     citation: ClassVar[str] = "Deng et al., Adaptive Personalized Federated Learning, 2020"
 
     alpha: UnitFloat = 0.5

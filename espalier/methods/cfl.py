@@ -29,17 +29,10 @@ import numpy as np
 from espalier.core.address import Address
 from espalier.core.bounds import Cosine, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Merge, Rules, Selection
+from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.cloud_clusters import (
-    ClusterHandDown,
-    ClusterPace,
-    EqualMerge,
-    Regrouping,
-    blend,
-    samples_of,
-)
+from espalier.policies.cloud_clusters import EqualMerge, Regrouping, blend, samples_of
 from espalier.policies.dendrogram import note_similarity
 from espalier.policies.update_clustering import bipartition, cosines_of_gram, gram, may_split, norms_of
 
@@ -135,18 +128,10 @@ class CFL(SampledMethod, kind="cfl"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = self.share(setting)
         eps2 = (0.7 if self.relative else 1.6) if self.eps2 is None else self.eps2
         structure = Bipartition(
             every=self.every, after=self.after, eps1=self.eps1, eps2=eps2, relative=self.relative,
             threshold=self.threshold, weighted=self.weighted,
         )  # fmt: skip
-        return Plan(
-            root=Rules(
-                structure=structure,
-                selection=Selection(fraction),
-                pace=ClusterPace(setting.updates, meet=self.every),
-                merge=Merge() if self.weighted else EqualMerge(),
-                hand_down=ClusterHandDown(),
-            )
-        )
+        merge = Merge() if self.weighted else EqualMerge()
+        return Plan(root=structure.rules(setting.updates, self.share(setting), merge))

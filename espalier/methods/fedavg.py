@@ -54,7 +54,7 @@ class FedAvg(SampledMethod, kind="fedavg"):
 
     def _root(self, setting: Setting, pace: Pace) -> Rules:
         fraction = self.share(setting)
-        return Rules(structure=Structure(flat=True), selection=Selection(fraction), pace=pace)
+        return Rules(Selection(fraction), pace, self.merge(), structure=Structure(flat=True))
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class FedLC(HierFAVG, kind="fedlc"):
 
     title: ClassVar[str] = "FedLC"
     category: ClassVar[Category] = "global"
+    needs: ClassVar[str] = "classes"
     citation: ClassVar[str] = (
         "Zhang et al., Federated Learning with Label Distribution Skew via Logits Calibration, ICML 2022"
     )
@@ -55,6 +56,7 @@ class FedRS(HierFAVG, kind="fedrs"):
 
     title: ClassVar[str] = "FedRS"
     category: ClassVar[Category] = "global"
+    needs: ClassVar[str] = "classes"
     citation: ClassVar[str] = (
         "Li and Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data, KDD 2021"
     )

@@ -128,6 +128,7 @@ class FedNova(TwoBarriers, kind="fednova"):
     """
 
     title: ClassVar[str] = "FedNova"
+    needs: ClassVar[str] = "SGD"
     citation: ClassVar[str] = (
         "Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, "
         "NeurIPS 2020"

@@ -14,10 +14,9 @@ bias of both moments as if one more round were over.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
-from espalier.core.method import Plan, Setting
 from espalier.methods.fedavg import FedAvg
 from espalier.policies.server_optimizers import Momentum, ServerAdagrad, ServerAdam, ServerOptimizer, ServerYogi
 
@@ -30,19 +29,14 @@ class _FedOpt(FedAvg, ABC):
 
     server_lr: float = 1.0
 
+    @abstractmethod
+    def merge(self) -> ServerOptimizer:
+        """Return the optimiser."""
+
     def check(self) -> None:
         """Refuse what the optimiser would refuse."""
         super().check()
-        self.optimizer()
-
-    @abstractmethod
-    def optimizer(self) -> ServerOptimizer:
-        """Return the cloud's merge."""
-
-    def plan(self, setting: Setting) -> Plan:
-        """FedAvg's plan with another merge."""
-        plan = super().plan(setting)
-        return replace(plan, root=replace(plan.root, merge=self.optimizer()))
+        self.merge()
 
 
 @dataclass(frozen=True)
@@ -56,7 +50,7 @@ class FedAvgM(_FedOpt, kind="fedavgm"):
 
     beta: float = 0.9
 
-    def optimizer(self) -> ServerOptimizer:
+    def merge(self) -> ServerOptimizer:
         """Momentum."""
         return Momentum(self.beta, self.server_lr)
 
@@ -71,7 +65,7 @@ class FedAdagrad(_FedOpt, kind="fedadagrad"):
     server_lr: float = 0.03
     tau: float = 1e-3
 
-    def optimizer(self) -> ServerOptimizer:
+    def merge(self) -> ServerOptimizer:
         """Adagrad without momentum."""
         return ServerAdagrad(self.server_lr, tau=self.tau)
 
@@ -88,7 +82,7 @@ class FedAdam(_FedOpt, kind="fedadam"):
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def optimizer(self) -> ServerOptimizer:
+    def merge(self) -> ServerOptimizer:
         """Adam."""
         return ServerAdam(self.server_lr, self.beta1, self.tau, beta2=self.beta2)
 
@@ -99,6 +93,6 @@ class FedYogi(FedAdam, kind="fedyogi"):
 
     title: ClassVar[str] = "FedYogi"
 
-    def optimizer(self) -> ServerOptimizer:
+    def merge(self) -> ServerOptimizer:
         """Yogi."""
         return ServerYogi(self.server_lr, self.beta1, self.tau, beta2=self.beta2)

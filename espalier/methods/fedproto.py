@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.core.bounds import NonNegativeFloat
+from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Order, Train
 from espalier.core.method import Category, Level, Setting, TwoBarriers
 from espalier.core.objectives import ClassSums, NearPrototypes
@@ -105,6 +106,7 @@ class FedProto(TwoBarriers, kind="fedproto"):
     title: ClassVar[str] = "FedProto"
     category: ClassVar[Category] = "personal"
     serves: ClassVar[Level] = "device"
+    needs: ClassVar[str] = "classes"
     citation: ClassVar[str] = (
         "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022"
     )
@@ -117,4 +119,6 @@ class FedProto(TwoBarriers, kind="fedproto"):
 
     def local(self, setting: Setting) -> Local:
         """Return training near prototypes."""
+        if not setting.classifies:
+            raise ConfigError("method 'fedproto' needs classes, of which prototypes are the means; this task has none.")
         return WithPrototypes(lam=self.lam)

@@ -19,15 +19,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
-from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Pace, Rules, Selection
-from espalier.policies.association import AutoReach, TimeSharing, reach_under
+from espalier.core.method import Category, Plan, Setting
+from espalier.core.policies import Merge, Pace
+from espalier.methods.hiflash.method import PlacedDevices
+from espalier.policies.association import TimeSharing
 from espalier.policies.asynchronous import Asynchronous, Mixing
 
 
 @dataclass(frozen=True)
-class FedUC(SampledMethod, kind="feduc"):
+class FedUC(PlacedDevices, kind="feduc"):
     """Clusters by label mix and upload time, synchronous inside, asynchronous between.
 
     Attributes:
@@ -49,20 +49,10 @@ class FedUC(SampledMethod, kind="feduc"):
         "Only the idea of time-shared uploads was at hand; the clustering's cost and search and the mixing are ours."
     )
 
-    kappa2: PositiveInt = 1
-    alpha0: Share = 0.6
-    power: NonNegativeFloat = 0.5
     inter: Literal["async", "sync"] = "async"
-    reach: AutoReach = "auto"
-    time_weight: NonNegativeFloat = 0.5
 
     def plan(self, setting: Setting) -> Plan:
         """Clusters are edges; the root mixes or waits."""
-        fraction = self.share(setting)
-        structure = TimeSharing(reach=reach_under(self.reach, setting), weight=self.time_weight, epochs=setting.updates)
         if self.inter == "sync":
-            root = Rules(structure=structure, pace=Pace(self.kappa2))
-        else:
-            mixing = Mixing(self.alpha0, self.power)
-            root = Rules(structure=structure, pace=Asynchronous(self.kappa2), merge=mixing)
-        return Plan(root=root, edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)))
+            return self.placed(setting, TimeSharing, Pace(self.kappa2), Merge())
+        return self.placed(setting, TimeSharing, Asynchronous(self.kappa2), Mixing(self.alpha0, self.power))

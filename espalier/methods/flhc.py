@@ -24,10 +24,10 @@ from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Rules, Selection, Survey
+from espalier.core.policies import Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.cloud_clusters import ClusterHandDown, ClusterPace, Regrouping, blend, samples_of
+from espalier.policies.cloud_clusters import Regrouping, blend, samples_of
 from espalier.policies.dendrogram import Linkage, note_similarity
 from espalier.policies.update_clustering import Metric, distances, hierarchical
 
@@ -108,17 +108,9 @@ class FLHC(SampledMethod, kind="flhc"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = self.share(setting)
         count = self.clusters if self.threshold is None else None
         structure = Agglomeration(
             every=self.after, once=self.every == 0, updates=self.cluster_updates, metric=self.metric,
             linkage=self.linkage, threshold=self.threshold, clusters=count,
         )  # fmt: skip
-        return Plan(
-            root=Rules(
-                structure=structure,
-                selection=Selection(fraction),
-                pace=ClusterPace(setting.updates, meet=self.after),
-                hand_down=ClusterHandDown(),
-            )
-        )
+        return Plan(root=structure.rules(setting.updates, self.share(setting)))

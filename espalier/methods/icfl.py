@@ -32,17 +32,9 @@ from espalier.core.address import Address
 from espalier.core.bounds import Cosine, NonNegativeFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Rules, Selection
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.cloud_clusters import (
-    ClusterHandDown,
-    ClusterPace,
-    Regrouping,
-    blend,
-    group_of,
-    samples_of,
-)
+from espalier.policies.cloud_clusters import Regrouping, blend, group_of, samples_of
 from espalier.policies.dendrogram import match, note_similarity
 from espalier.policies.update_clustering import cosines_of_gram, gram, incremental, reconcile
 
@@ -146,15 +138,7 @@ class ICFL(SampledMethod, kind="icfl"):
 
     def plan(self, setting: Setting) -> Plan:
         """A barrier per cluster at the cloud."""
-        fraction = self.share(setting)
         structure = Incremental(
             every=self.every, threshold=self.threshold, margin=self.margin, most=self.most, restless=self.restless
         )
-        return Plan(
-            root=Rules(
-                structure=structure,
-                selection=Selection(fraction),
-                pace=ClusterPace(setting.updates, meet=self.every),
-                hand_down=ClusterHandDown(),
-            )
-        )
+        return Plan(root=structure.rules(setting.updates, self.share(setting)))

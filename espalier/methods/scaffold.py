@@ -105,6 +105,7 @@ class Scaffold(TwoBarriers, kind="scaffold"):
     """
 
     title: ClassVar[str] = "SCAFFOLD"
+    needs: ClassVar[str] = "plain SGD"
     citation: ClassVar[str] = (
         "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
     )

@@ -103,7 +103,8 @@ class Mixing(Merge, kind="mixing"):
         dropped = view.state(self).dropped
         for arrival in arrivals:
             child = arrival.report.sender
-            staleness = versions.newest - versions.given.get(child, versions.newest)
+            given = versions.given.get(child)  # known where the pace is asynchronous
+            staleness = arrival.staleness if given is None else versions.newest - given
             kept = staleness <= self.control.limit(view) or child in dropped
             if kept:
                 dropped.discard(child)

@@ -17,7 +17,7 @@ from espalier.core.address import Address
 from espalier.core.bounds import PositiveInt
 from espalier.core.memory import Product
 from espalier.core.messages import ALL
-from espalier.core.policies import Arrangement, HandDown, Merge, Pace, Structure, normalised
+from espalier.core.policies import Arrangement, HandDown, Merge, Pace, Rules, Selection, Structure, normalised
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 
@@ -105,6 +105,11 @@ class Regrouping(Structure):
 
     flat: bool = True
     every: PositiveInt = 10
+
+    def rules(self, updates: int, fraction: float, merge: Merge | None = None) -> Rules:
+        """Return the cloud's policies: a barrier per cluster over a share of its devices, all meet to be regrouped."""
+        pace, draw = ClusterPace(updates, meet=self.every), Selection(fraction)
+        return Rules(draw, pace, merge or Merge(), hand_down=ClusterHandDown(), structure=self)
 
     @abstractmethod
     def regroup(

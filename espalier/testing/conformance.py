@@ -14,7 +14,7 @@ Each check runs the method on a small fleet of real digits under a world made fo
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ BASE: dict[str, Any] = {
     "world": {"compute": {"kind": "rate", "low": 1.0, "high": 8.0}},
     "stop": {"rounds": 4},
 }
+#: the same with two servers between the edges and the cloud
+DEEP: dict[str, Any] = {**BASE["fleet"], "edges": 4, "tiers": [2]}
 
 
 @cache
@@ -92,24 +94,25 @@ def determinism(target: Target) -> None:
         )
 
 
-def resume(target: Target) -> None:
+def resume(target: Target, often: Sequence[int] = (7, 61), **changes: Any) -> None:
     """A run that is saved and restored at any event ends with the rows of one that is not."""
     world = {
         "compute": {"kind": "noise", "of": {"kind": "rate", "low": 1.0, "high": 8.0}, "sigma": 0.3},
         "mobility": {"kind": "markov", "stay": 0.7},
         "churn": {"kind": "two_state", "working": 0.8, "mean_stay": 60},
     }
-    whole = _run(target, world=world)
-    _ended_well(whole, BASE["stop"]["rounds"])
-    for every in (7, 61):
-        runner = _runner(target, world=world)
+    changes = {"world": world, **changes}
+    whole = _run(target, **changes)
+    _ended_well(whole, changes.get("stop", BASE["stop"])["rounds"])
+    for every in often:
+        runner = _runner(target, **changes)
         runner.simulation.start()
         steps = 0
         while runner.simulation.step():
             steps += 1
             if steps % every == 0:
                 plain, tensors = runner.simulation.save()
-                fresh = _runner(target, world=world)
+                fresh = _runner(target, **changes)
                 runner.recorder.commit()
                 runner.recorder.connection.backup(fresh.recorder.connection)
                 fresh.simulation.restore(unpack(pack(plain)), {k: v.clone() for k, v in tensors.items()})
@@ -185,9 +188,11 @@ def fixed_point(target: Target) -> None:
             )
 
 
-def learns(target: Target) -> None:
+def learns(target: Target, **changes: Any) -> None:
     """Devices come to use models that training has changed; where they are to use their own, they do."""
-    sim = _run(target).simulation
+    runner = _run(target, **changes)
+    _ended_well(runner, BASE["stop"]["rounds"])
+    sim = runner.simulation
     own = [device for device in range(sim.fleet.n_devices) if sim.served.get(device)]
     assert own or sim.plan.serves != "device", (
         'the plan says serves="device", but no device ever used a model of its own: Contribution(uses=…) says which'
@@ -199,9 +204,13 @@ def learns(target: Target) -> None:
     )
 
 
-CHECKS: dict[str, Callable[[Target], None]] = {
-    c.__name__: c for c in (determinism, resume, empty_edge, late_updates, join_and_leave, faults, fixed_point, learns)
-}
+def deep_tree(target: Target) -> None:
+    """The same with servers between the edges and the cloud."""
+    learns(target, fleet=DEEP)
+
+
+_ALL = (determinism, resume, empty_edge, late_updates, join_and_leave, faults, fixed_point, learns, deep_tree)
+CHECKS: dict[str, Callable[[Target], None]] = {c.__name__: c for c in _ALL}
 
 
 def check(target: Target, name: str) -> None:

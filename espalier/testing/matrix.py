@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
 
 from espalier.core.errors import ConfigError
-from espalier.core.learning import TrainingFacts
-from espalier.core.method import Method, Plan, Setting, available
+from espalier.core.method import Plan, Setting, available
 from espalier.core.policies import Pace
-from espalier.testing.conformance import CHECKS, runs
+from espalier.testing.conformance import BASE, CHECKS, DEEP, resume, runs
 
 _HEAD = """# Methods
 
@@ -19,19 +20,21 @@ What each bundled method is, read from the policies that it plans for a fleet wi
 
 - **pace**: how rounds close at the cloud and, where they merge, at the edges: `barrier` waits for all, `buffer` for
   some reports, `solo` for one child; other words are policies of the method's own (`espalier config pace`).
-- **tree**: `any` depth, `flat` (devices report to the cloud; edges pass on), or `own` nodes that make their tree.
+- **tree**: `any` depth, `flat` (devices report to the cloud, however many servers pass their messages on), `edges`
+  (right below the cloud, no servers between), or `own` nodes that make their tree.
 - **uses**: whose model a device uses in the end.
-- **needs**: the optimiser, where not every one will do.
+- **needs**: what not every experiment has and it refuses to do without.
+- **resume**: whether a run that was saved and restored again and again has the rows of one that was not.
 - **private**: whether it begins with noise on models and on the statistics that devices tell, or refuses.
 
 Every method stands the conformance suite
 ({checks})
-and gives on a fleet of processes what it gives simulated: tests hold each to both, so that runs can be resumed and
-deployed with all of them. A merge, a pace or a selection of another method's can
-take the place of its own ([parts](parts.md)).
+and gives on a fleet of processes what it gives simulated: tests hold each to both, so that there is no column for
+fleets. Where the tree is of `edges` alone, a deeper one is refused. A merge, a pace or a selection of another method's
+can take the place of its own ([parts](parts.md)).
 
-| method | about | pace | tree | uses | needs | private |
-| --- | --- | --- | --- | --- | --- | --- |
+| method | about | pace | tree | uses | needs | resume | private |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -59,34 +62,30 @@ class Facts:
     tree: str
     uses: str
     needs: str
+    resume: str
     private: str
-
-
-def _setting(training: TrainingFacts) -> Setting:
-    return Setting(12, 3, 10, 2, 0.75, training=training)
 
 
 def _pace(pace: Pace) -> str:
     return "solo" if pace.solo else "buffer" if pace.buffer is not None else pace.kind
 
 
-def _plans(method: Method, training: TrainingFacts) -> bool:
-    """Tell whether it takes a training as it is set."""
+def _resumes(name: str, fleet: Mapping[str, Any]) -> bool:
+    """Tell whether a short run in such a tree can be saved and restored.
+
+    Raises:
+        ConfigError: The method refuses the tree.
+    """
     try:
-        method.plan(_setting(training))
-    except ConfigError:
+        resume(name, often=(31,), fleet=fleet, stop={"rounds": 2})
+    except AssertionError:
         return False
     return True
 
 
-def _needs(method: Method) -> str:
-    """Return what optimiser it wants: other ones are refused when it plans."""
-    if not _plans(method, TrainingFacts(momentum=0.9)):
-        return "plain SGD"
-    return "" if _plans(method, TrainingFacts(optimizer="adam")) else "SGD"
-
-
-def _tree(plan: Plan) -> str:
+def _tree(plan: Plan, deep: bool) -> str:
+    if not deep:
+        return "edges"
     if plan.node is not None or plan.root.structure.peers:
         return "own"
     return "flat" if plan.root.structure.flat else "any"
@@ -95,9 +94,12 @@ def _tree(plan: Plan) -> str:
 def facts(name: str) -> Facts:
     """Return what a method is."""
     cls = available()[name]
-    method = cls()
-    plan = method.plan(_setting(TrainingFacts()))
-    tree = _tree(plan)
+    plan = cls().plan(Setting(12, 3, 10, 2, 0.75))
+    try:
+        deep, resumed = True, _resumes(name, DEEP)
+    except ConfigError:
+        deep, resumed = False, _resumes(name, BASE["fleet"])
+    tree = _tree(plan, deep)
     levels = [plan.root.pace] if tree == "flat" else [plan.root.pace, plan.edge.pace]
     pace = ", ".join(dict.fromkeys(map(_pace, levels)))
     private = {"kind": "private", "clip": 1.0, "noise": 0.1, "statistics": 0.1}
@@ -107,7 +109,7 @@ def facts(name: str) -> Facts:
         hidden = "no"
     else:
         hidden = "yes"
-    return Facts(cls.category, pace, tree, plan.serves, _needs(method), hidden)
+    return Facts(cls.category, pace, tree, plan.serves, cls.needs, "yes" if resumed else "no", hidden)
 
 
 def markdown() -> str:
@@ -116,7 +118,7 @@ def markdown() -> str:
     for name, cls in available().items():
         if cls.__module__.startswith("espalier."):
             found = facts(name)
-            cells = (f"`{name}`", found.category, found.pace, found.tree, found.uses, found.needs, found.private)
+            cells = (f"`{name}`", *astuple(found))
             rows.append("| " + " | ".join(cells).replace("|  |", "| |") + " |")
     return _HEAD.format(checks=", ".join(CHECKS)) + "\n".join([*rows, "", *_citations()]) + "\n" + _TAIL
 

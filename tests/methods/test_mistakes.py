@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 
 from espalier import (
     Arrival,
@@ -45,8 +46,12 @@ class Mistaken(Method, kind="mistaken"):
                 return replace(plan, local=local)
             case Selection() as selection:
                 return replace(plan, edge=Rules(selection=selection, pace=Pace(setting.updates)))
+            case Pace() as pace:
+                return replace(plan, edge=Rules(pace=pace))
             case None:
                 return None  # type: ignore[return-value]
+            case "devices":
+                return replace(plan, serves="devices")  # type: ignore[arg-type]
         return replace(plan, serves="device")
 
 
@@ -106,6 +111,18 @@ class Strangers(Selection, kind="mistaken_strangers"):
 
 
 @dataclass(frozen=True)
+class Counting(Pace, kind="mistaken_counting"):
+    def assign(self, view: View, chosen: Sequence[int]) -> Mapping[int, int]:  # type: ignore[override]
+        return dict.fromkeys(chosen, 2)
+
+
+@dataclass(frozen=True)
+class Numbers(Local, kind="mistaken_numbers"):
+    def train(self, view: LocalView, order: Order) -> Train:
+        return replace(super().train(view, order), correction=torch.zeros(3))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Lottery(Merge, kind="mistaken_lottery"):
     def weight(self, view: View, arrival: Arrival, group: str) -> float:
         return random.random()
@@ -127,12 +144,15 @@ CASES: list[tuple[Any, str, str]] = [
     (Idle(), "determinism", "train returned None; it must return a Train"),
     (Nobody(), "determinism", r"pick returned \[\]; it must return 1 or more of view.children"),
     (Strangers(), "determinism", r"pick returned \[0, 1, 999\]; it must return 1 or more of view.children"),
+    (Counting(), "determinism", "assign returned {0: 2.*it must return an Assignment for each child"),
+    (Numbers(), "determinism", "train returned Train.*models are Refs"),
+    ("devices", "determinism", "its plan serves 'devices'; accepted: root, edge, device"),
 ]
 
 
 def unregister() -> None:
     """Let nobody else find these classes."""
-    for family in (Method, Merge, Local, Selection):
+    for family in (Method, Merge, Local, Selection, Pace):
         for kind in [k for k in family.kinds if k.startswith("mistaken")]:
             del family.kinds[kind]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from espalier.core.aggregator import Aggregator
-from espalier.core.messages import ChildLeft, Deadline, MeetCohorts, Record, SetDeadline, Started
-from espalier.core.policies import Rules, Structure, Survey
+from espalier.core.messages import BeginRound, ChildLeft, Deadline, MeetCohorts, Record, SetDeadline, Started
+from espalier.core.policies import Pace, Rules, Structure, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.experiment import Experiment
@@ -70,6 +70,19 @@ def test_a_stale_report_is_mixed_in_with_less_weight() -> None:
     assert run.report(11, 4.0) == 1.0
     # It got version 4 then, and nobody came between: rate ½, ½ · 1 + ½ · 4 = 2.5
     assert run.report(11, 4.0) == 2.5
+
+
+def test_under_a_buffer_staleness_is_the_reports_own() -> None:
+    # one place in the buffer: 10 reports three times while 11 works, so that 11's report is three merges old
+    fleet = SmallFleet({10: CLOUD, 11: CLOUD})
+    root = Aggregator(CLOUD, Rules(pace=Pace(1, buffer=1), merge=Mixing(0.5, 0.5)), fleet)
+    out = orders(root.on(Started(), 0.0))
+    for now in (1.0, 2.0, 3.0):
+        root.on(answer(out[10], fleet.store.number(0.0), 1, now), now)
+        out |= orders(root.on(Deadline(BeginRound()), now))
+    root.on(answer(out[11], fleet.store.number(4.0), 1, 4.0), 4.0)
+    # rate ½ · (1 + 3)^-½ = ¼: 0 + ¼ · 4
+    assert fleet.store.numbers[root.state.models[""]] == 1.0
 
 
 def test_one_edge_is_never_stale() -> None:

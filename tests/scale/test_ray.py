@@ -30,6 +30,7 @@ from espalier.simulator.runner import Runner, Stopped
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Task
 from espalier.testing.conformance import BASE
+from espalier.training.trainer import FallbackWarning
 from tests.scale.near import DIGITS, experiment, rows, run
 
 ray = reaching.ray(loopback=True)
@@ -142,6 +143,24 @@ def test_corrections_trial_trainings_and_what_lies_beside_a_model_reach_the_work
     assert rows(away) == rows(here)
     for name, vector in here.final_models().items():
         assert torch.equal(away.final_models()[name], vector)
+
+
+def test_a_users_own_loss_optimiser_schedule_and_metrics_reach_the_workers(nodes: Any) -> None:
+    own = "tests.methods.test_own_training"
+    options = {
+        "task": {**BASE["task"], "loss": f"{own}:scaled_entropy", "metrics": ["auc", f"{own}:right"]},
+        "training": {
+            **BASE["training"], "optimizer": "torch.optim:AdamW", "lr": 0.01,
+            "schedule": {"kind": "function", "path": f"{own}:halving"},
+        },
+        "stop": {"rounds": 2},
+    }  # fmt: skip
+    with pytest.warns(FallbackWarning):
+        here, away = run(None, "ditto", **options), run(Ray(nodes.address), "ditto", **options)
+    assert rows(away) == rows(here)
+    assert {"auc", "right"} <= {
+        name.partition("_")[0] for (name,) in here.recorder.connection.execute("SELECT name FROM metrics")
+    }
 
 
 def test_a_run_begun_here_goes_on_there_and_ends_here(nodes: Any, tmp_path: Path) -> None:

@@ -24,14 +24,39 @@ from typing import ClassVar, Literal
 
 from espalier.core.bounds import NonNegativeFloat, PositiveInt, Share
 from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Pace, Rules, Selection
+from espalier.core.policies import Merge, Pace, Rules, Selection
 from espalier.methods.hiflash.staleness_control import Climbing, Learnt
-from espalier.policies.association import AutoReach, Balanced, reach_under
+from espalier.policies.association import Association, AutoReach, Balanced, reach_under
 from espalier.policies.asynchronous import Asynchronous, Mixing, NoControl, StalenessControl
 
 
 @dataclass(frozen=True)
-class HiFlash(SampledMethod, kind="hiflash"):
+class PlacedDevices(SampledMethod):
+    """The base of methods that place devices at edges, whose reports the cloud mixes in as they come.
+
+    Attributes:
+        kappa2: Edge rounds per report to the cloud.
+        alpha0: Share of a fresh report in the new model.
+        power: How fast the share falls with staleness.
+        reach: Which edges a device may be placed at.
+        time_weight: Weight of time against label mix in the search for places.
+    """
+
+    kappa2: PositiveInt = 1
+    alpha0: Share = 0.6
+    power: NonNegativeFloat = 0.5
+    reach: AutoReach = "auto"
+    time_weight: NonNegativeFloat = 0.5
+
+    def placed(self, setting: Setting, search: type[Association], pace: Pace, merge: Merge) -> Plan:
+        """Return a plan with such a search at the root, and a barrier at every edge."""
+        places = search(reach=reach_under(self.reach, setting), weight=self.time_weight, epochs=setting.updates)
+        edge = Rules(selection=Selection(self.share(setting)), pace=Pace(setting.updates))
+        return Plan(root=Rules(pace=pace, merge=merge, structure=places), edge=edge)
+
+
+@dataclass(frozen=True)
+class HiFlash(PlacedDevices, kind="hiflash"):
     """Synchronous edges, an asynchronous cloud with a staleness limit, devices associated by label mix and speed.
 
     Attributes:
@@ -56,30 +81,16 @@ class HiFlash(SampledMethod, kind="hiflash"):
         "The mechanism is the abstract's; the mixing rule, the staleness control and the association's cost are ours."
     )
 
-    kappa2: PositiveInt = 1
-    alpha0: Share = 0.6
-    power: NonNegativeFloat = 0.5
     control: Literal["climbing", "dqn", "none"] = "climbing"
     target: float = 0.9
     episodes: PositiveInt = 50
-    reach: AutoReach = "auto"
-    time_weight: NonNegativeFloat = 0.5
 
     def plan(self, setting: Setting) -> Plan:
         """A cohort per edge at the root, a barrier at every edge."""
-        fraction = self.share(setting)
         controls: dict[str, StalenessControl] = {
             "climbing": Climbing(),
-            "dqn": Learnt(setting.updates, self.kappa2, fraction, self.target, self.episodes),
+            "dqn": Learnt(setting.updates, self.kappa2, self.share(setting), self.target, self.episodes),
             "none": NoControl(),
         }
-        return Plan(
-            root=Rules(
-                structure=Balanced(
-                    reach=reach_under(self.reach, setting), weight=self.time_weight, epochs=setting.updates
-                ),
-                pace=Asynchronous(self.kappa2),
-                merge=Mixing(self.alpha0, self.power, controls[self.control]),
-            ),
-            edge=Rules(selection=Selection(fraction), pace=Pace(setting.updates)),
-        )
+        mixing = Mixing(self.alpha0, self.power, controls[self.control])
+        return self.placed(setting, Balanced, Asynchronous(self.kappa2), mixing)

@@ -55,6 +55,7 @@ class PheFl(Method, kind="phefl"):
 
     title: ClassVar[str] = "PHE-FL"
     category: ClassVar[Category] = "personal"
+    needs: ClassVar[str] = "data held out"
     citation: ClassVar[str] = (
         "Lee et al., Personalizing Federated Learning for Hierarchical Edge Networks with Non-IID Data, "
         "arXiv 2504.08872, 2025"
