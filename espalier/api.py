@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,15 @@ from espalier.core.errors import ComparisonError, ConfigError, EspalierError, Se
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
-from espalier.experiment import DEFAULT_METHOD, Experiment, MethodEntry, checked_seeds, experiment_of, method_entries
+from espalier.experiment import (
+    DEFAULT_METHOD,
+    OWNERS_UNUSED,
+    Experiment,
+    MethodEntry,
+    checked_seeds,
+    experiment_of,
+    method_entries,
+)
 from espalier.record.run import Comparison, Run, slug
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
@@ -56,7 +64,7 @@ def simulate(
         callbacks: Told about rounds and evaluations; may end the run (see `espalier.callbacks`).
     """
     one = experiment_of(experiment).only(method, seed)
-    _check(dataset, callbacks)
+    _check(dataset, callbacks, experiment)
     told = [*callbacks, *loggers(one.record.log)]
     where = None if directory is None else Path(directory)
     files = None if data_dir is None else Path(data_dir)
@@ -76,7 +84,7 @@ def simulate(
     return run
 
 
-def _check(dataset: object, callbacks: object) -> None:
+def _check(dataset: object, callbacks: object, experiment: ExperimentLike) -> None:
     """Refuse data and callbacks that are none, before anything runs."""
     if dataset is not None and not isinstance(dataset, Dataset):
         kind = f"{type(dataset).__module__.partition('.')[0]}.{type(dataset).__name__}".removeprefix("builtins.")
@@ -84,6 +92,9 @@ def _check(dataset: object, callbacks: object) -> None:
             f"dataset is a {kind}; make an espalier.Dataset of it: Dataset.from_arrays, from_pandas, from_torch or "
             "from_hf. A dataset of the catalogue is named in the experiment: {'task': {'dataset': …}}."
         )
+    silent = experiment is None or (isinstance(experiment, Mapping) and "partition" not in experiment)
+    if silent and isinstance(dataset, Dataset) and dataset.owner_train is not None:
+        warnings.warn(OWNERS_UNUSED, SetupWarning, stacklevel=3)
     if not isinstance(callbacks, Sequence) or not all(isinstance(c, Callback) for c in callbacks):
         raise ConfigError(f"callbacks = {callbacks!r}: must be a list of objects of classes below espalier.Callback.")
 
@@ -123,7 +134,7 @@ def compare(
         ComparisonError: Some runs failed. The message says which and why; the others are in its ``runs``.
     """
     base, entries, numbers = experiment_of(experiment), method_entries(methods), checked_seeds(seeds)
-    _check(options.get("dataset"), options.get("callbacks", ()))
+    _check(options.get("dataset"), options.get("callbacks", ()), experiment)
     if options.get("dataset") is None:
         place = None if options.get("data_dir") is None else Path(options["data_dir"])
         registry.require(base.task.dataset, place, base.task.dataset_options.get("kind"))

@@ -38,6 +38,11 @@ from espalier.training.models import build as build_model
 from espalier.world.world import World, everyday
 
 NO_METHOD = "methods = []: name at least one, such as hierfavg; `espalier methods` lists them."
+#: what is said where data have owners and rows are dealt at random all the same
+OWNERS_UNUSED = (
+    "The data say whose each row is, but rows are dealt to devices at random, as long as there is no [partition]: "
+    "kind = 'owner' there makes every owner a device."
+)
 #: the method of whoever names none
 DEFAULT_METHOD = "trellis"
 

@@ -13,7 +13,7 @@ import click
 import pytest
 
 import espalier
-from espalier.cli.cards import from_source
+from espalier.cli.cards import cards
 from espalier.cli.lists import CATEGORIES
 from espalier.cli.main import main
 from tests.tutorials import unprinted
@@ -80,7 +80,7 @@ def test_the_readme_s_seconds_are_those_that_were_measured() -> None:
 
 def test_the_readme_lists_every_method() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    ours = from_source()
+    ours = cards()
     for category, what in CATEGORIES.items():
         named = [c.title + " (r)" * bool(c.reconstruction) for c in ours.values() if c.category == category]
         assert f"| {category}: {what} | {', '.join(named)} |" in text

@@ -78,10 +78,10 @@ def methods(as_json: bool, table: bool, plugins: tuple[str, ...]) -> None:
 @PLUGINS
 def describe(name: str, plugins: tuple[str, ...]) -> None:
     """Describe a method: what it does, its options, where it departs from its paper."""
-    found = cards(plugins)
-    if name not in found:
-        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, found)}")
-    Console().print(_page(name, found[name], lists(plugins)["reference"].get("method", {}).get(name, "")))
+    found = lists(plugins, name)
+    if name not in (known := found["methods"]):
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, known)}")
+    Console().print(_page(name, MethodCard(**known[name]), found["reference"].get("method", {}).get(name, "")))
 
 
 def _page(name: str, card: MethodCard, options: str) -> Group:

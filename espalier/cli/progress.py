@@ -26,8 +26,9 @@ def carry_out(
     quiet: bool,
     as_json: bool,
     failed: Callable[[Path], None] = lambda where: None,
+    report: Path | None = None,
 ) -> None:
-    """Do runs, tell how far they are, and print their table; ``failed`` is called where some could not be run."""
+    """Do runs, tell how far they are, print their table and write a report; ``failed`` is called where some failed."""
     try:
         ends = _run(todo, jobs, quiet or as_json) if todo else []
     except EspalierError:  # before anything ran
@@ -43,6 +44,12 @@ def carry_out(
     runs = [run for run in found if not worst or run.rounds > 0]  # one that failed at once compares with none
     if runs:
         _print(runs, where, quiet, as_json)
+        if report is not None:  # also of those that finished beside one that failed
+            from espalier.report.page import write_report
+
+            write_report([where], report)
+            if not quiet and not as_json:
+                click.echo(f"report: {report}")
     if worst:
         sys.exit(worst)
 

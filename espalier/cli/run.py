@@ -108,7 +108,7 @@ def run(
     from espalier.cli.plan import prepare, tidy, writable
     from espalier.cli.progress import carry_out
     from espalier.cli.report import shown_live
-    from espalier.experiment import MethodEntry, checked_seeds, read
+    from espalier.experiment import OWNERS_UNUSED, MethodEntry, checked_seeds, read
 
     found = read(experiment, changes)
     if names:
@@ -125,14 +125,10 @@ def run(
     where = out or Path("runs") / f"{found.name}-{datetime.now():%Y%m%d-%H%M%S}"
     todo = prepare(found, where, data_dir, workers or 1, go_on=go_on)
     todo = [replace(request, backend=remote, device=device, plugins=plugins) for request in todo]
+    if "owner" in found.task.dataset_options and found.partition == {"kind": "iid"} and not quiet:
+        click.echo(f"espalier: warning: {OWNERS_UNUSED}", err=True)
     with shown_live(where) if live else nullcontext():
-        carry_out(todo, where, jobs, quiet, as_json, tidy)
-    if report_path is not None:
-        from espalier.report.page import write_report
-
-        write_report([where], report_path)
-        if not quiet and not as_json:
-            click.echo(f"report: {report_path}")
+        carry_out(todo, where, jobs, quiet, as_json, tidy, report_path)
 
 
 @click.command()

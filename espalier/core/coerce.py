@@ -6,10 +6,9 @@ import importlib
 import math
 import types
 from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
-
-import numpy as np
 
 from espalier.core.bounds import Bound
 from espalier.core.errors import ConfigError, nearest, raised
@@ -99,15 +98,15 @@ def _bounded(value: object, hint: Any, *notes: object, where: str) -> Any:
 
 
 def _scalar(value: object, hint: type, where: str) -> Any:
-    number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    number = None if isinstance(value, bool) else value
     if hint is float:
-        if not (number or isinstance(value, (float, np.floating))) or math.isnan(float(value)):  # type: ignore[arg-type]
+        if not isinstance(number, Real) or math.isnan(number):
             raise _wrong(value, hint, where)
-        return float(value)  # type: ignore[arg-type]
+        return float(number)
     if hint is int:
-        if not number:
+        if not isinstance(number, Integral):
             raise _wrong(value, hint, where)
-        return int(value)  # type: ignore[call-overload]
+        return int(number)
     if hint is Path:
         if not isinstance(value, (str, Path)):
             raise _wrong(value, hint, where)

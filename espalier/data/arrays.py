@@ -79,11 +79,14 @@ def _finite(x: Tensor, name: str) -> Tensor:
 
 def codes(first: ArrayLike, second: ArrayLike | None) -> tuple[IntArray, IntArray | None, tuple[str, ...]]:
     """Number the distinct values of one or two columns 0…k-1 in sorted order, and name them."""
-    one = np.asarray(first)
-    two = one[:0] if second is None else np.asarray(second)
+    one = _numpy(first)
+    two = one[:0] if second is None else _numpy(second)
     if (one.dtype.kind in "US") != (two.dtype.kind in "US") and len(two):
         raise DataError(f"The training column has type {one.dtype}, the test column {two.dtype}; give the same type.")
-    names, numbers = np.unique(np.concatenate([one, two]), return_inverse=True)
+    both = np.concatenate([one, two])
+    if both.dtype == object and len(kinds := sorted({type(value).__name__ for value in both})) > 1:
+        raise DataError(f"A column has values of several types ({', '.join(kinds)}); give words or numbers alone.")
+    names, numbers = np.unique(both, return_inverse=True)
     numbers = numbers.reshape(-1).astype(np.int64)
     return numbers[: len(one)], None if second is None else numbers[len(one) :], tuple(map(str, names))
 
@@ -135,7 +138,9 @@ def fields_from_arrays(
 def _numpy(values: ArrayLike | Tensor) -> NDArray[Any]:
     import torch
 
-    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    words = array.dtype == object and all(isinstance(value, str) for value in array.flat)  # a column of pandas
+    return array.astype(str) if words else array
 
 
 def _tensor(values: NDArray[Any]) -> Tensor:
@@ -173,7 +178,7 @@ def _targets(y: NDArray[Any], kind: Kind, name: str) -> Tensor:
     if y.size == 0 or y.ndim == 0 or y.dtype.kind not in "iubf":
         raise DataError(f"{name} has type {y.dtype} and shape {y.shape}; give numbers, one entry (or row) per sample.")
     if kind == "regression":
-        return _tensor(np.array(y.reshape(len(y), -1), dtype=np.float32, order="C"))
+        return _finite(_tensor(np.array(y.reshape(len(y), -1), dtype=np.float32, order="C")), name)
     axes = 1 if kind == "classification" else 3
     if y.ndim == axes + 1 and y.shape[-1] == 1:
         y = y[..., 0]

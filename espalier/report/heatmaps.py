@@ -14,6 +14,8 @@ from espalier.report.tree_history import moments
 
 #: devices drawn one by one; of more, every k-th
 MOST_DEVICES = 400
+#: devices whose rows have room for their names
+MOST_NAMED = 30
 
 
 def labels_per_edge(run: Run) -> Figure | None:
@@ -35,7 +37,7 @@ def labels_per_device(run: Run) -> Figure | None:
     order = order[thin(len(order), MOST_DEVICES)]
     names = Names.of(run)
     rows = [f"{names.device(d)} ({names.edge(int(edges[d]))})" for d in order.tolist()]
-    return _heatmap(table[order], rows, names, "device, by edge", 3)
+    return _heatmap(table[order], rows, names, "device, by edge", 20 if len(rows) <= MOST_NAMED else 3)
 
 
 def samples_per_device(run: Run) -> Figure:

@@ -120,8 +120,8 @@ def _curve(reading: Reading, name: str) -> str:
 
 
 def verdict_text(runs: Iterable[Run], measure: str | None, budget: str | None) -> str:
-    """Return what leads, as text; a paragraph per setting."""
-    return "\n\n".join(v.sentence for v in _judged(runs, measure, budget))
+    """Return what leads, as text, and what keeps the comparison from being whole; a paragraph per setting."""
+    return "\n\n".join("\n".join((v.sentence, *v.warnings)) for v in _judged(runs, measure, budget))
 
 
 def ranking(runs: Iterable[Run], measure: str | None, budget: str | None) -> pd.DataFrame:

@@ -216,6 +216,14 @@ def ranked(groups: Sequence[Group], rows: Sequence[tuple[Values, ...]], column: 
     for group, row, key, gap, p in zip(groups, rows, keys, gaps, adjusted, strict=True):
         rank = None if key is None else known.index(key) + 1
         gap = gap if gap is None or p is None else widened(gap, p)
-        ended = tuple(f"{r.title} ended early. {r.stalled}" for r in group.readings if r.stalled)
-        places.append(Place(group, rank, row, gap, p, ended))
+        places.append(Place(group, rank, row, gap, p, _ended(group)))
     return sorted(places, key=lambda place: (place.rank is None, place.rank or 0))
+
+
+def _ended(group: Group) -> tuple[str, ...]:
+    """Say why runs ended early, those of one reason together."""
+    seeds: dict[str, list[str]] = {}
+    for reading in group.readings:
+        if reading.stalled:
+            seeds.setdefault(reading.stalled, []).append(str(reading.seed))
+    return tuple(f"{group.label}, seed{'s' * (len(s) > 1)} {', '.join(s)} ended early. {w}" for w, s in seeds.items())

@@ -54,12 +54,15 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         raise ConfigError(f"The model gave outputs of shape {shape}; a {kind} needs {wanted}.")
     if shape[1] < n_classes:
         raise ConfigError(
-            f"The model has {shape[1]} outputs and the data have {n_classes} classes: give it {n_classes}."
+            f"The model has {shape[1]} output{'s' * (shape[1] != 1)} and the data have {n_classes} classes: give it "
+            f"{n_classes}."
         )
     if shape[1] > n_classes:
         _warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
     if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(()).to(outputs), atol=1e-4):
         _warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
+    elif isinstance(list(module.modules())[-1], nn.Sigmoid):
+        _warn("The model ends with a sigmoid; cross-entropy wants logits, one output per class: leave it out.")
 
 
 def _check_loss(loss: PerSample, outputs: Tensor, y: Tensor) -> None:

@@ -181,9 +181,14 @@ def test_a_missing_dataset_is_told_once_before_anything_runs(small: Path, tmp_pa
 
 
 def test_runs_that_finished_are_shown_beside_those_that_failed(small: Path, tmp_path: Path) -> None:
-    done = call("run", str(small), "-o", str(tmp_path / "out"), "-m", "hierfavg", "-m", "phefl", "-s", "0")
+    report = tmp_path / "r.html"
+    done = call(
+        "run", str(small), "-o", str(tmp_path / "out"), "-m", "hierfavg", "-m", "phefl", "-s", "0",
+        "--report", str(report),
+    )  # fmt: skip
     assert done.exit_code == 2 and "PHE-FL · seed 0:" in done.output
     assert "HierFAVG reaches accuracy per device" in done.output
+    assert report.stat().st_size > 100_000
     assert "inf" not in done.output and "leads" not in done.output
 
 

@@ -20,7 +20,7 @@ from torch import nn
 import espalier
 from espalier.cli import pool
 from espalier.cli.main import main
-from espalier.core.errors import EspalierError
+from espalier.core.errors import EspalierError, SetupWarning
 
 FILE = """
 methods = ["hierfavg"]
@@ -229,7 +229,8 @@ def test_another_experiment_in_the_same_place(here: Path) -> None:
 def test_a_training_that_diverges(here: Path, method: str) -> None:
     """Numbers that are not finite end the run; a loss that only grows is told with the table."""
     words = ["run", "e.toml", "-o", "o", "-m", method, "--set", "stop.rounds=4", "--set"]
-    done = CliRunner().invoke(main, [*words, "training.lr=1e30"])
+    done = CliRunner().invoke(main, [*words, "training.lr=1e30", "--report", "r.html"])
+    assert (here / "r.html").stat().st_size > 100_000
     assert done.exit_code == 5 and "The training has diverged" in done.output and "Traceback" not in done.output
     assert "Try a lower training.lr (it is 1e+30)" in done.output
     done = CliRunner().invoke(main, [*words, "training.lr=1e6", "-o", "p"])
@@ -289,6 +290,7 @@ def with_model(model: Any) -> Any:
         (lambda: with_model(Fails(5, 3)), r"The model cannot take an input of shape \(5,\): KeyError: 'k' \(test_m"),
         (lambda: with_model(nn.Linear(4, 3)), "cannot take an input of shape"),
         (lambda: with_model(nn.Linear(5, 2)), "has 2 outputs and the data have 3 classes: give it 3"),
+        (lambda: with_model(nn.Linear(5, 1)), "has 1 output and the data have 3 classes: give it 3"),
         (lambda: with_model(nn.Linear(5, 3).requires_grad_(False)), "no parameters to train"),
         (lambda: with_model(lambda: None), "Model 'lambda' gave a NoneType"),
         (lambda: with_model(3), "task.model is a int"),
@@ -298,6 +300,8 @@ def with_model(model: Any) -> Any:
         (lambda: espalier.Dataset.from_arrays(np.where(X > 1, np.nan, X), Y, X, Y), "the first at index"),
         (lambda: espalier.Dataset.from_arrays(X, np.eye(3)[Y], X, np.eye(3)[Y]), r"one-hot form: .*y.argmax\(1\)"),
         (lambda: espalier.Dataset.from_arrays(X, Y * 10**9, X, Y), "numbered from 0 without gaps"),
+        (lambda: espalier.Dataset.from_arrays(X, np.append(X[1:, 0], np.inf), X, X[:, 0]), "y_train has numbers"),
+        (lambda: espalier.Dataset.from_arrays(X, Y, X, Y, owner_train=[None, "a"] * 20), "types .NoneType, str."),
         (lambda: espalier.Dataset.from_pandas(X, label="y"), "The table is a ndarray"),  # type: ignore[arg-type]
         (lambda: espalier.Dataset.from_pandas(FRAME.assign(f=[[1]] * 40), label="y"), "holds lists"),
         (lambda: espalier.Dataset.from_pandas(FRAME.assign(y=X[:, 0]), label="y", amounts=False), "are not whole"),
@@ -310,6 +314,41 @@ def with_model(model: Any) -> Any:
 def test_a_wrong_call(call: Callable[[], Any], says: str) -> None:
     with pytest.raises(EspalierError, match=says):
         call()
+
+
+def test_owners_that_nothing_is_done_with_are_told(here: Path) -> None:
+    owned = espalier.Dataset.from_arrays(X, Y, X, Y, owner_train=list("abcd") * 10)
+    with pytest.warns(SetupWarning, match="as long as there is no .partition."):
+        run(dataset=owned)
+    run(dataset=owned, setting={**SETTING, "partition": {"kind": "owner"}})
+    (here / "d.csv").write_text(ROWS)
+    (here / "o.toml").write_text(
+        "fleet = { devices = 4, edges = 2 }\nstop.rounds = 1\n"
+        "task.dataset = { kind = 'csv', path = 'd.csv', label = 'y', owner = 'who' }\n"
+    )
+    for more, told in ([], 1), (["--set", "partition.kind='owner'"], 0):
+        done = CliRunner().invoke(main, ["run", "o.toml", "-o", f"o{told}", *more])
+        assert done.exit_code == 0 and done.output.count("rows are dealt to devices at random") == told
+
+
+def test_a_sigmoid_at_the_end_is_told() -> None:
+    with pytest.warns(SetupWarning, match="ends with a sigmoid"):
+        with_model(nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
+
+
+def test_columns_of_pandas_are_words_too() -> None:
+    words = pd.Series(np.array(list("abc"))[Y])
+    told = espalier.Dataset.from_arrays(
+        X, words, X, words.astype("category"), owner_train=words, owner_test=list(words)
+    )
+    assert told.kind == "classification" and told.meta["classes"] == told.meta["owners"] == ("a", "b", "c")
+
+
+def test_a_verdict_says_which_runs_ended_early() -> None:
+    with pytest.warns(SetupWarning, match="has diverged"):
+        wild = {**SETTING, "training": {"lr": 1e30}, "stop": {"rounds": 4}}
+        found = espalier.compare("hierfavg", wild, seeds=[0, 1], dataset=DATA)
+    assert "\nHierFAVG, seeds 0, 1 ended early. The training has diverged" in found.verdict()
 
 
 def test_whole_numbers_in_a_table_are_classes_unless_they_are_amounts() -> None:

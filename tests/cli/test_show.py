@@ -43,7 +43,7 @@ def test_sentence_ranks_and_costs(made: list[Run]) -> None:
     )
     for heading in ("accuracy per device", "behind", "at its end", "rounds", "sent", "time"):
         assert heading in text
-    assert "Beta, seed 0 ended early. The training has diverged in round 9." in text
+    assert "Beta, seeds 0, 1 ended early. The training has diverged in round 9." in text
 
 
 def test_eighty_columns_are_enough(made: list[Run]) -> None:
