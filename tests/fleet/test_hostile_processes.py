@@ -111,14 +111,24 @@ class Deviant(Rogue):
         await self.close()
 
 
+async def entered(bundle: Bundle, target: str, address: int) -> Deviant:
+    """Return a member that was let in: on a busy machine the edge may tell it to try again soon."""
+    while True:
+        rogue = Deviant(bundle, target, address)
+        frame = await rogue.enter()
+        if frame.HasField("welcome"):
+            return rogue
+        assert not frame.refusal.final, frame.refusal.why
+        await rogue.close()
+        await asyncio.sleep(1.0)
+
+
 async def visit(fleet: LocalFleet, folder: Path, lives: list[list[Deed]]) -> int:
     """Let the hostile members join and live; return how many letters they said."""
     target = fleet.endpoint("edge-0")
     rogues = [
-        Deviant(Bundle.read(folder / "ca" / f"device-{n}"), target, n) for n in range(HONEST, HONEST + len(lives))
+        await entered(Bundle.read(folder / "ca" / f"device-{n}"), target, n) for n in range(HONEST, HONEST + len(lives))
     ]
-    for rogue in rogues:
-        assert (await rogue.enter()).HasField("welcome")
     await asyncio.gather(*(rogue.live(life) for rogue, life in zip(rogues, lives, strict=True)))
     return sum(rogue.said for rogue in rogues)
 
