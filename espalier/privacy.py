@@ -107,7 +107,7 @@ def _library() -> tuple[Any, Any, Any]:
         from dp_accounting import NeighboringRelation, dp_event, rdp  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(
-            "Accounting for privacy needs the package dp-accounting: pip install 'espalier[privacy]'."
+            "Accounting for privacy needs the package dp-accounting: pip install 'espalier-hfl[privacy]'."
         ) from error
     return dp_event, rdp, NeighboringRelation.REPLACE_ONE
 

@@ -40,7 +40,7 @@ def build(folder: Path, *, isolated: bool) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *how, "-w", str(folder), str(ROOT)], check=True
     )
-    (found,) = folder.glob("espalier-*.whl")
+    (found,) = folder.glob("espalier_hfl-*.whl")
     return found
 
 

@@ -93,5 +93,5 @@ def _write(module: nn.Module, example: torch.Tensor, kind: str, out: Path) -> No
             )  # fmt: skip
         except ImportError as error:
             raise ConfigError(
-                f"ONNX needs {error.name}, which is not installed: pip install 'espalier[onnx]'."
+                f"ONNX needs {error.name}, which is not installed: pip install 'espalier-hfl[onnx]'."
             ) from error

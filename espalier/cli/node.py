@@ -34,7 +34,7 @@ def needs_deploy(function: Callable[..., Any]) -> Callable[..., Any]:
             import zstandard
         except ImportError as error:
             raise ConfigError(
-                f"A real fleet needs {error.name}, which is not installed: pip install 'espalier[deploy]'."
+                f"A real fleet needs {error.name}, which is not installed: pip install 'espalier-hfl[deploy]'."
             ) from error
         del cryptography, google, grpc, prometheus_client, zstandard
         return function(*args, **kwargs)

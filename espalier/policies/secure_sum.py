@@ -68,7 +68,7 @@ def _installed() -> Iterator[None]:
         yield
     except ImportError as error:
         raise ConfigError(
-            "Secure aggregation needs the package cryptography: pip install 'espalier[privacy]'."
+            "Secure aggregation needs the package cryptography: pip install 'espalier-hfl[privacy]'."
         ) from error
 
 

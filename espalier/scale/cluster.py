@@ -1,6 +1,6 @@
 """Reaching Ray: a cluster at an address, or one of this machine's own.
 
-Ray is an extra (`espalier[ray]`); nothing outside this package imports it. It is never told to phone home, and a
+Ray is an extra (`espalier-hfl[ray]`); nothing outside this package imports it. It is never told to phone home, and a
 Ray that we start listens on the loopback interface only.
 """
 
@@ -53,7 +53,7 @@ def ray(loopback: bool = False) -> Any:
     try:
         return importlib.import_module("ray")
     except ModuleNotFoundError as error:
-        raise ConfigError("backend = 'ray': Ray is not installed. Run: pip install \"espalier[ray]\"") from error
+        raise ConfigError("backend = 'ray': Ray is not installed. Run: pip install \"espalier-hfl[ray]\"") from error
 
 
 def connect(address: str | None, cpus: int | None) -> None:

@@ -33,7 +33,7 @@ def test_ray_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(importlib, "import_module", absent)
     done = invoke(tmp_path, "--backend", "ray", "-m", "fedavg", "-s", "0")
     assert done.exit_code == 2
-    assert 'pip install "espalier[ray]"' in done.output
+    assert 'pip install "espalier-hfl[ray]"' in done.output
     assert not (tmp_path / "out").exists()
 
 
