@@ -61,7 +61,7 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         _warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
     if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(()).to(outputs), atol=1e-4):
         _warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
-    elif isinstance(list(module.modules())[-1], nn.Sigmoid):
+    elif isinstance(list(module.modules())[-1], nn.Sigmoid) and bool(((outputs >= 0) & (outputs <= 1)).all()):
         _warn("The model ends with a sigmoid; cross-entropy wants logits, one output per class: leave it out.")
 
 

@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -156,7 +157,10 @@ DEVIATIONS = [
     "extreme",
     "elsewhere",
     "readdressed",
+    "restated",
 ]
+#: numbers that a statistic may hold as far as the wire is concerned
+ODD = [-1.0, 0.0, 1e9, 1e300, float("nan"), float("inf")]
 
 Said = tuple[int, bytes, tuple[LetterPart, ...]]
 
@@ -255,7 +259,7 @@ class HostileMember(RuleBasedStateMachine):
             self.extreme, parts = True, list(EXTREME.values())[number % len(EXTREME)]
         elif how == "elsewhere":
             to = dest
-        elif how in ("changed", "shifted", "flipped", "readdressed"):
+        elif how in ("changed", "shifted", "flipped", "readdressed", "restated"):
             if how == "readdressed":
                 to = dest
             content = changed(content, how, number, dest) or content
@@ -364,6 +368,8 @@ def changed(content: bytes, how: str, number: int, dest: int) -> bytes | None:
         values = [-1, 1, 2]
     elif how == "flipped":
         names, values = [n for n, v in data.items() if _octets(v)], [None]
+    elif how == "restated":
+        names, values = [n for n in ("stats",) if data.get(n)], [None]
     else:
         names = [n for n in data if n in LEGAL]
         values = []
@@ -375,8 +381,21 @@ def changed(content: bytes, how: str, number: int, dest: int) -> bytes | None:
         value += data[name]
     elif how == "flipped":
         value = _flipped(data[name], number // 16)
+    elif how == "restated":
+        value = _restated(data[name], number // 16)
     data[name] = value
     return _written(lambda: wire.control(said.kind, data) if control else wire.pack(type(said)(**data), Places()))
+
+
+def _restated(stats: dict[str, Any], at: int) -> dict[str, Any]:
+    """Replace the numbers of one statistic by one that no honest device would tell."""
+    name = list(stats)[at % len(stats)]
+    odd, told = ODD[at // len(stats) % len(ODD)], stats[name]
+    if isinstance(told, np.ndarray) and told.dtype.kind == "f":
+        return {**stats, name: np.full_like(told, odd)}
+    if isinstance(told, list | tuple) and all(isinstance(v, int | float) for v in told):
+        return {**stats, name: [odd] * len(told)}
+    return {**stats, name: odd} if isinstance(told, int | float) else stats
 
 
 def _octets(value: Any) -> int:
