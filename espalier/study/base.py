@@ -187,8 +187,8 @@ _ROWS: dict[str, list[MoreRows]] = {}
 
 
 def register(*found: Study) -> None:
-    """Make studies known by their names."""
-    _STUDIES.update((one.name, one) for one in found)
+    """Make studies known by their names. Their cells are made once per scale: pages and claims ask for them often."""
+    _STUDIES.update((one.name, replace(one, cells=cache(one.cells))) for one in found)
 
 
 def add_rows(name: str, more: MoreRows) -> None:
