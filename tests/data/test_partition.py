@@ -228,9 +228,9 @@ def test_many_edges_are_shortened_in_the_report() -> None:
 
 def test_a_million_devices_are_two_arrays() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    start = time.process_time()
     p = partition(DIGITS, SharedPool(samples=10, edge_cells=4), n_devices=1_000_000, n_edges=1000, seed=0)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 1200
     assert p.sizes.min() == p.sizes.max() == 10 and len(p.indices) == 10_000_000
     assert set((p.edge_histogram > 0).sum(1)) == {4}
@@ -242,9 +242,9 @@ def test_a_hundred_thousand_devices_of_disjoint_rows() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 10, 400_000)
     data = Dataset.from_arrays(np.zeros((400_000, 1), np.float32), y, np.zeros((10, 1)), np.arange(10))
-    start = time.perf_counter()
+    start = time.process_time()
     p = partition(data, Dirichlet(alpha=0.3, min_samples=2), n_devices=100_000, n_edges=100, seed=0)
     assert p.sizes.min() == 2 and len(np.unique(p.indices)) == 400_000
     p = partition(data, TwoLevel(edge_fraction=0.5, device_fraction=0.2), n_devices=100_000, n_edges=100, seed=0)
     assert set((p.histogram > 0).sum(1)) == {2}
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30
