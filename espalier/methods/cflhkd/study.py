@@ -93,10 +93,11 @@ def sweep(scale: Scale, option: str, values: Sequence[float], *wanted: str) -> l
 
 
 def lead(results: Results) -> list[str]:
-    """Say where CFLHKD stands against the best of the others."""
+    """Say where CFLHKD stands against the best of the others (of the paper's own rows)."""
     out = []
     for column in results.columns:
-        others = {r: results.mean(r, column, "accuracy") for r, c in results.cells if c == column and r != "CFLHKD"}
+        rows = [r for r in results.study.published if (r, column) in results.cells and r != "CFLHKD"]
+        others = {r: results.mean(r, column, "accuracy") for r in rows}
         if not others or ("CFLHKD", column) not in results.cells:
             continue
         best = max(others, key=lambda r: others[r])

@@ -32,7 +32,7 @@ def test_settings_can_be_built_at_every_scale(name: str) -> None:
 
 def test_the_full_scale_is_the_papers_setting() -> None:
     cells = {(c.row, c.column): c.experiment for c in study("cflhkd/table1").cells("full")}
-    assert len(cells) == 9 * 5
+    assert len([row for row, _ in cells if row != "Trellis"]) == 9 * 5  # beside the paper's, a row of our own
     found = cells["CFLHKD", "CIFAR-10"]
     assert (found.fleet.devices, found.fleet.fraction, len(found.seeds)) == (100, 0.3, 3)
     training = found.training
