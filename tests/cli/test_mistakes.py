@@ -45,7 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the user's, in which the command is called."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ESPALIER_DATA", raising=False)
-    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     pool._dataset.cache_clear()
     (tmp_path / "e.toml").write_text(FILE, encoding="utf-8")

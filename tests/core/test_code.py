@@ -40,7 +40,6 @@ def test_what_cannot_be_called_is_refused():
 def test_a_plug_in_may_be_given_again_by_another_way_but_not_another_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "real").mkdir()
     (tmp_path / "other").mkdir()
     for folder in ("real", "other"):
