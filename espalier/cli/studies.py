@@ -37,7 +37,7 @@ from espalier.study.base import (
     with_rows,
     with_time,
 )
-from espalier.study.pages import all_pages, claim_cells
+from espalier.study.pages import SIZES, all_pages, claim_cells
 from espalier.study.results import Results, keep, read_results
 
 #: where the repository keeps the figures that its pages are made of
@@ -60,9 +60,8 @@ def print_claims() -> None:
     if not KEPT.is_dir():  # a package that was installed has no figures, and those of nobody say nothing
         raise ConfigError(f"There is no folder {KEPT}, whose figures --claims judges: call it in a checkout.")
     archive = Archive(KEPT)
-    heads = ("claim", "verdict", "claimed lead", "our mean lead", "from published", "why")
     title = f"What the papers claim, by the figures in {KEPT}"
-    table = Table("paper", *heads, title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table("paper", "claim", "verdict", *SIZES, "why", title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for paper in papers():
         for found in archive.judgements(paper):
             verdict, why, *sizes = claim_cells(archive, found)

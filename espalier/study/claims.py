@@ -5,8 +5,8 @@ which. For every pair and column the paired differences over the seeds give a me
 
 =================  ======================================================================================
 holds              every interval lies on the claimed side of zero, in all of the paper's settings
-holds in part      some do, none on the other side, or both sides occur; or some settings or rows were not run
-opposed            at least one interval lies on the other side, none on the claimed one
+holds in part      some do, and no more on the other side; or some settings or rows were not run
+opposed            more intervals lie on the other side than on the claimed one
 cannot be told     every interval has zero in it, or there are fewer than two seeds in common
 not tested         no setting is left
 =================  ======================================================================================
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
@@ -157,6 +158,11 @@ class Judgement:
     distance: float = math.nan
     differences: Mapping[tuple[str, str, str], Interval] = field(default_factory=dict)
     scale: str = ""
+
+    def sides(self) -> tuple[int, int, int]:
+        """Return how many differences lie on the claimed side, on the other one, and on neither."""
+        found = Counter(d.side(self.claim.within) for d in self.differences.values())
+        return found[1], found[-1], found[0]
 
 
 def interval(differences: Sequence[float] | NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
@@ -322,9 +328,9 @@ def _weigh(found: Sequence[Interval], within: float | None) -> tuple[Verdict, st
     why = f"Of {len(found)} differences over up to {most} seeds, {yes} are as claimed, {no} the other way round."
     if yes == len(found):
         return "holds", why
-    if yes:
-        return "holds in part", why
-    return ("opposed" if no else "cannot be told"), why
+    if no > yes:
+        return "opposed", why
+    return ("holds in part" if yes else "cannot be told"), why
 
 
 def read_claims(path: Path | Traversable) -> list[Claim]:

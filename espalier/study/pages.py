@@ -196,31 +196,34 @@ def _size(values: Sequence[float], digits: int) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def claim_cells(archive: Archive, judgement: Judgement) -> tuple[str, str, str, str, str]:
-    """Return a claim's verdict, why, the claimed size, ours, and our distance from the published level."""
+#: heads of what `claim_cells` returns beside a verdict and why
+SIZES = ("for / against / open", "claimed lead", "our mean lead", "from the published level")
+
+
+def claim_cells(archive: Archive, judgement: Judgement) -> tuple[str, str, str, str, str, str]:
+    """Return a claim's verdict, why, how many differences speak for it, its size, ours, and our level's distance."""
     claim = judgement.claim
     digits = studies()[claim.study].measures[claim.measure].digits
     claimed = claim.size or _size(archive.claimed(claim), digits)
     ours = _size([d.mean for d in judgement.differences.values()], digits)
     apart = "–" if math.isnan(judgement.distance) else f"{judgement.distance:.{digits}f}"
-    return judgement.verdict, judgement.why, claimed, ours, apart
+    sides = " / ".join(map(str, judgement.sides())) if judgement.differences else "–"
+    return judgement.verdict, judgement.why, sides, claimed, ours, apart
 
 
 def _claims_table(archive: Archive, paper: str) -> list[str]:
     judgements = archive.judgements(paper)
     if not judgements:
         raise ConfigError("The paper has no claims.toml.")
-    lines = [
-        "| claim | verdict | claimed lead | our mean lead | from the published level | why |",
-        "| --- | --- | ---: | ---: | ---: | --- |",
-    ]
+    heads = ("claim", "verdict", *SIZES, "why")
+    lines = [f"| {' | '.join(heads)} |", "| --- | --- | ---: | ---: | ---: | ---: | --- |"]
     for found in judgements:
         claim = found.claim
-        verdict, why, claimed, ours, apart = claim_cells(archive, found)
+        verdict, why, *sizes = claim_cells(archive, found)
         at = f" `{claim.study}`" + (f" at `{found.scale}`" if found.scale else "")
         quote = f" “{claim.quote}”" if claim.quote else ""
         text = f"**{claim.name}** ({claim.where}): {claim.text}{quote}"
-        lines.append(f"| {text} | *{verdict}* | {claimed} | {ours} | {apart} | {why}{at} |")
+        lines.append(f"| {text} | *{verdict}* | {' | '.join(sizes)} | {why}{at} |")
     return lines
 
 
@@ -234,17 +237,14 @@ def _tally(archive: Archive) -> list[str]:
 
 
 def _claims_overview(archive: Archive) -> list[str]:
-    lines = [
-        "| paper | claim | verdict | claimed lead | our mean lead | from the published level | runs |",
-        "| --- | --- | --- | ---: | ---: | ---: | --- |",
-    ]
+    heads = ("paper", "claim", "verdict", *SIZES, "runs")
+    lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | ---: | ---: | ---: | ---: | --- |"]
     for paper in papers():
         for found in archive.judgements(paper):
-            verdict, _, claimed, ours, apart = claim_cells(archive, found)
+            verdict, _, *sizes = claim_cells(archive, found)
             at = f"`{found.claim.study}`" + (f" at `{found.scale}`" if found.scale else "")
-            lines.append(
-                f"| [{paper}]({paper}.md) | {found.claim.text} | *{verdict}* | {claimed} | {ours} | {apart} | {at} |"
-            )
+            cells = " | ".join((f"[{paper}]({paper}.md)", found.claim.text, f"*{verdict}*", *sizes, at))
+            lines.append(f"| {cells} |")
     return lines
 
 

@@ -80,6 +80,11 @@ def test_every_verdict() -> None:
     assert judge(CLAIM, made(clear, none)).verdict == "holds in part"
     assert judge(CLAIM, made(clear, back)).verdict == "holds in part"
     assert judge(CLAIM, made(none, back)).verdict == "opposed"
+    base = [50.0] * 3  # of three differences one is as claimed, two the other way round
+    three = {("Ours", c): [50 + d for d in seeds] for c, seeds in {"a": clear, "b": back, "c": back}.items()}
+    more = Made({**three, **{("Base", c): base for c in "abc"}})
+    more.columns = ["a", "b", "c"]
+    assert judge(CLAIM, more).verdict == "opposed" and judge(CLAIM, more).sides() == (1, 2, 0)
     assert judge(CLAIM, made(none, none)).verdict == "cannot be told"
     assert judge(CLAIM, made([], [])).verdict == "not tested"
     # Where small is good the same figures say the reverse.
