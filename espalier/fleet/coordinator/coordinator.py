@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.core.address import Address, host_of
-from espalier.core.errors import ConfigError, ProtocolError
+from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.run_rounds import RunRounds
 from espalier.core.store import Ref
@@ -266,12 +266,7 @@ class Coordinator:
 
     def handed(self, word: Word) -> None:
         """Keep what the root serves, if it lives on a device."""
-        models = word.data.get("models")
-        if not isinstance(models, dict):
-            raise ProtocolError(f"Node {word.sender} says that it serves {type(models).__name__}; models are accepted.")
-        if word.sender != self.engine.directory.tree.root:
-            return  # of two trees that meet, each has a root for a moment
-        self.engine.served[word.sender] = {str(g): r for g, r in models.items() if isinstance(r, Ref)}
+        self.engine.served[word.sender] = dict(word.data.get("models", {}))
 
     def worked(self, work: PendingJob, seconds: float, stop: float) -> None:
         """No device lives here."""
@@ -284,23 +279,18 @@ class Coordinator:
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
-        """Hear what another host's runtime has to say."""
+        """Hear what another host's runtime has to say; who may say it was checked (`espalier.fleet.authority`)."""
         match kind:
-            case "closed" if host_of(int(data["node"])) == origin:
-                self.close(int(data["node"]), int(data["progress"]))
-            case "gave_up" if host_of(int(data["node"])) == origin:
-                self.engine.gave_up(int(data["node"]))
+            case "closed":
+                self.close(data["node"], data["progress"])
+            case "gave_up":
+                self.engine.gave_up(data["node"])
             case "arrange":
-                parents = {int(n): None if p is None else int(p) for n, p in data["parents"].items()}
-                if any(host_of(n) != origin for n in parents) or data["groups"]:
-                    raise ProtocolError(f"Host {origin} may choose the place of its own nodes only.")
-                self.tree.arrange(origin, Arrange(parents, {}, data["root"]))
-            case "spent" if self.engine.directory.is_device(origin):
-                self._told.spent[origin, int(data["incarnation"])] = (int(data["jobs"]), int(data["revealed"]))
+                self.tree.arrange(origin, Arrange(data["parents"], {}, data["root"]))
+            case "spent":
+                self._told.spent[origin, data["incarnation"]] = (data["jobs"], data["revealed"])
             case "notes":
                 self._noted(origin, data)
-            case _:
-                raise ProtocolError(f"Host {origin} says {kind!r} to the cloud, which is not its to say.")
 
     def _noted(self, origin: int, data: dict[str, Any]) -> None:
         for time, kind, node, what in data["events"]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from espalier.core.address import Address, host_of, level_of
-from espalier.core.errors import ProtocolError
 from espalier.core.messages import Arrange, Measure, Order, Started, Train, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.fields import NOTE_BYTES
@@ -168,43 +167,40 @@ class Participant:
     # -- what others say -----------------------------------------------------------------------------------
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
-        """Follow an instruction; who may give which was checked before (`espalier.fleet.authority`)."""
+        """Follow an instruction; who may give which was checked (`espalier.fleet.authority`)."""
         engine = self.engine
         match kind:
             case "gave_up":
-                engine.gave_up(int(data["node"]))
+                engine.gave_up(data["node"])
             case "overdue":
-                self.record(int(data["node"]), "late", {"parent": origin, "round": data["round"]})
+                self.record(data["node"], "late", {"parent": origin, "round": data["round"]})
             case "groups":
-                engine.directory.set_groups({int(d): str(g) for d, g in data["groups"].items()})
+                engine.directory.set_groups(data["groups"])
             case "place":
                 self._placed(data)
             case "adopt":
                 self._adopted(data)
             case "release":
-                child = int(data["child"])
-                engine.directory.placed.pop(child, None)
-                engine.tell(engine.directory.attach(child, None))
+                engine.directory.placed.pop(data["child"], None)
+                engine.tell(engine.directory.attach(data["child"], None))
             case "roster":
                 for plain in data["joined"]:
                     engine.directory.others[plain[0]] = Member(*plain)
                 for host in data["gone"]:
-                    engine.directory.others.pop(int(host), None)
-                    engine.lost(int(host))
+                    engine.directory.others.pop(host, None)
+                    engine.lost(host)
             case "new_incarnation":
-                engine.new_incarnation(int(data["host"]))
+                engine.new_incarnation(data["host"])
             case "root":
-                engine.directory.tree.root = int(data["root"])
+                engine.directory.tree.root = data["root"]
             case "expel":
-                self.expelled.add(int(data["host"]))
+                self.expelled.add(data["host"])
             case "start":
-                self._start(float(data["at"]))
+                self._start(data["at"])
             case "round":
-                self._reached(int(data["round"]))
+                self._reached(data["round"])
             case "account" | "evaluate" | "finish":
                 self._ends(kind)
-            case _:
-                raise ProtocolError(f"The cloud says {kind!r}, which this version does not know.")
 
     def _ends(self, phase: str) -> None:
         """The run is over: nothing more happens to nodes, and the cloud wants to know all that is known."""
@@ -223,34 +219,29 @@ class Participant:
 
     def _placed(self, data: dict[str, Any]) -> None:
         """The cloud put a node of this host under another parent (or back under its link's)."""
-        engine, node = self.engine, int(data["node"])
-        parent = None if data["parent"] is None else int(data["parent"])
-        if host_of(node) != engine.me:
-            raise ProtocolError(f"Host {engine.me} is told where node {node} belongs, which is not its own.")
+        engine, node, parent = self.engine, data["node"], data["parent"]
         if data.get("relink"):
             # another server: not the logical parent alone, the link itself goes there
-            self.redirect = (str(data["endpoint"]), str(data["name"]))
+            self.redirect = (data["endpoint"], data["name"])
             engine.directory.placed.pop(node, None)
             return
         engine.tell(engine.directory.place(node, parent))
         for host in [h for h in self.peers if h not in {host_of(p) for p in engine.directory.placed.values()}]:
             del self.peers[host]
         if parent is not None and data.get("endpoint") and host_of(parent) != engine.me:
-            self.peers[host_of(parent)] = (str(data["endpoint"]), str(data["name"]))
+            self.peers[host_of(parent)] = (data["endpoint"], data["name"])
         engine.journal.put("peers", self.peers)
 
     def _adopted(self, data: dict[str, Any]) -> None:
         """A node reports to one of this host's from now on."""
-        engine, child, parent = self.engine, int(data["child"]), int(data["parent"])
+        engine, child, parent = self.engine, data["child"], data["parent"]
         directory = engine.directory
-        if host_of(parent) != engine.me:
-            raise ProtocolError(f"Host {engine.me} is given a child for node {parent}, which is not its own.")
         engine.tell(directory.attach(child, None))
         if directory.is_device(child):
-            directory.tree.samples[child] = int(data["samples"])
+            directory.tree.samples[child] = data["samples"]
         directory.placed[child] = parent
-        if data.get("name"):
-            self.invited[str(data["name"])] = host_of(child)
+        if data["name"]:
+            self.invited[data["name"]] = host_of(child)
             engine.journal.put("invited", self.invited)
         engine.tell(directory.attach(child, parent))
 

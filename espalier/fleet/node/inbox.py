@@ -109,7 +109,7 @@ class Inbox:
         if said.kind == SUM:
             self._masking.control(origin, said.data)
         elif said.kind == SUMMAND:
-            self._sums.control(origin, said.data)
+            self._sums.control(said.data)
         else:
             self._state.conduct.control(origin, said.kind, said.data)
 

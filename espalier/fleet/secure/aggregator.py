@@ -175,16 +175,14 @@ class Sums:
 
     # -- what children say ---------------------------------------------------------------------------------
 
-    def control(self, origin: int, data: dict[str, Any]) -> None:
+    def control(self, data: dict[str, Any]) -> None:
         """Hear what a child says about a sum.
 
         Raises:
             ProtocolError: It makes no sense; the child is left out.
         """
-        step, child = str(data["step"]), int(data["child"])
-        found = self._gatherings.get(int(data["sum"]))
-        if host_of(child) != origin:
-            raise ProtocolError(f"Host {origin} speaks of a sum for node {child}: nobody speaks for another.")
+        step, child = data["step"], data["child"]
+        found = self._gatherings.get(data["sum"])
         if found is None or child in found.out or child not in found.silent(self._servers[found.id]):
             return  # of a sum that is over, or goes on without it
         try:

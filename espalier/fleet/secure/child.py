@@ -127,14 +127,12 @@ class Masking:
         Raises:
             ProtocolError: It makes no sense, or is not what the protocol says: this node's model stays at home.
         """
-        step, node = str(data["step"]), int(data["child"])
-        if host_of(node) != self._state.me:
-            raise ProtocolError(f"Host {origin} speaks of a sum to node {node}, which does not live here.")
+        step, node = data["step"], data["child"]
         if step == "begin":
             self._begin(origin, node, data)
             return
         masking = self._masking.get(node)
-        if masking is None or masking.sum != int(data["sum"]) or host_of(masking.server) != origin:
+        if masking is None or masking.sum != data["sum"] or host_of(masking.server) != origin:
             return  # of a sum that is over
         try:
             self._hear(masking, node, step, data)
