@@ -9,6 +9,7 @@ told.
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
 from collections import Counter
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from google.protobuf.descriptor import FieldDescriptor as Field
+from google.protobuf.message import Message
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -31,6 +34,7 @@ from espalier.fleet.authority.rules import CONTROLS, IN_USE, SERVED
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, encode
 from espalier.fleet.links.framing import LetterPart
+from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.node.events import Gone
 from tests.fleet.test_authority import CLOUD, EDGE, ROGUE, ROUNDS, VICTIM, Places, Rogue
 
@@ -161,6 +165,17 @@ DEVIATIONS = [
 ]
 #: numbers that a statistic may hold as far as the wire is concerned
 ODD = [-1.0, 0.0, 1e9, 1e300, float("nan"), float("inf")]
+
+#: values of a frame's fields, by the field's type
+COUNTS = [0, 1, 2, 3, 4, 5, 2**31, 2**32 - 1]
+LONG_COUNTS = [*COUNTS, 2**53, 2**63 - 1, 2**63, 2**64 - 1]
+ANY: dict[int, list[Any]] = {
+    Field.TYPE_UINT32: COUNTS, Field.TYPE_FIXED32: COUNTS, Field.TYPE_UINT64: LONG_COUNTS,
+    Field.TYPE_INT64: [-1, -(2**63), *LONG_COUNTS[:-2]], Field.TYPE_BOOL: [True, False],
+    Field.TYPE_DOUBLE: [0.0, -1.0, 1e308, float("nan"), float("inf")],
+    Field.TYPE_BYTES: [b"", b"x", bytes(40)],
+    Field.TYPE_STRING: ["", "d0", "d2", "edge-0", "device", "edge", "run", "x" * 70, "\x1b[2J", "127.0.0.1:1"],
+}  # fmt: skip
 
 Said = tuple[int, bytes, tuple[LetterPart, ...]]
 
@@ -396,6 +411,36 @@ def _restated(stats: dict[str, Any], at: int) -> dict[str, Any]:
     if isinstance(told, list | tuple) and all(isinstance(v, int | float) for v in told):
         return {**stats, name: [odd] * len(told)}
     return {**stats, name: odd} if isinstance(told, int | float) else stats
+
+
+def any_frame(rng: random.Random, me: int, hosts: list[int], series: list[int]) -> pb.Frame:
+    """Return a frame of any kind with any values; what numbers letters is likely to be of a letter that was sent."""
+    frame = pb.Frame()
+    kind = rng.choice(["ack", "restart"] * 4 + [f.name for f in frame.DESCRIPTOR.fields])
+    part = getattr(frame, kind)
+    _fill(rng, part)
+    if kind in ("ack", "restart", "head", "chunk") and rng.random() < 0.8:
+        mine, other = ("dest", "origin") if kind in ("ack", "restart") else ("origin", "dest")
+        setattr(part.envelope, mine, me)
+        setattr(part.envelope, other, rng.choice(hosts))
+        part.envelope.series = rng.choice(series)
+    return frame
+
+
+def _fill(rng: random.Random, message: Message) -> None:
+    """Put anything into the fields of a frame's part."""
+    message.SetInParent()
+    for field in message.DESCRIPTOR.fields:
+        held, several = getattr(message, field.name), field.is_repeated
+        for _ in range(rng.randint(0, 3) if several else rng.random() < 0.75):
+            if field.cpp_type == field.CPPTYPE_MESSAGE:
+                _fill(rng, held.add() if several else held)
+                continue
+            value = rng.choice(ANY[field.type])
+            if several:
+                held.append(value)
+            else:
+                setattr(message, field.name, value)
 
 
 def _octets(value: Any) -> int:

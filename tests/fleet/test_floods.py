@@ -22,6 +22,7 @@ from espalier.fleet.links import transport, wire
 from espalier.fleet.links.delivery import BYTES_AHEAD, DeliveryState, Transmitter
 from espalier.fleet.links.door import REASON_LETTERS
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
+from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.limits import Limits
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
@@ -29,11 +30,13 @@ from espalier.fleet.links.routes import RoutingTable
 from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.links.transport import Link
 from espalier.fleet.membership import Member
-from espalier.fleet.node.events import Joined, Restarted
+from espalier.fleet.node.events import Acknowledged, Joined, Restarted
+from espalier.fleet.node.host import Host
 from espalier.fleet.node.journal import Journal
+from espalier.fleet.node.log import Log
 from espalier.fleet.status import Collector
 from espalier.record.run import Run
-from tests.fleet.net import credentials
+from tests.fleet.net import Serving, credentials
 from tests.fleet.test_authority import CLOUD, EDGE, ROGUE, VICTIM, Places, finished, model
 from tests.fleet.test_authority import Rogue as RogueNet
 from tests.fleet.test_rogue_member import ROGUE as LINKED_ROGUE
@@ -96,6 +99,17 @@ def test_a_series_that_cannot_be_is_not_begun(quick: Path) -> None:
     series, _ = sent[ROGUE]
     net.give(EDGE, Restarted(ROGUE, series, (1 << 64) - 1))
     assert net.engines[EDGE].outbox.delivery._sent[ROGUE][0] == series
+
+
+def test_a_letter_that_was_never_written_is_not_acknowledged(quick: Path) -> None:
+    # a number that no row of the journal can hold ended whoever was told that it had arrived
+    net = RogueNet(quick)
+    while not (waiting := net.engines[EDGE].outbox.delivery.waiting.get(ROGUE)):
+        net.step()
+    series, before = net.engines[EDGE].outbox.delivery.series(ROGUE), dict(waiting)
+    for number in (max(before) + 1, 1 << 63, (1 << 64) - 1):
+        net.give(EDGE, Acknowledged(ROGUE, series, number))
+        assert net.engines[EDGE].outbox.delivery.waiting[ROGUE] == before
 
 
 def test_two_devices_that_count_bytes_do_not_end_the_cloud(quick: Path) -> None:
@@ -268,3 +282,70 @@ def test_the_record_says_what_was_refused_in_few_words(ca: Path, quick: Path) ->
         assert [len(e["why"]) for e in Run(quick / "cloud").events("refused") if e["who"] == "d2"] == [REASON_LETTERS]
 
     asyncio.run(play())
+
+
+class Call:
+    """A stream whose other end says nothing, as gRPC's server shows it."""
+
+    def peer(self) -> str:
+        return "somebody"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    async def read(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def write(self, frame: pb.Frame) -> None:
+        return None
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_stream_that_is_ended_from_both_sides_is_over(ca: Path, steps: int) -> None:
+    # The second cancellation came while the last frames went out: nobody heard that the link was lost, its member
+    # counted as linked for ever, and every round waited for it until its deadline.
+    lost: list[Link] = []
+
+    async def play() -> None:
+        async def accept(link: Link) -> Any:
+            return lost.append
+
+        server = transport.LinkServer(Bundle.read(ca / "edge-0"), accept, lost.append, lambda link, why: None)
+        call: Any = Call()
+        stream = asyncio.create_task(server._serve(None, call))
+        for count in (5, steps):
+            for _ in range(count):
+                await asyncio.sleep(0)
+            stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        assert len(lost) == 1
+        assert not server._links
+
+    asyncio.run(play())
+
+
+def test_a_member_waits_over_one_link(ca: Path, quick: Path) -> None:
+    # ten thousand links of one device left no room for others to wait in
+    async def play() -> None:
+        bundle = Bundle.read(ca / "cloud")
+        settings = Settings(lambda c, a: Serving(), quick, "127.0.0.1:0")
+        cloud = Host(bundle, settings, Log("cloud", quick / "log"))
+        task = asyncio.create_task(cloud.run())
+        await until(lambda: cloud.endpoint)
+        rogues = [Rogue(Bundle.read(ca / "d2"), cloud.endpoint, name="cloud") for _ in range(5)]
+        for rogue in rogues:
+            assert (await rogue.say(hello())) is None
+            assert (frame := await rogue.hear()) is not None and frame.welcome.standing
+        await until(lambda: len(cloud.door.room) == 1)
+        assert await rogues[0].hear() is None
+        for rogue in rogues:
+            await rogue.close()
+        cloud.stop()
+        await task
+        cloud.log.close()
+
+    asyncio.run(play())
+
+
+def hello() -> pb.Frame:
+    return pb.Frame(hello=pb.Hello(version=wire.VERSIONS.newest, member=pb.Member(incarnation=1, stamp=1), wish=-1))

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import tempfile
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.core.messages import Report
-from espalier.fleet.links.admission import Refusals
+from espalier.fleet.certs import Bundle
+from espalier.fleet.links.admission import Admission, Refusals
 from espalier.fleet.links.framing import LetterPart
 from espalier.fleet.node.inbox import plausible
 from espalier.record.run import Run
-from tests.fleet.hostile import HostileMember, controls, messages, unusable
-from tests.fleet.test_rogue_member import CLOUD, EDGE, ROGUE, ca, fleet
+from tests.fleet.hostile import HostileMember, any_frame, controls, messages, unusable
+from tests.fleet.test_rogue_member import CLOUD, EDGE, ROGUE, Rogue, ca, fleet, until
 
 __all__ = ["TestHostileMember", "ca"]
 
@@ -107,3 +111,36 @@ def test_hosts_with_real_links_survive_it(ca: Path, quick: Path, letters: Letter
         patch.setattr(Refusals, "offends", lambda self, who: False)
         asyncio.run(play())
     assert {e["who"] for e in Run(folder / "cloud").events("refused")} == {f"host {ROGUE}"}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hosts_survive_frames_of_any_kind(ca: Path, quick: Path, seed: int) -> None:
+    # One acknowledgement of letter 2^64 - 1 ended an edge, or by way of it the cloud.
+    rng, series = random.Random(seed), [0]
+
+    async def listen(rogue: Rogue) -> None:
+        while (frame := await rogue.hear()) is not None:
+            if frame.HasField("head"):
+                series.append(frame.head.envelope.series)
+
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            ears = asyncio.create_task(listen(rogue))
+            await until(lambda: len(series) > 1)
+            for _ in range(300):
+                if ears.done() or not scene.hosts["edge-0"].routes.children.get(ROGUE):
+                    ears.cancel()
+                    await rogue.close()
+                    rogue = Rogue(Bundle.read(ca / "d2"), scene.hosts["edge-0"].endpoint)
+                    if (await rogue.enter()).HasField("refusal"):
+                        break
+                    ears = asyncio.create_task(listen(rogue))
+                with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+                    await rogue.say(any_frame(rng, ROGUE, [EDGE, CLOUD, 0], series))
+            ears.cancel()
+            await rogue.close()
+        assert scene.hosts["edge-0"].refusals.count
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Admission, "hurries", lambda self, peer: False)
+        asyncio.run(play())

@@ -61,8 +61,9 @@ class DeliveryState:
         return self._sent[dest][0]
 
     def acknowledged(self, dest: int, series: int, number: int) -> bool:
-        """Forget letters up to a number; False if it was of another series."""
-        if self._sent.get(dest, (0, 0))[0] != series:
+        """Forget letters up to a number; False if it was of another series, or none has that number."""
+        present, last = self._sent.get(dest, (0, 0))
+        if series != present or number > last:
             return False
         for known in [n for n in self.waiting.get(dest, {}) if n <= number]:
             del self.waiting[dest][known]

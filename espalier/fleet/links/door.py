@@ -59,7 +59,9 @@ class WaitingRoom:
         return len(self._here)
 
     def enter(self, link: Link, waiter: pb.Waiter) -> None:
-        """Somebody waits here."""
+        """Somebody waits here, over this link and no other."""
+        for before in [before for before, who in self._here.items() if who.name == waiter.name]:
+            before.close()
         self._here[link], self.changed = waiter, True
 
     def told(self, link: Link, waiting: pb.Waiting) -> None:

@@ -265,11 +265,12 @@ class LinkServer:
             link.close()
             await asyncio.wait({pump}, timeout=1.0)
         finally:
-            await _ended(pump)
+            # first what others must know: whoever ends this stream may do so once more, while its last frames go out
             self._links.discard(link)
             link.over()
             if take is not None:
                 self._lost(link)
+            await _ended(pump)
 
     async def _read(self, link: Link, context: grpc.aio.ServicerContext, take: Take) -> None:
         patience: float | None = GREETING_SECONDS
