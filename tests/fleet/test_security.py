@@ -297,6 +297,11 @@ def test_a_register_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="3 edges have enrolled"):
         registry.enrol("edge-3", "edge")
     assert registry.enrol("edge-1", "edge") == 4
+    # whoever wished for a number of its own found no bound
+    other = enrolment.Registry(2, 3)
+    assert [other.enrol(f"edge-{n}", "edge", wish) for n, wish in enumerate([1 << 40, 2, 7])] == [2, 5, 4]
+    with pytest.raises(ConfigError, match="3 edges have enrolled"):
+        other.enrol("edge-3", "edge", 9)
 
 
 def test_a_word_in_anothers_name_is_refused(ca: Path, quick: Path) -> None:

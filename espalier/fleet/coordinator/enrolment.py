@@ -63,15 +63,10 @@ class Registry:
                     "issue one of their names a new certificate to replace it."
                 )
         else:
-            wanted = self.server(wish) if wish >= 0 else -1
-            free = wanted if wanted >= 0 and wanted not in taken else -1
-            number = 0
-            while free < 0:
-                if number >= MOST_SERVERS:
-                    raise ConfigError(f"{MOST_SERVERS} edges have enrolled; more are not accepted.")
-                if self.server(number) not in taken:
-                    free = self.server(number)
-                number += 1
+            places = map(self.server, [wish, *range(MOST_SERVERS)] if 0 <= wish < MOST_SERVERS else range(MOST_SERVERS))
+            free = next((n for n in places if n not in taken), None)
+            if free is None:
+                raise ConfigError(f"{MOST_SERVERS} edges have enrolled; more are not accepted.")
         self.known[name] = (free, role)
         return free
 
