@@ -108,6 +108,10 @@ class Manifest:
         fleet = self.experiment.fleet
         return fleet.devices + fleet.edges + sum(fleet.tiers)
 
+    def role_of(self, host: int) -> str:
+        """Return what a host of that number is."""
+        return "device" if host < self.experiment.fleet.devices else "cloud" if host == self.cloud else "edge"
+
     @property
     def seed(self) -> int:
         """The run's seed."""

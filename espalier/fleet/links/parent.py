@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import time
 from collections.abc import Awaitable, Callable
 
 from espalier.core.errors import ConfigError, ProtocolError
+from espalier.fleet.authority.fields import SECONDS
 from espalier.fleet.links import wire
 from espalier.fleet.links.children import ChildLinks
 from espalier.fleet.links.hub import Hub
@@ -22,6 +22,8 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 TRIES = 5
 #: seconds between two looks at the parent's clock
 CLOCK_SECONDS = 30.0
+#: the latest time of a run that is believed: what a node then says must still be a time (`espalier.fleet.authority`)
+LATEST_SECONDS = SECONDS / 2
 #: seconds that a parent may take to tell the time
 PONG_SECONDS = 10.0
 
@@ -61,12 +63,12 @@ class ParentLink:
         """Keep the link until the host stops.
 
         Raises:
-            ConfigError: The fleet refuses this node for good.
+            ConfigError: Every parent refuses this node for good.
         """
-        hub, failures, delay = self._hub, 0, FIRST_RETRY_SECONDS
+        hub, failures, delay, refused = self._hub, 0, FIRST_RETRY_SECONDS, set[tuple[str | None, str]]()
         while not hub.stopping:
             name, target = self._parents[0]
-            self._welcomed, self._told = False, ""
+            self._welcomed, self._told, self._final = False, "", False
             hello = hub.hello()
             hello.wish = hub.settings.wish
             hello.member.stamp = await hub.next_stamp()
@@ -74,7 +76,10 @@ class ParentLink:
             self._link, hub.idle = None, False
             hub.routes.parent = None
             if self._final:
-                raise ConfigError(f"{name or target} refuses this node: {self._told}.")
+                refused.add((name, target))
+                if refused.issuperset(self._parents):
+                    raise ConfigError(f"{name or target} refuses this node: {self._told}.")
+                failures, self._welcomed = TRIES, False  # the next one may be of another mind
             if hub.stopping:
                 return
             if self._welcomed:
@@ -133,7 +138,7 @@ class ParentLink:
                 hub.log("refused", level="warning", why=self._told)
         elif kind == "pong":
             waiting = self._pongs.pop(frame.pong.sent, None)
-            if not math.isfinite(frame.pong.now):
+            if not 0 <= frame.pong.now <= LATEST_SECONDS:
                 raise ProtocolError(f"The parent says that it is {frame.pong.now} o'clock.")
             if waiting is not None and not waiting.done():
                 waiting.set_result(hub.clock.heard(frame.pong.now, frame.pong.sent))

@@ -10,6 +10,7 @@ timers and the worker. The engine runs in a thread of its own, one batch of item
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from dataclasses import replace
@@ -268,6 +269,12 @@ class Host(Hub):
             return "what it says that the run does is not signed by this fleet's cloud"
         if not self._folders.may_follow(welcome.run, welcome.signed):
             return f"run {welcome.run[:100]} is over: this node has taken part in a later one"
+        mine, above = welcome.address, welcome.parent.address
+        with contextlib.suppress(EspalierError):  # why a manifest cannot be followed is told by who tries to
+            role_of = Manifest.of_bytes(welcome.manifest).role_of
+            known = self.routes.me if self.run_name == welcome.run else mine
+            if (role_of(mine), known) != (self.identity.role, mine) or above == mine or role_of(above) == "device":
+                return f"it says that this {self.identity.role} is number {mine}, below number {above}"
         return ""
 
     async def _take_part(self, welcome: pb.Welcome) -> None:
