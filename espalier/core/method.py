@@ -154,6 +154,11 @@ class Method(Spec, family="method"):
     #: what not every experiment has and it refuses to do without, in a few words
     needs: ClassVar[str] = ""
 
+    def demand(self, met: bool, what: str, given: str) -> None:
+        """Refuse an experiment without something that the method ``needs``, in a sentence that says what is given."""
+        if not met:
+            raise ConfigError(f"method {self.kind!r} needs {what}; {given}.")
+
     def merge(self) -> Merge:
         """Return how the root merges, where that is all that a method changes."""
         return Merge()
@@ -212,6 +217,14 @@ class TwoBarriers(SampledMethod):
             local=self.local(setting),
             serves=self.serves,
         )
+
+
+@dataclass(frozen=True)
+class PersonalModels(TwoBarriers):
+    """The base of those after whose barriers a device uses a model of its own."""
+
+    category: ClassVar[Category] = "personal"
+    serves: ClassVar[Level] = "device"
 
 
 #: what a method's table may replace

@@ -195,11 +195,15 @@ class Merge(Policy, family="merge", kind="samples"):
 
     def weights(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
         """Return, per group, coefficients that sum to one and the models they belong to."""
+        return {group: normalised(terms) for group, terms in self.claims(view, arrivals).items()}
+
+    def claims(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, list[tuple[float, Ref]]]:
+        """Return, per group, the reports' models with their weights before normalisation."""
         found: dict[str, list[tuple[float, Ref]]] = {}
         for arrival in arrivals:
             for group, model in arrival.report.models.items():
                 found.setdefault(group, []).append((self.weight(view, arrival, group), model))
-        return {group: normalised(terms) for group, terms in found.items()}
+        return found
 
     def weight(self, view: View, arrival: Arrival, group: str) -> float:
         """Return one report's weight before normalisation (default: its samples)."""

@@ -31,9 +31,8 @@ from typing import Any, ClassVar
 
 from espalier.core.bounds import NonNegativeFloat, UnitFloat
 from espalier.core.code import is_own
-from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.method import PersonalModels, Setting
 from espalier.core.objectives import Mixture
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
@@ -112,7 +111,7 @@ class TrainedMixed(Local, kind="apfl"):
 
 
 @dataclass(frozen=True)
-class APFL(TwoBarriers, kind="apfl"):
+class APFL(PersonalModels, kind="apfl"):
     """HierFAVG, and beside it a model per device that is mixed with the shared one.
 
     Attributes:
@@ -122,8 +121,6 @@ class APFL(TwoBarriers, kind="apfl"):
     """
 
     title: ClassVar[str] = "APFL"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     needs: ClassVar[str] = "SGD or Adam"
     citation: ClassVar[str] = "Deng et al., Adaptive Personalized Federated Learning, 2020"
 
@@ -132,9 +129,7 @@ class APFL(TwoBarriers, kind="apfl"):
 
     def local(self, setting: Setting) -> Local:
         """Return that devices train a second model where it is mixed."""
-        if is_own(setting.training.optimizer):
-            raise ConfigError(
-                f"method 'apfl' needs 'sgd' or 'adam', which step a mixture; training.optimizer = "
-                f"{setting.training.optimizer!r} is given."
-            )
+        name = setting.training.optimizer
+        given = f"training.optimizer = {name!r} is given"
+        self.demand(not is_own(name), "'sgd' or 'adam', which step a mixture", given)
         return TrainedMixed(alpha=self.alpha, adapt=self.adapt)

@@ -45,11 +45,10 @@ from espalier.core.codec import register
 from espalier.core.environment import estimate
 from espalier.core.memory import Memory, Product
 from espalier.core.method import Category, Plan, SampledMethod, Setting
-from espalier.core.policies import Arrangement, HandDown, Local, Merge, Pace, Rules, Selection, Structure
-from espalier.core.store import Ref
+from espalier.core.policies import Arrangement, HandDown, Local, Pace, Rules, Selection, Structure
 from espalier.core.view import Arrival, View
 from espalier.policies.association import hosts_and_reach
-from espalier.policies.asynchronous import mixing_rate
+from espalier.policies.asynchronous import Mixing
 
 Floats = NDArray[np.float64]
 TINY = 1e-12
@@ -175,29 +174,12 @@ def told_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, Floa
 
 
 @dataclass(frozen=True)
-class ByAge(Merge, kind="async_hfl"):
-    """Mix each report in as it comes, the staler the less.
-
-    Attributes:
-        alpha0: Share of a fresh report in the new model.
-        power: How fast the share falls with staleness.
-    """
+class ByAge(Mixing, kind="async_hfl"):
+    """Mix each report in as it comes, the staler the less; where a child started is known, for its update."""
 
     compares_with_start: ClassVar[bool] = True
 
     alpha0: Share = 0.9
-    power: NonNegativeFloat = 0.5
-
-    def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
-        """Mix the reports in, one after another."""
-        models = dict(view.models)
-        for arrival in arrivals:
-            rate = mixing_rate(self.alpha0, arrival.staleness, self.power)
-            for group, model in arrival.report.models.items():
-                old = models.get(group, model)
-                terms = [(1.0, model)] if rate == 1.0 else [(1.0 - rate, old), (rate, model)]
-                models[group] = view.store.combine(terms, fallback=old)
-        return models
 
 
 @dataclass(frozen=True)
@@ -220,10 +202,8 @@ class DiverseAndFast(Selection, kind="async_hfl"):
         """Return those at work and those to begin now; of servers, all."""
         if not all(map(view.env.is_device, view.children)):
             return list(view.children)
-        delays = {
-            c: max(TINY, estimate(view.env, view.me, c, self.updates, view.now).total)
-            for c in view.children
-        }  # fmt: skip
+        expected = ((c, estimate(view.env, view.me, c, self.updates, view.now)) for c in view.children)
+        delays = {c: max(TINY, found.total) for c, found in expected}
         working = [c for c in view.children if c in set(view.absent)]
         free = [c for c in view.children if c not in working and not view.env.busy(c)]
         room = self.fraction * sum(1 / s for s in delays.values()) - sum(1 / delays[c] for c in working)

@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from espalier.core.bounds import NonNegativeFloat, PositiveInt
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.method import PersonalModels, Setting
 from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
 
@@ -66,7 +66,7 @@ class WithPersonal(Local, kind="ditto"):
 
 
 @dataclass(frozen=True)
-class Ditto(TwoBarriers, kind="ditto"):
+class Ditto(PersonalModels, kind="ditto"):
     """HierFAVG, and beside it a personal model per device.
 
     Attributes:
@@ -76,8 +76,6 @@ class Ditto(TwoBarriers, kind="ditto"):
     """
 
     title: ClassVar[str] = "Ditto"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021"
 
     lam: NonNegativeFloat = 0.1

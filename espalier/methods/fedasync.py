@@ -14,8 +14,11 @@ device at once.
 Both work at the cloud over all devices (``at = "cloud"``), or at every tier (``at = "edges"``): edges do so with their
 devices, and the cloud with the edges, which report after ``kappa2`` of their own merges.
 
-Differences: FedBuff's changes are weighted by samples, as FedAvg's (``p_k`` is ``1/K`` as published); with a buffer for
-everybody, who then wait for the merge (``refill = "after merge"``), it is FedAvg.
+Differences: a report that nobody came before has s = 0; by the epochs of FedAsync's Algorithm 1 it has 1, so there its
+share is ``alpha0 2^-power``. Of the paper's functions of s this is the polynomial one; ``power = 0`` is its constant,
+and there is no hinge. ``mu`` is 0 by default, where the paper always pulls (its rho). FedBuff's changes are weighted by
+samples, as FedAvg's (``p_k`` is ``1/K`` as published); with a buffer for everybody, who then wait for the merge
+(``refill = "after merge"``), it is FedAvg.
 """
 
 from __future__ import annotations

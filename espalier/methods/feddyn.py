@@ -11,7 +11,8 @@ Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama. Federated Learning Bas
 In a tree edges average and say how many samples have reported; the root does 3 over them, so that h remains the mean
 of all g_k. For the same reason a cloud round has one edge round.
 
-Differences: models are weighted by samples, as FedAvg's (the paper weighs devices equally). A server that loses its
+Differences: models are weighted by samples, as FedAvg's (the paper weighs devices equally; the authors' code, too, and
+divides a device's alpha by its samples over the mean, which weighs their losses by samples). A server that loses its
 state begins again with h = 0. As published, h grows as long as few devices report in a round; ``alpha`` is the option
 that the paper tunes (0.1, 0.01 or 0.001).
 """

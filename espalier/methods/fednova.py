@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from espalier.core.codec import register
-from espalier.core.errors import ConfigError
 from espalier.core.memory import Product
 from espalier.core.messages import Order
 from espalier.core.method import Setting, TwoBarriers
@@ -140,10 +139,7 @@ class FedNova(TwoBarriers, kind="fednova"):
 
     def local(self, setting: Setting) -> Local:
         """Tell the steps, which only SGD's can be normalised."""
-        training = setting.training
-        if training.optimizer != "sgd":
-            raise ConfigError(
-                f"method 'fednova' needs SGD, whose steps it can normalise; training.optimizer = "
-                f"{training.optimizer!r} is given."
-            )
-        return NovaLocal(momentum=training.momentum)
+        name = setting.training.optimizer
+        given = f"training.optimizer = {name!r} is given"
+        self.demand(name == "sgd", "SGD, whose steps it can normalise", given)
+        return NovaLocal(momentum=setting.training.momentum)

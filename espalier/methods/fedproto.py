@@ -13,11 +13,11 @@ exactly 3. So plain averaging serves, secure or not, and only the last layer's b
 device training alone. Prototypes cost the time of one more pass over the data.
 
 Differences: Eq. (6) also divides by the number of devices that have the label, though its weights already sum to one:
-left out, as it would shrink prototypes. The pull is on every sample's features, as in the authors' code (the paper's
-Eq. (7) pulls a batch's means). Prototypes are computed when training is over (the code sums those of the last epoch up
-as it goes). A label that nobody reported in a round has no prototype in the next. A device uses its own classifier;
-the paper also classifies by the nearest prototype. All devices have the same architecture here. There is no global
-model: the root serves the initial one.
+left out, as it would shrink prototypes. The authors' code averages devices' prototypes evenly. The pull is on every
+sample's features, as in the authors' code (the paper's Eq. (7) pulls a batch's means). Prototypes are computed when
+training is over (the code sums those of the last epoch up as it goes). A label that nobody reported in a round has no
+prototype in the next. A device uses its own classifier; the paper also classifies by the nearest prototype. All devices
+have the same architecture here. There is no global model: the root serves the initial one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.core.bounds import NonNegativeFloat
-from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Order, Train
-from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.method import PersonalModels, Setting
 from espalier.core.objectives import ClassSums, NearPrototypes
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Rules
@@ -95,7 +94,7 @@ def nothing_known(store: ModelStore) -> dict[str, Ref]:
 
 
 @dataclass(frozen=True)
-class FedProto(TwoBarriers, kind="fedproto"):
+class FedProto(PersonalModels, kind="fedproto"):
     """Own models at all devices, drawn together by shared prototypes.
 
     Attributes:
@@ -104,8 +103,6 @@ class FedProto(TwoBarriers, kind="fedproto"):
     """
 
     title: ClassVar[str] = "FedProto"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     needs: ClassVar[str] = "classes"
     citation: ClassVar[str] = (
         "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022"
@@ -119,6 +116,5 @@ class FedProto(TwoBarriers, kind="fedproto"):
 
     def local(self, setting: Setting) -> Local:
         """Return training near prototypes."""
-        if not setting.classifies:
-            raise ConfigError("method 'fedproto' needs classes, of which prototypes are the means; this task has none.")
+        self.demand(setting.classifies, "classes, of which prototypes are the means", "this task has none")
         return WithPrototypes(lam=self.lam)

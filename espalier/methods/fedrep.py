@@ -23,7 +23,7 @@ from typing import ClassVar
 
 from espalier.core.bounds import PositiveInt
 from espalier.core.messages import Order, Train
-from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.method import PersonalModels, Setting
 from espalier.core.policies import Local, LocalView
 from espalier.core.store import Ref
 from espalier.policies.local_policies import Parts
@@ -66,7 +66,7 @@ class InTurn(Parts, kind="fedrep"):
 
 
 @dataclass(frozen=True)
-class FedRep(TwoBarriers, kind="fedrep"):
+class FedRep(PersonalModels, kind="fedrep"):
     """HierFAVG of a representation under heads that stay at the devices.
 
     Attributes:
@@ -77,8 +77,6 @@ class FedRep(TwoBarriers, kind="fedrep"):
     """
 
     title: ClassVar[str] = "FedRep"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
     )

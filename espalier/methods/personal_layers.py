@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from espalier.core.method import Category, Level, Setting, TwoBarriers
+from espalier.core.method import PersonalModels, Setting
 from espalier.core.params import ParamSpec, Spans
 from espalier.policies.local_policies import Parts
 
@@ -54,7 +54,7 @@ class OwnBatchNorms(Parts, kind="fedbn"):
 
 
 @dataclass(frozen=True)
-class FedPer(TwoBarriers, kind="fedper"):
+class FedPer(PersonalModels, kind="fedper"):
     """A shared base under last layers of each device's own.
 
     Attributes:
@@ -63,8 +63,6 @@ class FedPer(TwoBarriers, kind="fedper"):
     """
 
     title: ClassVar[str] = "FedPer"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = "Arivazhagan et al., Federated Learning with Personalization Layers, 2019"
 
     head: tuple[str, ...] = ()
@@ -75,7 +73,7 @@ class FedPer(TwoBarriers, kind="fedper"):
 
 
 @dataclass(frozen=True)
-class LGFedAvg(TwoBarriers, kind="lg_fedavg"):
+class LGFedAvg(PersonalModels, kind="lg_fedavg"):
     """A shared head over representations of each device's own.
 
     Attributes:
@@ -84,8 +82,6 @@ class LGFedAvg(TwoBarriers, kind="lg_fedavg"):
     """
 
     title: ClassVar[str] = "LG-FedAvg"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020"
     )
@@ -98,7 +94,7 @@ class LGFedAvg(TwoBarriers, kind="lg_fedavg"):
 
 
 @dataclass(frozen=True)
-class FedBN(TwoBarriers, kind="fedbn"):
+class FedBN(PersonalModels, kind="fedbn"):
     """A shared model whose normalisations are each device's own.
 
     Attributes:
@@ -107,8 +103,6 @@ class FedBN(TwoBarriers, kind="fedbn"):
     """
 
     title: ClassVar[str] = "FedBN"
-    category: ClassVar[Category] = "personal"
-    serves: ClassVar[Level] = "device"
     citation: ClassVar[str] = (
         "Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021"
     )

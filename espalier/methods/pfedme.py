@@ -14,8 +14,10 @@ It reports w; theta is its personal model, which it uses. Edges average, and the
 ``eta lam = 1`` with one round reports theta itself: FedProx with mu = lam.
 
 Differences: the inner problem is solved by the experiment's own local updates (the paper takes K = 5 mini-batch steps
-on one batch), so ``rounds`` is 5 by default, where the paper has R = 20. Averages are weighted by samples, as in the
-authors' code (the paper's are even). w and theta start anew from the received model in every order, as published.
+on one batch, by a rate of their own, 0.09), so ``rounds`` is 5 by default, where the paper has R = 20; lambda, eta and
+beta are those of the authors' code. There, devices that are not drawn train, too, and nothing comes of it but a
+personal model. Averages are weighted by samples, as in the authors' code (the paper's are even). w and theta start anew
+from the received model in every order, as published.
 """
 
 from __future__ import annotations

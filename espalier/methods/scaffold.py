@@ -25,7 +25,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
 from espalier.core.method import Setting, TwoBarriers
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Rules
@@ -116,10 +115,7 @@ class Scaffold(TwoBarriers, kind="scaffold"):
 
     def local(self, setting: Setting) -> Local:
         """Correct plain SGD's steps: variates are mean gradients."""
-        training = setting.training
-        if training.optimizer != "sgd" or training.momentum:
-            raise ConfigError(
-                f"method 'scaffold' needs plain SGD, for its variates are mean gradients; training.optimizer = "
-                f"{training.optimizer!r} with momentum {training.momentum:g} is given."
-            )
+        name, momentum = setting.training.optimizer, setting.training.momentum
+        given = f"training.optimizer = {name!r} with momentum {momentum:g} is given"
+        self.demand(name == "sgd" and not momentum, "plain SGD, for its variates are mean gradients", given)
         return Controlled()

@@ -55,16 +55,8 @@ class RobustMerge(Merge, ABC):
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models per group; a group without usable reports keeps its model."""
-        groups: dict[str, list[tuple[float, Ref]]] = {}
-        for arrival in arrivals:
-            for group, ref in arrival.report.models.items():
-                groups.setdefault(group, []).append((self.weight(view, arrival, group), ref))
-        merged: dict[str, Ref] = {}
-        for group, terms in groups.items():
-            found = self._merged(view, group, terms)
-            if found is not None:
-                merged[group] = found
-        return merged
+        found = {group: self._merged(view, group, terms) for group, terms in self.claims(view, arrivals).items()}
+        return {group: model for group, model in found.items() if model is not None}
 
     def _merged(self, view: View, group: str, terms: list[tuple[float, Ref]]) -> Ref | None:
         store, base = view.store, view.models.get(group)

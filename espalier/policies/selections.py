@@ -12,7 +12,8 @@ HPDC 2020.
 All three know of a child what its last report told: its mean training loss (an aggregator's is the average of what it
 merged) and the seconds from the order to the report. Nothing else is asked or sent. So power-of-choice is the paper's
 variant *rpow-d*, which compares these losses instead of asking candidates for theirs at the current model; Oort's
-utility has a child's mean loss in the place of the root of its mean square, and is that of its Algorithm 1 (the
+utility has a child's mean loss in the place of the root of its mean square, new children are drawn uniformly (the
+paper: by their speed; here nobody knows it before they report), and the utility is that of its Algorithm 1 (the
 authors' code scales gains to 0 … 1 by their range before the bonus is added, and cuts off at 0.7 where the paper says
 0.95); TiFL's adaptive policy orders tiers by loss, not by accuracy, and profiles children by their first reports. A
 child that leaves is forgotten. Where losses are not told (a private run on a fleet), everybody's is unknown, and draws

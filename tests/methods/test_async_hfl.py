@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from espalier.core.environment import estimate
+from espalier.core.memory import Memory
 from espalier.core.messages import ALL, Report
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -88,7 +89,7 @@ def test_staler_reports_count_less() -> None:
         def combine(self, terms: Any, fallback: Any = None) -> Any:
             return terms
 
-    view: Any = View(0.0, 10, 0, 0, "", {ALL: Ref(1)}, None, None, type("Env", (), {"store": Store()})())  # type: ignore[arg-type]
+    view: Any = View(0.0, 10, 0, 0, "", {ALL: Ref(1)}, None, Memory(), type("Env", (), {"store": Store()})())  # type: ignore[arg-type]
     report = Report(1, 10, 0, 10, {ALL: Ref(2)}, {ALL: 5}, 1, 0, 0.0)
     # 0.9 (1 + 3)^-0.5 = 0.45
     (terms,) = ByAge().merge(view, [Arrival(report, 0.0, staleness=3)]).values()
