@@ -105,8 +105,7 @@ class Local(Policy, family="local", kind="plain"):
 
     def shared_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model on a link."""
-        spans = self.shares(spec)
-        return spec.model_bytes if spans is None else 4 * sum(max(0, min(b, spec.n_float) - a) for a, b in spans)
+        return spec.link_bytes(self.shares(spec))
 
     def model_bytes(self, spec: ParamSpec) -> int:
         """Return the bytes of a model in a report to whoever gave the order."""

@@ -88,6 +88,17 @@ class ParamSpec:
         ends = [0, *(end for span in spans for end in span), self.size]
         return tuple((a, b) for a, b in zip(ends[::2], ends[1::2], strict=True) if a < b)
 
+    def common(self, one: Spans | None, two: Spans | None) -> Spans | None:
+        """Return where the numbers lie that are in both of two parts of a model (None: the whole)."""
+        if one is None or two is None:
+            return two if one is None else one
+        found = ((max(a, c), min(b, d)) for a, b in one for c, d in two)
+        return tuple((a, b) for a, b in found if a < b)
+
+    def link_bytes(self, spans: Spans | None) -> int:
+        """Return the bytes of a part of a model on a link (None: of the whole)."""
+        return self.model_bytes if spans is None else 4 * sum(max(0, min(b, self.n_float) - a) for a, b in spans)
+
     def last_layer(self) -> tuple[str, ...]:
         """Return the pattern of the last layer's parameters: those beside the last one."""
         last = list(self.parameters)[-1].name

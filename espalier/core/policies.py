@@ -32,6 +32,7 @@ from espalier.core.local import Local as Local
 from espalier.core.local import LocalView as LocalView
 from espalier.core.memory import Memory, Policy, Remembering
 from espalier.core.messages import ALL, Order
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.store import ModelStore, Ref
 from espalier.core.view import Arrival, View
 
@@ -278,6 +279,13 @@ class HandDown(Policy, family="hand_down", kind="replace"):
     def tell(self, view: View) -> dict[str, Any]:
         """Return the statistics that go to the parent with them."""
         return {}
+
+    def shares(self, spec: ParamSpec) -> Spans | None:
+        """Return which places of a model go between this aggregator and its parent at all; None: what devices share.
+
+        It is for models as :meth:`Local.shares` is for devices: the rest costs no bytes above here, and is not sent.
+        """
+        return None
 
 
 @dataclass(frozen=True)

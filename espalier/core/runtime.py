@@ -36,6 +36,7 @@ from espalier.core.messages import (
     Trained,
 )
 from espalier.core.method import Node, Plan, Watcher
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Rules
 from espalier.core.store import Ref
 from espalier.core.tree import Tree
@@ -226,6 +227,14 @@ class Runtime:
             return self.plan.root
         between = self._env.n_devices + self._env.n_edges <= address < self._env.cloud
         return self.plan.middle if between else self.plan.edge
+
+    def shares(self, child: Address, spec: ParamSpec) -> Spans | None:
+        """Return which places of a model go between a host and those above it (None: all)."""
+        found = self.plan.local.shares(spec)
+        if not self._env.is_device(child):
+            for rules in (self.plan.edge, self.rules(child)):
+                found = spec.common(found, rules.hand_down.shares(spec))
+        return found
 
     def _crown(self, root: Address) -> None:
         """Let a node that becomes the root follow the root's rules from now on; who was it does so no longer."""

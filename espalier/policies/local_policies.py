@@ -9,6 +9,10 @@ A wrapper goes around that policy, changes one thing and leaves the rest to the 
 Parts of models (FedPer, FedRep, LG-FedAvg, FedBN) take its place::
 
     { name = "fedavg", local = { kind = "parts", own = ["head.*"] }, serve = { model = "own" } }
+
+and servers may keep a part for those below them, too::
+
+    { name = "hierfavg", edge = { hand_down = { kind = "parts", own = ["head.*"] } }, serve = { model = "edge" } }
 """
 
 from __future__ import annotations
@@ -25,8 +29,9 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import Calibration, Order, Train
 from espalier.core.objectives import Distillation
 from espalier.core.params import ParamSpec, Spans
-from espalier.core.policies import Contribution, Local, LocalView
-from espalier.core.store import Ref
+from espalier.core.policies import Contribution, HandDown, Local, LocalView
+from espalier.core.store import ModelStore, Ref
+from espalier.core.view import View
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,41 @@ class Parts(Local, kind="parts"):
         (group, received), trained = next(iter(order.models.items())), list(models.values())[-1]
         view.state(self).model = trained
         return Contribution({group: store.splice(received, trained, self.shares(store.spec))}, uses=trained)
+
+
+@dataclass(frozen=True)
+class KeptParts(HandDown, kind="parts"):
+    """A server keeps a part of the model for itself and those below it, and shares the rest with its parent.
+
+    It hands its own part down with what it receives, averages both below itself, and reports the other. So the own part
+    of a model that goes further up is never an edge's, costs no bytes there, and is not sent on a fleet.
+
+    Attributes:
+        own: Patterns of what stays here; neither ``own`` nor ``shared``: the last layer.
+        shared: Patterns of what is shared, where that is easier to say.
+    """
+
+    own: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what devices would refuse."""
+        Parts(own=self.own, shared=self.shared)
+
+    def shares(self, spec: ParamSpec) -> Spans:
+        """Return the places that are shared."""
+        return Parts(own=self.own, shared=self.shared).shares(spec)
+
+    def receive(self, view: View, order: Order) -> dict[str, Ref]:
+        """Return what came with the server's own part, at first the initial one."""
+        return {g: self._joined(view.models.get(g), model, view.store) for g, model in order.models.items()}
+
+    def up(self, view: View) -> dict[str, Ref]:
+        """Return the server's models with the initial one's numbers in the place of its own part."""
+        return {g: self._joined(None, model, view.store) for g, model in view.models.items()}
+
+    def _joined(self, own: Ref | None, shared: Ref, store: ModelStore) -> Ref:
+        return store.splice(store.initial() if own is None else own, shared, self.shares(store.spec))
 
 
 @dataclass(frozen=True)

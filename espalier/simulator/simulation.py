@@ -139,8 +139,8 @@ class Simulation:
             self.world, self.runtime, fleet, presence, self.conditions, self.delivery, clock, recorder, self.stall
         )
         self.transport = Transport(
-            self.world, self.conditions, presence, self.task.spec, self.plan.local, fleet.n_devices, clock, recorder,
-            self.usage, self.delivery.inform, spans,
+            self.world, self.conditions, presence, self.task.spec, self.plan.local, self.runtime.shares,
+            fleet.n_devices, clock, recorder, self.usage, self.delivery.inform, spans,
         )  # fmt: skip
         self._work = SimulatedWork(
             self.task, fleet, self.views, self.ledger, self.attacks, self.conditions, presence, clock, recorder,

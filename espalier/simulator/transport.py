@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from espalier.core.address import Address, host_of
 from espalier.core.messages import Arrived, ChildLeft, Message, Order, Part, Report
-from espalier.core.params import ParamSpec
+from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Local
 from espalier.record.database import Recorder
 from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
@@ -88,6 +89,7 @@ class Transport:
         presence: Which hosts are there.
         spec: The models' size.
         local: The devices' policy: how they code the models of their reports.
+        shares: Which places of a model go between a host and those above it.
         n_devices: How many devices there are.
         clock: Virtual time.
         recorder: Where lost ways are written, and (``spans``) how long models travel.
@@ -102,6 +104,7 @@ class Transport:
         presence: Presence,
         spec: ParamSpec,
         local: Local,
+        shares: Callable[[Address, ParamSpec], Spans | None],
         n_devices: int,
         clock: VirtualClock,
         recorder: Recorder,
@@ -112,7 +115,8 @@ class Transport:
         self._world, self._conditions, self._presence = world, conditions, presence
         self._spec, self._local, self._n_devices = spec, local, n_devices
         self._clock, self._recorder, self._usage, self._inform = clock, recorder, usage, inform
-        self._model_bytes = local.shared_bytes(spec)
+        #: the bytes of a model between a host and those above it
+        self._model_bytes = cache(lambda child: spec.link_bytes(shares(child, spec)))
         self._spans = spans
         self._messages = 0
         self._uplinks = Uplinks()
@@ -128,16 +132,18 @@ class Transport:
 
     def sizes(self, message: Message) -> tuple[int, int]:
         """Return a message's bytes: (models, control data)."""
+        child = min(host_of(message.sender), host_of(message.to))
+        whole = self._model_bytes(child if child >= self._n_devices else 0)  # all devices' is the same
         if isinstance(message, Order):
             extra = 0 if message.anchor is None or message.anchor in message.models.values() else 1
             count = len(message.models) + len(message.auxiliary) + extra
-            return self._model_bytes * count, payload_bytes(message.args) if message.args else 0
+            return whole * count, payload_bytes(message.args) if message.args else 0
         if isinstance(message, Report):
             spec, coded = self._spec, message.sender < self._n_devices
             # Whoever did not give the order lacks the model that a coded one differs from: it gets the whole.
             coded = coded and message.to == message.dispatcher
-            each = self._local.model_bytes(spec) if coded else self._model_bytes
-            beside = self._model_bytes * len(message.auxiliary)
+            each = self._local.model_bytes(spec) if coded else whole
+            beside = whole * len(message.auxiliary)
             return each * len(message.models) + beside, payload_bytes(message.stats) if message.stats else 0
         return 0, payload_bytes(message.data)
 

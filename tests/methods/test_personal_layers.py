@@ -12,7 +12,10 @@ from espalier.core.messages import ALL
 from espalier.core.params import ParamSpec
 from espalier.methods.personal_layers import OwnBatchNorms, SharedHead, batch_norms
 from espalier.policies.local_policies import Parts
+from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
+from espalier.testing import BASE
+from espalier.testing.conformance import resume
 from espalier.training.trainer import FallbackWarning
 from tests.methods.test_ditto import run
 
@@ -112,3 +115,50 @@ def test_fedbn_keeps_the_normalisations_of_a_model_that_has_some() -> None:
 def normed() -> nn.Module:
     """Return a classifier of 8×8 digits with a batch normalisation."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 10))
+
+
+def keeps(*own: str) -> dict[str, Any]:
+    return {"name": "hierfavg", "edge": {"hand_down": {"kind": "parts", "own": list(own)}}, "serve": {"model": "edge"}}
+
+
+def edges(sim: Simulation) -> list[Tensor]:
+    return [sim.ledger.vector(sim.served[edge][ALL]) for edge in range(FLEET["devices"], FLEET["devices"] + 2)]
+
+
+def test_edges_that_keep_nothing_are_hierfavgs() -> None:
+    torch.testing.assert_close(shared(keeps("none")), shared("hierfavg"), rtol=0, atol=5e-7)
+
+
+def test_edges_that_keep_everything_never_meet() -> None:
+    kept, alone = (run(m, fleet=FLEET) for m in (keeps("*"), "only_edge"))
+    # the slower one: OnlyEdge's other edge has gone on meanwhile
+    assert torch.equal(edges(kept.simulation)[1], edges(alone.simulation)[1])
+    assert sent(kept, "edge-cloud") == 0 < sent(kept, "dev-edge")
+
+
+@pytest.mark.parametrize("tiers", [[], [2]])
+def test_what_an_edge_keeps_is_neither_sent_nor_the_clouds(tiers: list[int]) -> None:
+    fleet, local = {**FLEET, "tiers": tiers}, {"kind": "parts", "own": ["5.*"]}
+    task = {**BASE["task"], "model": "mlp", "model_options": {"hidden": [8, 4]}}
+    runner = run({**keeps("3.*"), "local": local}, fleet=fleet, task=task)
+    sim = runner.simulation
+    spec, initial = sim.task.spec, sim.task.initial(sim.seed, 0)
+    model = sim.ledger.vector(sim.served[sim.fleet.cloud][ALL])
+    body, middle, head = (spec.spans([pattern]) for pattern in ("1.*", "3.*", "5.*"))
+    moved = [any(not torch.equal(model[a:b], initial[a:b]) for a, b in part) for part in (body, middle, head)]
+    assert moved == [True, False, False]
+    one, two = edges(sim)
+    assert all(not torch.equal(one[a:b], two[a:b]) for a, b in middle)
+    assert all(torch.equal(one[a:b], initial[a:b]) for a, b in head)
+    children, numbers = 2 + sum(tiers), 64 * 8 + 8  # of servers: both edges, and the servers between
+    assert sent(runner, "edge-cloud") == sim.round * 2 * children * 4 * numbers
+    assert sent(runner, "dev-edge") == sim.round * 2 * FLEET["devices"] * 4 * (numbers + 8 * 4 + 4)
+
+
+def sent(runner: Runner, tier: str) -> int:
+    query = "SELECT max(bytes) FROM traffic WHERE tier = ? AND kind = 'model' GROUP BY direction"
+    return sum(most for (most,) in runner.recorder.connection.execute(query, (tier,)))
+
+
+def test_what_an_edge_keeps_is_there_after_a_resume() -> None:
+    resume({**keeps("3.*"), "kappa2": 2}, often=(23,), fleet={**FLEET, "tiers": [2]}, stop={"rounds": 2})

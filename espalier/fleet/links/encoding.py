@@ -82,22 +82,23 @@ def decode(part: LetterPart, size: int) -> Tensor:
 class Encoder:
     """Encodes models, each once although it goes to many children."""
 
-    def __init__(self, compress: Compress, vector: Callable[[int], Tensor], spans: Spans | None = None) -> None:
-        """Encode vectors by name: all of them, or some places."""
+    def __init__(self, compress: Compress, vector: Callable[[int], Tensor]) -> None:
+        """Encode vectors by name."""
         self._compress: Compress = compress
-        self._vector, self._spans = vector, spans
-        self._parts: dict[int, LetterPart] = {}
+        self._vector = vector
+        self._parts: dict[tuple[int, Spans | None], LetterPart] = {}
 
-    def part(self, name: int) -> LetterPart:
-        """Return a model's part."""
-        if name not in self._parts:
+    def part(self, name: int, spans: Spans | None = None) -> LetterPart:
+        """Return a model's part: all of the vector, or some places."""
+        key = name, spans
+        if key not in self._parts:
             vector = self._vector(name)
-            if self._spans is not None:
-                vector = torch.cat([vector[a:b] for a, b in self._spans] or [vector[:0]])
-            self._parts[name] = encode(vector, self._compress)
-        return self._parts[name]
+            if spans is not None:
+                vector = torch.cat([vector[a:b] for a, b in spans] or [vector[:0]])
+            self._parts[key] = encode(vector, self._compress)
+        return self._parts[key]
 
     def keep_only(self, names: set[int]) -> None:
         """Forget the parts of models that nobody sends any more."""
-        for name in [n for n in self._parts if n not in names]:
-            del self._parts[name]
+        for key in [k for k in self._parts if k[0] not in names]:
+            del self._parts[key]

@@ -151,10 +151,10 @@ class Inbox:
             at += stop - start
         return store.put(vector)
 
-    def _whole(self, part: LetterPart) -> Tensor:
+    def _whole(self, part: LetterPart, origin: int) -> Tensor:
         """Return a model; where only a part of it travels, the rest is the initial one's (zero where nobody has it)."""
         state = self._state
-        spans = state.plan.local.shares(state.store.spec)
+        spans = state.runtime.shares(min(state.me, origin), state.store.spec)
         if spans is None:
             return decode(part, state.store.spec.size)
         numbers, at = decode(part, sum(b - a for a, b in spans)), 0
@@ -169,7 +169,7 @@ class Inbox:
 
     def _decoded(self, part: LetterPart, origin: int) -> Tensor:
         if part.encoding != Encoding.Q8:
-            return self._whole(part)
+            return self._whole(part, origin)
         found = self._outbox.feedback.decoded(part, origin)
         if found is None:
             # Its sender waits for nothing: it takes part again from the next order on.

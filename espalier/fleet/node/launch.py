@@ -259,8 +259,9 @@ def make_trainer(manifest: Manifest, address: int, options: Options, role: str) 
         assert options.client is not None
         return clients.plain(manifest, address, options.client)
     held = _holdings(manifest, address, options)
-    if role == "edge" and held.test is None and held.personal is None:
-        return NodeTrainer()
+    lacks = set(manifest.code) - set(options.allow_models)
+    if role == "edge" and held.test is None and held.personal is None and lacks:
+        return NodeTrainer()  # it merges and passes on, which takes none of the run's code
     if role == "device" and not held.samples:
         raise ConfigError("--data: a device needs samples to train on (x and y).")
     # the cloud's operator wrote the manifest of its only run: what it names is the operator's own

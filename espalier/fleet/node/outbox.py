@@ -40,7 +40,6 @@ class Outbox:
         self._encoder = Encoder(
             "zstd" if state.manifest.compress == "zstd" else "none",
             lambda name: state.store.vector(Ref(name)),
-            state.plan.local.shares(state.store.spec),
         )
 
     # -- messages ------------------------------------------------------------------------------------------
@@ -81,7 +80,7 @@ class Outbox:
 
     def _post(self, dest: int, data: bytes, recipe: list[Any]) -> int:
         limits, effects = self._limits, self._state.effects
-        parts = self._parts(recipe)
+        parts = self._parts(dest, recipe)
         size = sum(len(p.data) for p in parts)
         device = self._state.directory.is_device(self._state.me)
         most = limits.of_device() if device else limits.letter_bytes
@@ -98,13 +97,15 @@ class Outbox:
             effects.letters.append(letter)
         return letter.number
 
-    def _parts(self, recipe: Sequence[Any]) -> list[LetterPart]:
-        return [self._encoder.part(int(r)) if isinstance(r, Ref) else LetterPart.of(r[2], r[0], r[1]) for r in recipe]
+    def _parts(self, dest: int, recipe: Sequence[Any]) -> list[LetterPart]:
+        state, part = self._state, self._encoder.part
+        spans = state.runtime.shares(min(state.me, dest), state.store.spec) if recipe else None
+        return [part(int(r), spans) if isinstance(r, Ref) else LetterPart.of(r[2], r[0], r[1]) for r in recipe]
 
     def letters_to(self, dest: int) -> list[Letter]:
         """Return all letters to a destination that are not acknowledged."""
         return [
-            Letter(dest, self.delivery.series(dest), number, content, self._parts(recipe))
+            Letter(dest, self.delivery.series(dest), number, content, self._parts(dest, recipe))
             for number, (content, recipe) in sorted(self.delivery.waiting[dest].items())
         ]
 
