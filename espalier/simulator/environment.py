@@ -47,7 +47,7 @@ class Fleet(TreeEnvironment):
         self.location = world.mobility.start(partition.edge.astype(np.int64))
         self.moved = np.zeros(self.n_devices, dtype=np.int64)
         self.tree = Tree(partition.sizes.astype(np.int64), self.cloud)
-        self.capable = world.capability.may_aggregate()
+        self.capable = world.may_aggregate
         self.tiers = tuple(tiers)
 
     def connect(

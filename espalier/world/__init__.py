@@ -12,7 +12,6 @@ from espalier.world.faults import Faults
 from espalier.world.links import Links
 from espalier.world.mobility import Mobility
 from espalier.world.protocols import (
-    BoundCapability,
     BoundChurn,
     BoundCompute,
     BoundFaults,
@@ -23,7 +22,6 @@ from espalier.world.protocols import (
     Moves,
     Shape,
     Tier,
-    Transition,
     Transitions,
     Uplink,
 )
@@ -31,7 +29,6 @@ from espalier.world.world import BoundWorld, World, demo, everyday, register_pre
 
 __all__ = [
     "ORDINARY",
-    "BoundCapability",
     "BoundChurn",
     "BoundCompute",
     "BoundDrift",
@@ -52,7 +49,6 @@ __all__ = [
     "Moves",
     "Shape",
     "Tier",
-    "Transition",
     "Transitions",
     "Uplink",
     "World",

@@ -12,7 +12,7 @@ from espalier.core.bounds import Share
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, chosen
-from espalier.world.protocols import BoundCapability, Shape
+from espalier.world.protocols import Shape
 
 
 class Capability(Spec, ABC, family="capability"):
@@ -21,20 +21,6 @@ class Capability(Spec, ABC, family="capability"):
     @abstractmethod
     def mask(self, shape: Shape) -> NDArray[np.bool_]:
         """Tell which devices may aggregate, [N]."""
-
-    def bind(self, shape: Shape) -> BoundCapability:
-        """Return the capabilities of one fleet."""
-        mask = self.mask(shape)
-        mask.setflags(write=False)
-        return _Bound(mask)
-
-
-@dataclass(frozen=True)
-class _Bound:
-    mask: NDArray[np.bool_]
-
-    def may_aggregate(self) -> NDArray[np.bool_]:
-        return self.mask
 
 
 @dataclass(frozen=True)

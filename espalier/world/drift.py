@@ -55,12 +55,8 @@ class BoundDrift(Protocol):
 
     clock: Clock
 
-    def concept(self, device: int, round: int, now: float) -> Concept:
-        """Return a device's concept in a round (if ``clock`` is round) or at a time."""
-        ...
-
     def concepts(self, round: int, now: float) -> tuple[list[Concept], NDArray[np.int64]]:
-        """Return the distinct concepts, and which of them each device has, [N]."""
+        """Return the distinct concepts, and which of them each device has in a round or at a time, [N]."""
         ...
 
     def changes(self, until: float) -> list[float]:
@@ -94,16 +90,9 @@ class Staged:
         self._groups, self._concept_of, self._times = groups, concept_of, times
         self._names = [int(g) for g in np.unique(groups)]
 
-    def _at(self, round: int, now: float) -> float:
-        return float(round) if self.clock == "round" else now
-
-    def concept(self, device: int, round: int, now: float) -> Concept:
-        """Return a device's concept."""
-        return self._concept_of(int(self._groups[device]), self._at(round, now))
-
     def concepts(self, round: int, now: float) -> tuple[list[Concept], NDArray[np.int64]]:
         """Return the distinct concepts, and which of them each device has, [N]."""
-        at = self._at(round, now)
+        at = float(round) if self.clock == "round" else now
         found: dict[Concept, int] = {}
         place = np.zeros(max(self._names) + 1, dtype=np.int64)
         for group in self._names:

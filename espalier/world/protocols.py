@@ -112,10 +112,6 @@ class BoundCompute(Protocol):
         """Return what it really takes from ``start`` on; ``job`` is the number of the device's job."""
         ...
 
-    def units(self) -> NDArray[np.float64]:
-        """Return the nominal seconds per batch of every device at time 0, [N]."""
-        ...
-
     def pace(self, device: int, now: float) -> tuple[float, float]:
         """Return the seconds per batch now (inf: paused) and until when that holds."""
         ...
@@ -205,21 +201,12 @@ class Moves(NamedTuple):
     edge: NDArray[np.int64]
 
 
-class Transition(NamedTuple):
-    """A host goes or comes back: when, and whether it is there then.
-
-    ``silent``: nobody is told. ``forgets``: the outage costs it its state; said when it goes and when it
-    comes back.
-    """
-
-    time: float
-    alive: bool
-    silent: bool
-    forgets: bool
-
-
 class Transitions(NamedTuple):
-    """Hosts that go and come back, by time: arrays of one length. ``device`` holds host numbers."""
+    """Hosts that go and come back, by time: arrays of one length. ``device`` holds host numbers.
+
+    ``silent``: nobody is told. ``forgets``: the outage costs the host its state; said when it goes and when it comes
+    back.
+    """
 
     time: NDArray[np.float64]
     device: NDArray[np.int64]
@@ -246,20 +233,8 @@ class BoundChurn(Protocol):
         """Tell which devices are there at time 0, [N]."""
         ...
 
-    def next(self, host: int, k: int, now: float) -> Transition | None:
-        """Return a host's transition number ``k`` (from 0), number ``k-1`` having happened at ``now``."""
-        ...
-
     def window(self, t0: float, t1: float) -> Transitions:
         """Return all transitions in [t0, t1), by time."""
-        ...
-
-
-class BoundCapability(Protocol):
-    """What devices may do."""
-
-    def may_aggregate(self) -> NDArray[np.bool_]:
-        """Tell which devices may be aggregators, [N]."""
         ...
 
 

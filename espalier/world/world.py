@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ParamSpec, Self, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
 
 from espalier.core.bounds import Seconds
 from espalier.core.coerce import coerce
@@ -20,7 +23,6 @@ from espalier.world.faults import Faults, NoFaults
 from espalier.world.links import Links, PerTier, TierLink, Uniform
 from espalier.world.mobility import Markov, Mobility, Static
 from espalier.world.protocols import (
-    BoundCapability,
     BoundChurn,
     BoundCompute,
     BoundFaults,
@@ -87,7 +89,7 @@ class World(Spec, family="world"):
             mobility=self.mobility.bind(shape),
             churn=self.churn.bind(shape),
             drift=self.drift.bind(shape),
-            capability=self.capability.bind(shape),
+            may_aggregate=self.capability.mask(shape),
             faults=self.faults.bind(shape),
             attackers=BoundAttackers(self.attackers, self.attackers.hostile(shape)),
             notice=self.notice,
@@ -104,7 +106,7 @@ class BoundWorld:
     mobility: BoundMobility
     churn: BoundChurn
     drift: BoundDrift
-    capability: BoundCapability
+    may_aggregate: NDArray[np.bool_]
     faults: BoundFaults
     attackers: BoundAttackers
     notice: float
@@ -113,10 +115,6 @@ class BoundWorld:
     def changes_in_time(self) -> bool:
         """Whether anything happens at a time of its own: hosts come and go, devices move, data drift."""
         return not self.churn.still or self.mobility.when == "time" or self.drift.clock == "time"
-
-    def at(self, epoch: int) -> BoundWorld:
-        """Return the world of a global round: compute and links redrawn where they are so."""
-        return replace(self, compute=self.compute.at(epoch), links=self.links.at(epoch))
 
 
 #: worlds by name; each can be made without arguments

@@ -23,6 +23,7 @@ from espalier.world.compute import Busy, Fluctuating, Noise, TruncatedNormal
 from espalier.world.links import BoundGraph, PerTier, TierLink
 from espalier.world.mobility import Markov
 from espalier.world.world import PRESETS, register_preset
+from tests.world.compute import seconds_per_batch
 
 
 def fleet(n: int = 60, edges: int = 6, seed: int = 0) -> Shape:
@@ -33,18 +34,18 @@ def facts(world: BoundWorld) -> list[Any]:
     """Ask a world a bit of everything, as plain values."""
     n, now = world.shape.n_devices, 37.0
     devices = np.arange(n)
-    later = world.at(3)
+    links, compute = world.links.at(3), world.compute.at(3)
     churn = world.churn.window(10, 80)
     return [
-        world.compute.units().tolist(),
-        [later.compute.duration(d, 20, now, d % 4) for d in range(n)],
-        [later.links.time(d, world.shape.cloud, 1000, now) for d in range(n)],
-        later.links.matrix(devices[:8], 10_000).tolist(),
+        seconds_per_batch(world.compute, n).tolist(),
+        [compute.duration(d, 20, now, d % 4) for d in range(n)],
+        [links.time(d, world.shape.cloud, 1000, now) for d in range(n)],
+        links.matrix(devices[:8], 10_000).tolist(),
         world.mobility.moves(devices, devices % 3, devices % world.shape.n_edges).tolist(),
         [column.tolist() for column in churn],
         world.churn.initial().tolist(),
         world.drift.concepts(60, now)[1].tolist(),
-        world.capability.may_aggregate().tolist(),
+        world.may_aggregate.tolist(),
         [world.faults.fate(Tier.DEV_EDGE, m) for m in range(5)],
     ]
 
@@ -74,7 +75,7 @@ class TestEveryWorld:
 
     def test_times_are_times(self, name: str, world: World) -> None:
         bound = world.bind(fleet())
-        assert (bound.compute.units() >= 0).all()
+        assert (seconds_per_batch(bound.compute, 60) >= 0).all()
         for device in (0, 31):
             assert 0 <= bound.compute.duration(device, 10, 0.0, 0) < math.inf
             assert 0 <= bound.links.time(device, bound.shape.cloud, 10**6, 0.0) < math.inf
@@ -82,7 +83,7 @@ class TestEveryWorld:
 
 def test_seeds_differ() -> None:
     a, b = (demo().bind(fleet(seed=s)) for s in (0, 1))
-    assert not np.isclose(a.compute.units(), b.compute.units()).any()
+    assert not np.isclose(seconds_per_batch(a.compute, 60), seconds_per_batch(b.compute, 60)).any()
 
 
 def test_the_default_world_is_ideal() -> None:
@@ -106,7 +107,8 @@ class TestPresets:
 
     def test_csahfl_shares_of_c7(self) -> None:
         # Able to run E_max within T_θ = median + α·IQR: α=.5 → .75, 1 → .92, 1.5 → 1.
-        delays = csahfl(noise=0).bind(Shape(20_000, 5, 0, np.ones(20_000, int))).compute.units() * 10
+        compute = csahfl(noise=0).bind(Shape(20_000, 5, 0, np.ones(20_000, int))).compute
+        delays = seconds_per_batch(compute, 20_000) * 10
         q1, median, q3 = np.percentile(delays, [25, 50, 75])
         shares = [(delays <= median + alpha * (q3 - q1)).mean() for alpha in (0.5, 1.0, 1.5)]
         assert shares == pytest.approx([0.75, 0.92, 1.0], abs=0.02)
@@ -115,26 +117,26 @@ class TestPresets:
         bound = easf().bind(Shape(100, 0, 0, model_bytes=10**6))
         assert isinstance(bound.links, BoundGraph)
         assert bound.churn.initial().mean() == pytest.approx(0.7, abs=0.12)
-        assert bound.changes_in_time and bound.links.relays and bound.capability.may_aggregate().all()
+        assert bound.changes_in_time and bound.links.relays and bound.may_aggregate.all()
         case = easf(case_study=True).bind(Shape(100, 0, 0, model_bytes=10**6))
-        assert case.capability.may_aggregate().sum() == 50
+        assert case.may_aggregate.sum() == 50
         assert case.links.matrix(np.arange(9), 10**6).sum() > bound.links.matrix(np.arange(9), 10**6).sum()
         assert easf(dynamic=False).bind(Shape(9, 0, 0)).churn.initial().all()
 
     def test_d2d(self) -> None:
         shape = Shape(20, 0, 0, model_bytes=248_024)
         # Table 4: 10 batches per step, the magnet task 80, Set 3 5 to 15, drawn anew per round.
-        assert d2d("1b").bind(shape).compute.units() == pytest.approx(np.full(20, 0.1))
-        assert d2d("2", "magnet").bind(shape).compute.units() == pytest.approx(np.full(20, 1 / 80))
+        assert seconds_per_batch(d2d("1b").bind(shape).compute, 20) == pytest.approx(np.full(20, 0.1))
+        assert seconds_per_batch(d2d("2", "magnet").bind(shape).compute, 20) == pytest.approx(np.full(20, 1 / 80))
         third = d2d("3").bind(shape)
-        assert (third.at(1).compute.units() != third.at(2).compute.units()).any()
+        assert (seconds_per_batch(third.compute.at(1), 20) != seconds_per_batch(third.compute.at(2), 20)).any()
         assert not np.isinf(third.links.matrix(np.arange(20), 1)).any()
         assert third.links.time(0, 20, 10**9, 0.0) == 0.0
 
     def test_cflhkd(self) -> None:
         bound = cflhkd("labels").bind(fleet())
-        assert bound.drift.concept(0, 50, 0.0) == Concept(labels=(5, 6, 7, 8, 9))
-        assert cflhkd("features").bind(fleet()).drift.concept(0, 100, 0.0).brightness == -0.5
+        assert bound.drift.concepts(50, 0.0)[0] == [Concept(labels=(5, 6, 7, 8, 9))]
+        assert cflhkd("features").bind(fleet()).drift.concepts(100, 0.0)[0][0].brightness == -0.5
         with pytest.raises(ConfigError, match="Did you mean 'labels'"):
             cflhkd("label")  # type: ignore[arg-type]
 
@@ -196,7 +198,6 @@ def test_a_million_devices() -> None:
     bound, devices = world.bind(Shape(n, 1000, 0)), np.arange(n)
     edges = bound.mobility.moves(devices, np.zeros(n, dtype=np.int64), devices % 1000)
     assert (edges == devices % 1000).mean() == pytest.approx(0.5, abs=0.005)
-    assert bound.compute.units().shape == (n,)
     assert bound.compute.duration(n - 1, 3, 100.0, 0) > 0
     assert bound.links.time(n - 1, n + 1000, 1000, 0.0, via=n + 7) > 0
     # 70 % there, each leaving after 60 s on average: 700,000 / 60 leaves a second, and as many joins.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.piecewise import step
-from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
+from espalier.world.protocols import BoundChurn, Shape, Transitions
 
 
 class Churn(Spec, ABC, family="churn"):
@@ -60,10 +60,6 @@ class Still:
     def initial(self) -> NDArray[np.bool_]:
         """Tell that all devices are there, [N]."""
         return np.ones(self._n, dtype=np.bool_)
-
-    def next(self, host: int, k: int, now: float) -> Transition | None:
-        """Return nothing."""
-        return None
 
     def window(self, t0: float, t1: float) -> Transitions:
         """Return nothing."""
@@ -160,27 +156,3 @@ class _Combined(Followed):
         np.add.at(self._down, host, change)
         seen = np.sort(order[((down == 0) & (change < 0)) | ((down == 1) & (change > 0))])
         return every.rows(seen)
-
-    def next(self, host: int, k: int, now: float) -> Transition | None:
-        parts = self._parts
-        device = host < self._shape.n_devices
-        there = [bool(part.initial()[host]) if device else True for part in parts]
-        due = [part.next(host, 0, 0.0) for part in parts]
-        counts, seen = [0] * len(parts), 0
-        while True:
-            if any(d is None and not t for d, t in zip(due, there, strict=True)):
-                return None
-            open_ = [(d.time, i) for i, d in enumerate(due) if d is not None]
-            if not open_:
-                return None
-            _, i = min(open_)
-            found = due[i]
-            assert found is not None
-            was = all(there)
-            there[i] = found.alive
-            counts[i] += 1
-            due[i] = parts[i].next(host, counts[i], found.time)
-            if was != all(there):
-                if seen == k:
-                    return found
-                seen += 1

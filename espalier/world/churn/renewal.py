@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from espalier.core.bounds import Bound, PositiveSeconds, Probability, Share
 from espalier.world.churn.base import Churn, Followed, Still, gather
 from espalier.world.draws import Field, exponential
-from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
+from espalier.world.protocols import BoundChurn, Shape, Transitions
 
 #: The most transitions aimed at in one span, over all hosts and of one host: many hosts are followed in
 #: few vectorised passes, and a small fleet is not followed far beyond what is asked for.
@@ -63,19 +63,6 @@ class Renewal(Followed):
         rows = np.flatnonzero(self.hosts < self.shape.n_devices)
         there[self.hosts[rows]] = self.first(rows)
         return there
-
-    def next(self, host: int, k: int, now: float) -> Transition | None:
-        """Return a host's transition number ``k``, number ``k-1`` having happened at ``now``."""
-        row = np.searchsorted(self.hosts, [host])
-        if row[0] >= len(self.hosts) or self.hosts[row[0]] != host:
-            return None
-        number = np.array([k])
-        time = now + float(self.sojourns(self.hosts[row], number)[0])
-        if not math.isfinite(time):
-            return None
-        alive = self._there(row, number + 1)
-        silent = self.quiet(self._silent.many(host, k), alive)
-        return Transition(time, bool(alive[0]), bool(silent[0]), self.forgets())
 
     def restart(self) -> None:
         """Go back to time 0."""

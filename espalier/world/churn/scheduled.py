@@ -13,7 +13,7 @@ from espalier.core.bounds import Seconds
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.churn.base import Churn, between, gather
-from espalier.world.protocols import BoundChurn, Shape, Transition, Transitions
+from espalier.world.protocols import BoundChurn, Shape, Transitions
 from espalier.world.traces import clock, read, word
 
 #: What can happen: a host joins (or is back), is back without its state, leaves and says so, dies.
@@ -96,13 +96,6 @@ class _Scheduled:
 
     def initial(self) -> NDArray[np.bool_]:
         return self._there[: self._n].copy()
-
-    def next(self, host: int, k: int, now: float) -> Transition | None:
-        rows = np.flatnonzero(self._all.device == host)
-        if k >= len(rows):
-            return None
-        time, _, alive, silent, forgets = (column[rows[k]] for column in self._all)
-        return Transition(float(time), bool(alive), bool(silent), bool(forgets))
 
     def window(self, t0: float, t1: float) -> Transitions:
         return between(self._all, t0, t1)

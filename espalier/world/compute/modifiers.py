@@ -10,9 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from espalier.core.bounds import NonNegativeFinite, PositiveFinite, PositiveSeconds
 from espalier.core.seeds import key
 from espalier.world.compute.speeds import Compute, Wrapped
@@ -99,11 +96,6 @@ class _Fluctuating(Wrapped):
     def unburdened(self, device: int, now: float) -> float:
         index, _ = step(now, self._spec.period)
         return self.inner.nominal(device, 1.0, now) / self._power(device, index)
-
-    def units(self) -> NDArray[np.float64]:
-        units = self.inner.units()
-        u = self._field.many(np.arange(len(units)), 0)
-        return units / (self._spec.low + u * (self._spec.high - self._spec.low))
 
 
 @dataclass(frozen=True)

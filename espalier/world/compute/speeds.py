@@ -39,10 +39,6 @@ class TimedCompute(ABC):
     def pace(self, device: int, now: float) -> piecewise.Pace:
         """Return the seconds per batch now (inf: paused) and until when that holds."""
 
-    @abstractmethod
-    def units(self) -> NDArray[np.float64]:
-        """Return the nominal seconds per batch of every device at time 0, [N]."""
-
     def unburdened(self, device: int, now: float) -> float:
         """Return the seconds per batch that a probe would measure now, outside busy spells."""
         return self.pace(device, now)[0]
@@ -83,10 +79,6 @@ class Wrapped(TimedCompute):
         """Return the inner factor."""
         return self.inner.load(device, job)
 
-    def units(self) -> NDArray[np.float64]:
-        """Return the inner units."""
-        return self.inner.units()
-
     def at(self, epoch: int) -> BoundCompute:
         """Return the same change around the inner compute of a global round."""
         inner = self.inner.at(epoch)
@@ -115,10 +107,6 @@ class Steady(TimedCompute):
     def pace(self, device: int, now: float) -> Pace:
         """Return the device's seconds per batch, for ever."""
         return float(self._units[device]), math.inf
-
-    def units(self) -> NDArray[np.float64]:
-        """Return the seconds per batch of every device, [N]."""
-        return self._units
 
 
 class Drawn(Compute):
@@ -257,7 +245,3 @@ class _Traced(TimedCompute):
     def pace(self, device: int, now: float) -> Pace:
         (seconds,), until = self._steps.at(device, now)
         return float(seconds), until
-
-    def units(self) -> NDArray[np.float64]:
-        first = np.array([self.pace(device, 0.0)[0] for device in range(self._steps.n_devices)])
-        return first[np.arange(self._n) % len(first)]

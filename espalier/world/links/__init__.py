@@ -3,7 +3,7 @@
 from espalier.world.links.base import Links, Signal
 from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph, RandomGraph
 from espalier.world.links.pairs import Pairs
-from espalier.world.links.shared import Shared, equal_share_finish, time_shared_finish
+from espalier.world.links.shared import Shared
 from espalier.world.links.tiers import PerTier, TierLink, Trace, Uniform
 
 __all__ = [
@@ -19,6 +19,4 @@ __all__ = [
     "TierLink",
     "Trace",
     "Uniform",
-    "equal_share_finish",
-    "time_shared_finish",
 ]

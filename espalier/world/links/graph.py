@@ -170,7 +170,7 @@ class MeasuredGraph(Links, kind="graph_trace"):
 
 
 class BoundGraph(Routed):
-    """The graph among the devices present. Local knowledge is :meth:`neighbours` and :meth:`link`."""
+    """The graph among the devices present."""
 
     relays = True
 
@@ -202,23 +202,6 @@ class BoundGraph(Routed):
     def neighbours(self, device: int) -> NDArray[np.int64]:
         """Return the devices with a direct link to a device, ascending."""
         return self.network.neighbours(device)
-
-    def link(self, device: int, neighbour: int, nbytes: int) -> float:
-        """Return the seconds of a message over a direct link; inf if there is none."""
-        return self.network.link(device, neighbour, nbytes)
-
-    def delay(self, a: int, b: int, nbytes: int) -> float:
-        """Return the seconds of a message between two devices over the fastest route."""
-        return self.network.delay(a, b, nbytes)
-
-    def hop_count(self, a: int, b: int) -> int:
-        """Return the fewest hops between two devices; -1 if there is no path."""
-        return int(self.network.fewest(a)[b])
-
-    def within(self, device: int, hops: int) -> NDArray[np.int64]:
-        """Return the other devices at most so many hops away, ascending."""
-        count = self.network.fewest(device)
-        return np.flatnonzero((count > 0) & (count <= hops))
 
     def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
         """Return the seconds of one hop."""

@@ -55,7 +55,6 @@ class Network:
         self._latency = np.concatenate((latency, latency))[order]
         self._route_bytes = route_bytes
         self.routes = lru_cache(maxsize=max(16, _KEPT_NUMBERS // max(1, 3 * count)))(self._routes)
-        self.fewest = lru_cache(maxsize=max(16, _KEPT_NUMBERS // max(1, count)))(self._fewest)
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
@@ -94,10 +93,6 @@ class Network:
             latency, per_byte = latency + latency[jump], per_byte + per_byte[jump]
             jump = jump[jump]
         return Routes(before, latency, per_byte)
-
-    def _fewest(self, source: int) -> NDArray[np.int32]:
-        hops = dijkstra(self._delays, indices=[source], unweighted=True)[0]
-        return np.where(np.isfinite(hops), hops, -1).astype(np.int32)
 
     def delay(self, a: int, b: int, nbytes: int) -> float:
         """Return the seconds of a message over the fastest route; inf if there is none."""

@@ -12,38 +12,11 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from espalier.world.draws import Field, between
 from espalier.world.links.base import Links, Range, ends, ordered
 from espalier.world.protocols import BoundLinks, Hop, Shape, Uplink
-
-
-def time_shared_finish(ready: ArrayLike, upload: ArrayLike) -> NDArray[np.float64]:
-    """Return when each upload is done if they go one after another, the earliest ready first.
-
-    ``f_1 = r_1 + u_1``, ``f_i = max(f_{i-1}, r_i) + u_i`` in the order of readiness (ties: the order
-    given).
-
-    Args:
-        ready: When each member is ready to upload, seconds, [n].
-        upload: Seconds of each upload at the full rate, [n].
-
-    Returns:
-        Finish times in the order given, [n].
-    """
-    ready, upload = np.asarray(ready, dtype=np.float64), np.broadcast_to(upload, np.shape(ready))
-    finish, at = np.empty(ready.shape), -math.inf
-    for i in np.argsort(ready, kind="stable"):
-        at = max(at, ready[i]) + upload[i]
-        finish[i] = at
-    return finish
-
-
-def equal_share_finish(ready: ArrayLike, upload: ArrayLike) -> NDArray[np.float64]:
-    """Return when each upload is done if each of the n members has 1/n of the rate: ``r_i + n·u_i``, [n]."""
-    ready, upload = np.asarray(ready, dtype=np.float64), np.asarray(upload, dtype=np.float64)
-    return np.asarray(ready + ready.size * upload, dtype=np.float64)
 
 
 @dataclass(frozen=True)

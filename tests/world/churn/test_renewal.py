@@ -26,7 +26,7 @@ def test_nobody_comes_or_goes() -> None:
     for churn in (NoChurn(), TwoState(working=1.0)):
         bound = churn.bind(SHAPE)
         assert bound.still and bound.initial().all()
-        assert len(bound.window(0, 1e9).time) == 0 and bound.next(0, 0, 0.0) is None
+        assert len(bound.window(0, 1e9).time) == 0
 
 
 def test_seven_in_ten_work_at_first_and_in_the_long_run() -> None:
@@ -78,19 +78,6 @@ def test_many_small_spans_give_what_one_large_gives() -> None:
     assert same(bound.window(5, 9), other.window(5, 9))
 
 
-def test_one_by_one_is_the_same_process() -> None:
-    bound = TwoState(mean_stay=20, silent=0.5).bind(Shape(50, 0, 2))
-    whole = bound.window(0, 300)
-    for host in (0, 7, 33):
-        mine = whole.rows(np.flatnonzero(whole.device == host))
-        now = 0.0
-        for k in range(len(mine.time)):
-            found = bound.next(host, k, now)
-            assert found is not None
-            now = found.time
-            assert found == tuple(column[k] for i, column in enumerate(mine) if i != 1)
-
-
 def test_only_leaves_can_be_silent() -> None:
     part = TwoState(silent=0.25).bind(SHAPE).window(0, 200)
     assert not part.silent[part.alive].any()
@@ -112,8 +99,6 @@ class TestFailures:
         assert len(part.device) / 2000 == pytest.approx(0.632, abs=0.03)
         assert len(set(part.device.tolist())) == len(part.device)
         assert part.silent.all() and not part.alive.any()
-        dead = int(part.device[0])
-        assert bound.next(dead, 1, 50.0) is None
 
     def test_edges_and_the_cloud_restart(self) -> None:
         bound = Failures(rate=0.1, hosts=("edges", "cloud"), restart=5.0, keep_state=False).bind(SHAPE)
@@ -125,7 +110,6 @@ class TestFailures:
             assert not mine.alive[0] and (mine.alive[1:] != mine.alive[:-1]).all()
             gaps = np.diff(mine.time)[~mine.alive[:-1]]
             assert gaps == pytest.approx(np.full(len(gaps), 5.0))
-        assert bound.next(0, 0, 0.0) is None
 
     def test_announced_with_state(self) -> None:
         part = Failures(0.1, restart=1, silent=False).bind(Shape(5, 0, 0)).window(0, 100)

@@ -34,8 +34,6 @@ def test_a_script() -> None:
     # The cloud restarts without its state, and so lost it when it died; the edge did not.
     assert part.forgets.tolist() == [False, False, False, True, True]
     assert bound.window(4, 9).device.tolist() == [0]
-    found = bound.next(5, 1, 12.0)
-    assert found == (20.0, True, False, True) and bound.next(5, 2, 20.0) is None
 
 
 def test_from_a_file(tmp_path: Path) -> None:
@@ -88,11 +86,6 @@ class TestCombined:
         part = bound.window(0, 50)
         assert part.time.tolist() == [2, 9] and part.alive.tolist() == [False, True]
         assert part.silent.tolist() == [False, False]
-        assert [bound.next(0, k, 0.0) for k in range(3)] == [
-            (2.0, False, False, False),
-            (9.0, True, False, False),
-            None,
-        ]
         # A window that begins in the middle knows what went before.
         assert bound.window(5, 50).time.tolist() == [9]
 
@@ -104,7 +97,6 @@ class TestCombined:
     def test_a_death_for_ever_ends_it(self) -> None:
         bound = Combined((TwoState(mean_stay=1), script((2, 0, "die")))).bind(SHAPE)
         assert not (bound.window(2, 1000).device == 0).any() or bound.window(2, 1000).time[0] == 2
-        assert bound.next(0, 500, 0.0) is None
 
     @settings(max_examples=25, deadline=None)
     @given(st.integers(0, 1000), st.floats(0, 150))
@@ -126,9 +118,6 @@ class TestCombined:
             if all(s[d] for s in states) != was:
                 expected.append((t, d, not was))
         assert list(zip(time.tolist(), device.tolist(), alive.tolist(), strict=True)) == expected
-        mine = [(t, a) for t, d, a in expected if d == 3]
-        one_by_one = [bound.next(3, k, 0.0) for k in range(len(mine))]
-        assert [(f.time, f.alive) for f in one_by_one if f is not None] == mine
 
     def test_needs_two(self) -> None:
         with pytest.raises(ConfigError, match="at least two"):

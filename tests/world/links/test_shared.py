@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from espalier.world import Shape
-from espalier.world.links import Graph, PerTier, Shared, TierLink, equal_share_finish, time_shared_finish
-
-
-def test_the_specs_vector() -> None:
-    # r = (1, 2, 6), u = 2: 1+2 = 3, max(3,2)+2 = 5, max(5,6)+2 = 8. Equal shares: 6 + 3·2 = 12.
-    assert time_shared_finish([1, 2, 6], [2, 2, 2]).tolist() == [3, 5, 8]
-    assert equal_share_finish([1, 2, 6], [2, 2, 2]).max() == 12
-
-
-def test_order_given_is_order_returned() -> None:
-    assert time_shared_finish([6, 1, 2], 2).tolist() == [8, 3, 5]
-    assert time_shared_finish([], []).tolist() == []
-
-
-jobs = st.lists(st.tuples(st.floats(0, 50), st.floats(0, 20)), min_size=1, max_size=5)
-
-
-@given(jobs)
-def test_earliest_ready_first_ends_earliest(rows: list[tuple[float, float]]) -> None:
-    ready, upload = (np.array(column) for column in zip(*rows, strict=True))
-
-    def makespan(order: tuple[int, ...]) -> float:
-        at = 0.0
-        for i in order:
-            at = max(at, ready[i]) + upload[i]
-        return at
-
-    finish = time_shared_finish(ready, upload)
-    assert finish.max() <= min(makespan(o) for o in itertools.permutations(range(len(rows)))) + 1e-9
-    assert finish.max() <= equal_share_finish(ready, upload).max() + 1e-9 or len(set(upload)) > 1
-    assert (finish >= ready + upload - 1e-9).all()
+from espalier.world.links import Graph, PerTier, Shared, TierLink
 
 
 def test_links_say_how_uploads_share() -> None:
