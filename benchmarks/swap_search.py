@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from espalier.core.seeds import stream
-from espalier.methods.d2d.alignment import Angle, cosines
-from espalier.methods.d2d.swap import SearchOptions, reverse_spectral_start, search
+from espalier.methods.d2d.alignment import Angle, cosines, gram
+from espalier.methods.d2d.clustering import SwapSearch
+from espalier.methods.d2d.swap import reverse_spectral_start, search
 from espalier.methods.d2d.timing import arrivals, exchange_times
 
 
@@ -113,16 +114,16 @@ def compare(features, weights, times, alignment, members) -> tuple[float, float]
 
 def run(case: Case) -> Row:
     features, weights, times = fleet(case.devices, case.feature)
-    options = SearchOptions(n_swap=case.trials, n_clusters=case.clusters)
-    clusters = options.sizes(case.devices).n_clusters
+    sizes = SwapSearch(case.clusters).sizes(case.devices)
+    clusters = sizes.n_clusters
     t0 = time.perf_counter()
-    alignment = Angle.from_features(features, weights)
+    alignment = Angle.from_gram(gram(features, weights))
     t1 = time.perf_counter()
     start = reverse_spectral_start(cosines(alignment.products), clusters, stream(0, "start"))
     t2 = time.perf_counter()
-    found = search(alignment, times, options, stream(0, "search"), start)
+    found = search(alignment, times, sizes, stream(0, "search"), n_swap=case.trials, start=start)
     t3 = time.perf_counter()
-    drawn = search(alignment, times, SearchOptions(n_swap=0, n_clusters=clusters), stream(0, "random")).end
+    drawn = search(alignment, times, sizes, stream(0, "random"), n_swap=0).end
     ratio, difference = compare(features, weights, times, alignment, start.members)
     states = drawn, found.start, found.end
     return Row(

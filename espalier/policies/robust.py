@@ -2,8 +2,8 @@
 
 Every merge takes updates ``[K, P]`` (one flat vector per child) and returns one vector ``[P]`` of their
 dtype; equal updates come back unchanged. Arithmetic is in double precision, in blocks of coordinates,
-so the extra memory stays bounded however large the model is. Pass floating entries only: counters are
-not averaged. Weights are claims of the children: where sample counts may be false, merge without them.
+so the extra memory stays bounded however large the model is. Pass finite, floating entries only: counters are
+not averaged. Weights are positive, and claims of the children: where sample counts may be false, merge without them.
 
 =====================  ======================================  ============================================
 merge                  survives                                source
@@ -24,9 +24,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.errors import TrainingError
 
 _BLOCK = 1 << 22
+#: of the geometric median: the shortest distance, as a share of the typical one (an update may itself be the median),
+#: and the most steps, if the point does not stand still sooner
+SMOOTHING, MOST_STEPS = 1e-6, 1000
 
 
 def coordinate_median(updates: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -35,7 +38,7 @@ def coordinate_median(updates: Tensor, weights: Tensor | None = None) -> Tensor:
     Where exactly half of the weight lies on either side the two middle values are averaged, so equal
     weights give the ordinary median.
     """
-    w = _checked(updates, weights)
+    w = _weights(updates, weights)
     k, half = len(updates), w.sum() / 2
     result = torch.empty_like(updates[0])
     for at, block in _blocks(updates):
@@ -56,10 +59,8 @@ def trimmed_mean(updates: Tensor, trim: int, weights: Tensor | None = None) -> T
 
     With weights ``[K]`` the values that remain are averaged by them.
     """
-    w = _checked(updates, weights)
+    w = _weights(updates, weights)
     k = len(updates)
-    if not 0 <= 2 * trim < k:
-        raise ConfigError(f"trim is {trim}; {k} updates allow 0 to {(k - 1) // 2}. Trim less or wait for more.")
     result = torch.empty_like(updates[0])
     for at, block in _blocks(updates):
         if weights is None:
@@ -74,16 +75,9 @@ def trimmed_mean(updates: Tensor, trim: int, weights: Tensor | None = None) -> T
 
 def krum_scores(updates: Tensor, byzantine: int) -> Tensor:
     """Sum of squared distances ``[K]`` to the K − f − 2 nearest other updates; small is trustworthy."""
-    _checked(updates, None)
-    k = len(updates)
-    if byzantine < 0 or k < 2 * byzantine + 3:
-        raise ConfigError(
-            f"byzantine is {byzantine} with {k} updates; Krum needs f ≥ 0 and K ≥ 2f + 3. Expect fewer "
-            "attackers, wait for more updates, or merge by the median."
-        )
     apart = squared_distances(updates)
     apart.fill_diagonal_(float("inf"))
-    return apart.sort(dim=1).values[:, : k - byzantine - 2].sum(dim=1)
+    return apart.sort(dim=1).values[:, : len(updates) - byzantine - 2].sum(dim=1)
 
 
 def krum(updates: Tensor, byzantine: int) -> Tensor:
@@ -91,21 +85,14 @@ def krum(updates: Tensor, byzantine: int) -> Tensor:
     return updates[int(krum_scores(updates, byzantine).argmin())].clone()
 
 
-def multi_krum(updates: Tensor, byzantine: int, keep: int | None = None, weights: Tensor | None = None) -> Tensor:
-    """Mean of the ``keep`` updates with the best Krum scores, by weights ``[K]`` if given.
+def multi_krum(updates: Tensor, byzantine: int, weights: Tensor | None = None) -> Tensor:
+    """Mean of the K − f − 2 updates with the best Krum scores, by weights ``[K]`` if given.
 
-    ``keep`` may be 1 to K − f; None takes K − f − 2, up to which the merge is proven to converge.
+    Up to so many the merge is proven to converge.
     """
-    w = _checked(updates, weights)
-    scores = krum_scores(updates, byzantine)
-    count = len(updates) - byzantine - 2 if keep is None else keep
-    if not 1 <= count <= len(updates) - byzantine:
-        raise ConfigError(
-            f"keep is {keep}; {len(updates)} updates of which {byzantine} are hostile allow 1 to "
-            f"{len(updates) - byzantine}."
-        )
+    w = _weights(updates, weights)
     share = torch.zeros_like(w)
-    best = scores.argsort(stable=True)[:count]
+    best = krum_scores(updates, byzantine).argsort(stable=True)[: len(updates) - byzantine - 2]
     share[best] = w[best]
     return weighted_sum(updates, share / share.sum())
 
@@ -120,11 +107,7 @@ def clipped_mean(updates: Tensor, centre: Tensor, bound: float | None = None, we
             shorter than what all agree on holds the merge back.
         weights: ``[K]``.
     """
-    w = _checked(updates, weights)
-    if centre.shape != updates.shape[1:]:
-        raise TrainingError(f"centre has shape {tuple(centre.shape)}; expected ({updates.shape[1]},).")
-    if bound is not None and not bound > 0:
-        raise ConfigError(f"bound is {bound}; give a positive length, or None for the median length.")
+    w = _weights(updates, weights)
     square = torch.zeros(len(updates), dtype=torch.float64)
     for at, block in _blocks(updates):
         square += (block - centre[at : at + block.shape[1]]).square().sum(dim=1)
@@ -134,9 +117,7 @@ def clipped_mean(updates: Tensor, centre: Tensor, bound: float | None = None, we
     return weighted_sum(updates, share, centre, 1.0 - float(share.sum()))
 
 
-def geometric_median(
-    updates: Tensor, weights: Tensor | None = None, *, smoothing: float = 1e-6, iterations: int = 1000
-) -> Tensor:
+def geometric_median(updates: Tensor, weights: Tensor | None = None) -> Tensor:
     """The point with the least weighted sum of distances to the updates (smoothed Weiszfeld).
 
     The median is a weighted mean of the updates, so the iteration runs on the K weights and the updates'
@@ -145,13 +126,9 @@ def geometric_median(
     Args:
         updates: ``[K, P]``.
         weights: ``[K]``.
-        smoothing: Shortest distance, as a share of the typical one: an update may itself be the median.
-        iterations: Largest number of steps; it stops earlier once the point stands still.
     """
-    w = _checked(updates, weights)
-    if not smoothing > 0 or iterations < 1:
-        raise ConfigError(f"smoothing is {smoothing}, iterations {iterations}; both must be positive.")
-    return weighted_sum(updates, _weiszfeld(_centred_products(updates), w / w.sum(), smoothing, iterations))
+    w = _weights(updates, weights)
+    return weighted_sum(updates, _weiszfeld(_centred_products(updates), w / w.sum()))
 
 
 def squared_distances(updates: Tensor) -> Tensor:
@@ -175,7 +152,7 @@ def weighted_sum(updates: Tensor, share: Tensor, base: Tensor | None = None, bas
     return result
 
 
-def _weiszfeld(products: Tensor, w: Tensor, smoothing: float, iterations: int) -> Tensor:
+def _weiszfeld(products: Tensor, w: Tensor) -> Tensor:
     """Shares ``[K]`` of the geometric median, from centred inner products and normalised weights."""
     own = products.diagonal()
     # Distances from the centre, which no minority moves; a scale that an attacker sets would undo the merge.
@@ -188,17 +165,17 @@ def _weiszfeld(products: Tensor, w: Tensor, smoothing: float, iterations: int) -
     # slowly.
     far = _squared_distances(products).sqrt()
     cheapest = int((far @ w).argmin())
-    here = far[cheapest] <= smoothing * typical
-    pulls = torch.where(here, 0.0, w / far[cheapest].clamp(min=smoothing * typical))
+    here = far[cheapest] <= SMOOTHING * typical
+    pulls = torch.where(here, 0.0, w / far[cheapest].clamp(min=SMOOTHING * typical))
     whole = pulls.sum()
     pull = pulls @ products @ pulls - 2 * whole * (pulls @ products[cheapest]) + whole**2 * own[cheapest]
     if pull.clamp(min=0.0).sqrt() <= w[here].sum():
         share = torch.where(here, w, 0.0)
         return share / share.sum()
     share = w
-    for _ in range(iterations):
+    for _ in range(MOST_STEPS):
         along = products @ share
-        distance = (own - 2 * along + share @ along).clamp(min=0.0).sqrt().clamp(min=smoothing * typical)
+        distance = (own - 2 * along + share @ along).clamp(min=0.0).sqrt().clamp(min=SMOOTHING * typical)
         new = w / distance
         step = new / new.sum() - share
         share = share + step
@@ -240,21 +217,6 @@ def _blocks(updates: Tensor) -> Iterator[tuple[int, Tensor]]:
         yield at, updates[:, at : at + step].detach().to(torch.float64, copy=True)
 
 
-def _checked(updates: Tensor, weights: Tensor | None) -> Tensor:
-    """Return weights ``[K]`` in double precision once both inputs make sense."""
-    if updates.ndim != 2 or len(updates) == 0 or not updates.is_floating_point():
-        raise TrainingError(f"updates is {updates.dtype} of shape {tuple(updates.shape)}; expected floats [K ≥ 1, P].")
-    for _, block in _blocks(updates):
-        finite = block.isfinite().all(dim=1)
-        if not finite.all():
-            bad = (~finite).nonzero().ravel().tolist()
-            raise TrainingError(f"Updates {bad} hold numbers that are not finite; drop them before merging.")
-    if weights is None:
-        return torch.ones(len(updates), dtype=torch.float64)
-    w = weights.to(torch.float64)
-    if w.shape != updates.shape[:1] or not w.isfinite().all() or (w <= 0).any():
-        raise TrainingError(
-            f"weights is {w.tolist()[:10]} of shape {tuple(w.shape)}; expected {len(updates)} positive "
-            "numbers. Leave updates without weight out."
-        )
-    return w
+def _weights(updates: Tensor, weights: Tensor | None) -> Tensor:
+    """Return weights ``[K]`` in double precision; all alike where none are given."""
+    return torch.ones(len(updates), dtype=torch.float64) if weights is None else weights.to(torch.float64)

@@ -20,7 +20,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from espalier.core.address import host_of
-from espalier.core.errors import ConfigError, nearest
+from espalier.core.errors import ConfigError
 from espalier.core.messages import Message, Report
 from espalier.core.seeds import stream
 from espalier.core.store import Ref
@@ -40,7 +40,8 @@ from espalier.world.attackers import (
 )
 
 Claim = Literal["reversed", "uniform", "single"]
-_CLAIMS: tuple[Claim, ...] = ("reversed", "uniform", "single")
+#: coordinates worked on at a time
+_BLOCK = 1 << 20
 
 
 def sign_flip(update: Tensor, start: Tensor, scale: float = 1.0) -> Tensor:
@@ -62,33 +63,24 @@ def little_is_enough_z(n_updates: int, n_attackers: int) -> float:
     They need ⌊n/2⌋ + 1 − m honest updates to be further out than they are; z is the standard normal
     quantile that leaves that many outside, 0 where even the mean would not.
     """
-    honest = n_updates - n_attackers
-    supporters = n_updates // 2 + 1 - n_attackers
-    if n_attackers < 1 or honest < 1 or supporters < 1:
-        raise ConfigError(f"n_attackers is {n_attackers} of {n_updates} updates; accepted: 1 to {n_updates // 2}.")
+    honest, supporters = n_updates - n_attackers, n_updates // 2 + 1 - n_attackers
     return max(0.0, float(norm.ppf((honest - supporters) / honest)))
 
 
-def a_little_is_enough(
-    honest: Tensor, n_updates: int, n_attackers: int, z: float | None = None, block: int = 1 << 20
-) -> Tensor:
+def a_little_is_enough(honest: Tensor, z: float) -> Tensor:
     """The update that all colluders send: the honest mean less z standard deviations per coordinate.
 
     Args:
         honest: ``[H, P]`` updates the colluders know: all honest ones, or their own.
-        n_updates: Updates in the merge, theirs included.
-        n_attackers: Colluders among them.
-        z: Standard deviations; None takes `little_is_enough_z`.
-        block: Coordinates worked on at a time.
+        z: Standard deviations.
 
     Returns:
         ``[P]``.
     """
-    away = little_is_enough_z(n_updates, n_attackers) if z is None else z
     result = torch.empty_like(honest[0])
-    for at in range(0, honest.shape[1], block):
-        part = honest[:, at : at + block].to(torch.float64)
-        result[at : at + block] = part.mean(dim=0) - away * part.std(dim=0, correction=0)
+    for at in range(0, honest.shape[1], _BLOCK):
+        part = honest[:, at : at + _BLOCK].to(torch.float64)
+        result[at : at + _BLOCK] = part.mean(dim=0) - z * part.std(dim=0, correction=0)
     return result
 
 
@@ -122,8 +114,6 @@ def false_histogram(counts: ArrayLike, claim: Claim = "reversed", inflate: float
         ``[…, C]`` counts that sum to the true total times ``inflate``, rounded.
     """
     true = np.asarray(counts, dtype=np.float64)
-    if claim not in _CLAIMS:
-        raise ConfigError(f"claim is {claim!r}; accepted: {', '.join(_CLAIMS)}.{nearest(claim, _CLAIMS)}")
     if claim == "reversed":
         mix = true[..., ::-1]
     elif claim == "uniform":
@@ -232,7 +222,7 @@ class Attacks:
             z = self.attack.z if isinstance(self.attack, Little) else None
             if z is None:  # a majority need not hide
                 z = little_is_enough_z(len(side), len(ours)) if 2 * len(ours) <= len(side) else 1.0
-            forged = a_little_is_enough(known[:, : self._spec.n_float], len(side), len(ours), z)
+            forged = a_little_is_enough(known[:, : self._spec.n_float], z)
             self._forged[plot] = forged
             while len(self._forged) > self._most_forged:
                 self._forged.popitem(last=False)

@@ -39,23 +39,19 @@ def test_how_far_colluders_may_go():
     assert little_is_enough_z(50, 24) == pytest.approx(1.426, abs=5e-4)
     # n = 10, m = 1: 5 of 9 would have to be further out, more than half: nothing to gain.
     assert little_is_enough_z(10, 1) == 0.0
-    for bad in (0, 6, 10):
-        with pytest.raises(ConfigError, match="n_attackers"):
-            little_is_enough_z(10, bad)
 
 
 def test_a_little_is_enough_by_hand():
     # Honest (1,5) and (3,5): mean (2,5), standard deviation (1,0); z = 1.5 → (0.5, 5).
     honest = torch.tensor([[1.0, 5.0], [3.0, 5.0]])
-    assert a_little_is_enough(honest, 10, 4, z=1.5).tolist() == [0.5, 5.0]
-    assert a_little_is_enough(honest, 10, 4, z=1.5, block=1).tolist() == [0.5, 5.0]
+    assert a_little_is_enough(honest, 1.5).tolist() == [0.5, 5.0]
 
 
 def test_colluders_hide_from_krum_and_bias_the_median():
     # Why the attack has its name: 20 of 50 agree on one small deviation, which every coordinate's honest
     # spread covers. Krum scores them best of all, and the median moves towards them.
     honest = torch.from_numpy(stream(0, "honest").standard_normal((30, 200)))
-    forged = a_little_is_enough(honest, 50, 20).repeat(20, 1)
+    forged = a_little_is_enough(honest, little_is_enough_z(50, 20)).repeat(20, 1)
     everyone = torch.cat([honest, forged])
     assert krum_scores(everyone, 20).argmin() >= 30
     assert coordinate_median(everyone).mean() < coordinate_median(honest).mean() - 0.2
@@ -76,8 +72,6 @@ def test_false_histograms_by_hand():
     assert false_histogram(counts, "uniform").tolist() == [3, 3, 3]
     assert false_histogram(counts, "single").tolist() == [0, 0, 9]
     assert false_histogram(counts, "reversed", inflate=10).tolist() == [0, 30, 60]
-    with pytest.raises(ConfigError, match="Did you mean 'uniform'"):
-        false_histogram(counts, "uniforn")
 
 
 @given(

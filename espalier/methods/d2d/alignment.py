@@ -59,10 +59,6 @@ def gram(features: NDArray[Any], weights: ArrayLike) -> Floats:
         ``[N, N]``, scaled by the weights' total; only ratios of its entries matter.
     """
     n = np.asarray(weights, dtype=np.float64)
-    if features.ndim != 2 or n.shape != features.shape[:1]:
-        raise TrainingError(f"features has shape {features.shape} and weights {n.shape}; expected [N, d] and [N].")
-    if not (np.isfinite(n).all() and (n > 0).all()):
-        raise TrainingError(f"weights must be finite and positive sample counts; the smallest is {n.min()}.")
     scale = (n / n.sum())[:, None]
     total = np.zeros((n.size, n.size))
     # The block bounds the double-precision copy, not the result: a full model feature may be large.
@@ -98,11 +94,6 @@ class Angle:
     products: Floats
     toward: Floats
     length: float
-
-    @staticmethod
-    def from_features(features: NDArray[Any], weights: ArrayLike) -> Angle:
-        """Prepare the angles of a fleet from its features ``[N, d]`` and samples ``[N]``."""
-        return Angle.from_gram(gram(features, weights))
 
     @staticmethod
     def from_gram(products: Floats) -> Angle:

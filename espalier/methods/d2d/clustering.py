@@ -10,18 +10,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.bounds import NonNegativeInt, PositiveFloat, PositiveInt
-from espalier.core.errors import ConfigError
+from espalier.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.spec import Spec
 from espalier.methods.d2d.alignment import Alignment, Angle, Skew, cosines, gram
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
 from espalier.methods.d2d.spectral import adapted_similarity, similarity, spectral_clusters
-from espalier.methods.d2d.swap import SearchOptions, Solution, random_start, reverse_spectral_start, search
+from espalier.methods.d2d.swap import Solution, random_start, reverse_spectral_start, search
 
 _STRICT = 1e-12
 
@@ -39,21 +38,18 @@ class DCliques:
     skews: Floats
 
 
-def greedy_cliques(skew: Skew, n_clusters: int | None, rng: np.random.Generator, n_swap: int = 80) -> DCliques:
+def greedy_cliques(skew: Skew, n_clusters: int, rng: np.random.Generator, n_swap: int = 80) -> DCliques:
     """Swap devices between random pairs of cliques while that lowers their skew (D-Cliques).
 
     The summed skew must fall strictly: with "≤", as the D2D paper prints it, the search would walk about on plateaus.
 
     Args:
         skew: The fleet's label histograms.
-        n_clusters: Number of cliques, of equal size up to one; None for a fifth of the devices.
+        n_clusters: Number of cliques, of equal size up to one.
         rng: Draws the cliques, the pairs and one of the improving swaps.
         n_swap: Trials (the original paper uses 1,000, the D2D paper 80).
     """
-    if n_swap < 0:
-        raise ConfigError(f"n_swap is {n_swap}; give the number of trials, 0 or more.")
-    n = len(skew.counts)
-    members = list(random_start(n, Sizes.for_fleet(n, n_clusters).n_clusters, rng).members)
+    members = list(random_start(len(skew.counts), n_clusters, rng).members)
     each = np.array([skew.of(m) for m in members])
     totals = [float(each.sum())]
     for _ in range(n_swap if len(members) > 1 else 0):
@@ -141,8 +137,8 @@ class SwapSearch(Clustering, kind="swap"):
     """
 
     solution: Solution = "1.1"
-    n_swap: int = 80
-    z: float | None = None
+    n_swap: NonNegativeInt = 80
+    z: Annotated[float, Bound(ge=1)] | None = None
     pick: Literal["random", "best"] = "random"
     start: Literal["random", "reverse_spectral"] = "random"
     n_min: PositiveInt | None = None
@@ -150,19 +146,18 @@ class SwapSearch(Clustering, kind="swap"):
 
     def check(self) -> None:
         """Refuse a search that no cluster could pass."""
-        super().check()
-        SearchOptions(self.solution, self.n_swap, self.z, self.pick)
         self.require(self.n_max is None or self.n_max >= (self.n_min or 1), "n_max", "at least n_min")
 
     def clusters(self, ground: Ground) -> tuple[Clusters, dict[str, Any]]:
         """Search."""
-        n = len(ground.weights)
-        size = self._sizes(n)
-        settings = SearchOptions(self.solution, self.n_swap, self.z, self.pick, size.n_clusters, size.n_min, size.n_max)
+        sizes = self.sizes(len(ground.weights))
         begin = None
         if self.start == "reverse_spectral":
-            begin = reverse_spectral_start(ground.cosines, size.n_clusters, ground.rng)
-        found = search(ground.alignment, ground.times, settings, ground.rng, begin)
+            begin = reverse_spectral_start(ground.cosines, sizes.n_clusters, ground.rng)
+        found = search(
+            ground.alignment, ground.times, sizes, ground.rng, solution=self.solution, z=self.z, n_swap=self.n_swap,
+            pick=self.pick, start=begin,
+        )  # fmt: skip
         note = {
             "accepted": len(found.trace),
             "angle_before": float(found.start.angles.mean()),
@@ -170,14 +165,14 @@ class SwapSearch(Clustering, kind="swap"):
         }
         return found.end.clusters, note
 
-    def _sizes(self, n_devices: int) -> Sizes:
-        """Return sizes that the devices who are there can fill: some may be missing in a round."""
+    def sizes(self, n_devices: int) -> Sizes:
+        """Return sizes that the devices who are there can fill (D6): some may be missing in a round."""
         many = self.many(n_devices)
         if self.n_min is not None:
             many = max(1, min(many, n_devices // self.n_min))
-        low = None if self.n_min is None else min(self.n_min, n_devices // many)
-        high = None if self.n_max is None else max(self.n_max, -(-n_devices // many))
-        return Sizes.for_fleet(n_devices, many, low, high)
+        mean = -(-n_devices // many)
+        high = 2 * mean if self.n_max is None else max(self.n_max, mean)
+        return Sizes(many, min(self.n_min or 2, n_devices // many), high)
 
 
 @dataclass(frozen=True)

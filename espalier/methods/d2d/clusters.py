@@ -1,8 +1,7 @@
-"""A split of the fleet into clusters, and the sizes a cluster may have."""
+"""A split of the fleet into clusters, and the sizes that a cluster may have."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -76,35 +75,3 @@ class Sizes:
     n_clusters: int
     n_min: int
     n_max: int
-
-    @staticmethod
-    def for_fleet(
-        n_devices: int, n_clusters: int | None = None, n_min: int | None = None, n_max: int | None = None
-    ) -> Sizes:
-        """Fill in what is not given: N/5 clusters of 2 to 2⌈N/U⌉ members (D6).
-
-        Raises:
-            ConfigError: If no split of the fleet satisfies the sizes.
-        """
-        if n_devices < 1:
-            raise ConfigError(f"n_devices is {n_devices}; a fleet needs at least one device.")
-        clusters = max(1, round(n_devices / 5)) if n_clusters is None else n_clusters
-        if not 1 <= clusters <= n_devices:
-            raise ConfigError(f"n_clusters is {clusters}; {n_devices} devices allow 1 to {n_devices}.")
-        low = min(2, n_devices // clusters) if n_min is None else n_min
-        high = 2 * math.ceil(n_devices / clusters) if n_max is None else n_max
-        if not (low >= 1 and clusters * low <= n_devices <= clusters * high):
-            raise ConfigError(
-                f"{clusters} clusters of n_min={low} to n_max={high} cannot hold {n_devices} devices; "
-                "n_min must be at least 1 and n_clusters·n_min ≤ N ≤ n_clusters·n_max."
-            )
-        return Sizes(clusters, low, high)
-
-    def check(self, clusters: Clusters) -> None:
-        """Raise ConfigError unless the clusters have these sizes."""
-        sizes = clusters.sizes
-        if len(clusters) != self.n_clusters or sizes.min() < self.n_min or sizes.max() > self.n_max:
-            raise ConfigError(
-                f"The starting clusters have sizes {sizes.tolist()}; expected {self.n_clusters} clusters of "
-                f"{self.n_min} to {self.n_max} members."
-            )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.core.errors import WorldError
 from espalier.methods.d2d.clusters import Floats, Ints
 
 
@@ -48,8 +47,6 @@ def audit_links(reports: ArrayLike, tolerance: float = 0.05, most_liars: int | N
             holds no honest device is named. The smaller it is, the fewer lies are enough to be named.
     """
     claims = np.array(reports, dtype=np.float64)
-    if claims.ndim != 2 or claims.shape[0] != claims.shape[1]:
-        raise WorldError(f"reports has shape {claims.shape}; expected one row and one column per device.")
     np.fill_diagonal(claims, 0.0)
     # What is no time at all needs no second opinion: its author is named.
     nonsense = np.isnan(claims) | (claims < 0)
@@ -89,8 +86,6 @@ def throttling(due: ArrayLike, observed: ArrayLike, tolerance: float = 0.2) -> N
     """
     expected = np.asarray(due, dtype=np.float64)
     seen = np.atleast_2d(np.asarray(observed, dtype=np.float64))
-    if expected.ndim != 1 or seen.shape[1:] != expected.shape or np.isnan(seen).any():
-        raise WorldError(f"due has shape {expected.shape} and observed {seen.shape}; expected [n] and [rounds, n].")
     # The lower of two middle rounds: a median between a finite time and inf would be inf.
     middle = np.sort(seen, axis=0)[(len(seen) - 1) // 2]
     return np.asarray(middle > expected * (1 + tolerance))

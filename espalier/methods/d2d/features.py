@@ -14,12 +14,10 @@ All but ``skew`` are compared by the angle of Eq. (3); ``skew`` takes the angle'
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.errors import ConfigError
 from espalier.core.params import Entry, ParamSpec
 
 FORWARD_SHARE = 1 / 3
@@ -27,14 +25,6 @@ FORWARD_SHARE = 1 / 3
 
 #: what the projection on a residual block's shortcut is called: by ResNets here, by torchvision's
 SHORTCUTS = ("shortcut", "downsample")
-
-
-def model_difference(models: NDArray[Any], start: NDArray[Any]) -> NDArray[Any]:
-    """Algorithm 1, line 4: φ_i = x_i − x, models ``[N, P]`` less the start ``[P]`` (or ``[N, P]``)."""
-    if models.ndim != 2 or start.shape not in (models.shape, models.shape[1:]):
-        raise TrainingError(f"models has shape {models.shape} and start {start.shape}; expected [N, P] and [P].")
-    difference: NDArray[Any] = models - start
-    return difference
 
 
 def crop_slices(spec: ParamSpec, layers: int = 1) -> tuple[slice, ...]:
@@ -64,11 +54,6 @@ def crop_slices(spec: ParamSpec, layers: int = 1) -> tuple[slice, ...]:
     return tuple(slice(start, stop) for start, stop in places)
 
 
-def crop(features: NDArray[Any], slices: tuple[slice, ...]) -> NDArray[Any]:
-    """Feature φ^crop ``[N, p]``: the given places of φ ``[N, P]``."""
-    return np.concatenate([features[:, place] for place in slices], axis=1)
-
-
 def mean_prediction(logits: ArrayLike, batch: int) -> NDArray[np.float64]:
     """Feature F_i: mean output of the common model over a device's whole batches (D14).
 
@@ -81,8 +66,6 @@ def mean_prediction(logits: ArrayLike, batch: int) -> NDArray[np.float64]:
         ``[C]``.
     """
     outputs = np.asarray(logits, dtype=np.float64)
-    if outputs.ndim != 2 or len(outputs) == 0 or batch < 1:
-        raise TrainingError(f"logits has shape {outputs.shape}, batch is {batch}; expected [n ≥ 1, C] and ≥ 1.")
     used = len(outputs) // batch * batch or len(outputs)
     mean: NDArray[np.float64] = outputs[:used].mean(axis=0)
     return mean

@@ -37,12 +37,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
 from espalier.core.address import Address
-from espalier.core.bounds import NonNegativeFloat, PositiveInt
+from espalier.core.bounds import Bound, NonNegativeFinite, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.messages import ALL
 from espalier.core.method import Category, Method, Plan, Setting
 from espalier.core.policies import Assignment, HandDown, Merge, Pace, Rules, Selection, normalised
@@ -163,10 +163,10 @@ class ClusteredD2D(Method):
 
     feature: Literal["phi", "phi_crop", "skew", "pred"] = "phi"
     t_feature: NonNegativeFloat | None = None
-    t_g: NonNegativeFloat | None = None
+    t_g: NonNegativeFinite | None = None
     rounds: PositiveInt = 4
     t_cg: NonNegativeFloat | None = None
-    n_clusters: int | None = None
+    n_clusters: PositiveInt | None = None
     feature_updates: PositiveInt | None = None
     crop_layers: PositiveInt = 1
     keep: bool = True
@@ -210,11 +210,11 @@ class D2D(ClusteredD2D, kind="d2d"):
     category: ClassVar[Category] = "hierarchical"
 
     solution: Solution = "1.1"
-    n_swap: int = 80
-    z: float | None = None
+    n_swap: NonNegativeInt = 80
+    z: Annotated[float, Bound(ge=1)] | None = None
     pick: Literal["random", "best"] = "random"
     start: Literal["random", "reverse_spectral"] = "random"
-    n_min: int | None = None
+    n_min: PositiveInt | None = None
     n_max: int | None = None
 
     def _clustering(self) -> Clustering:
@@ -231,7 +231,7 @@ class BenchmarkA(ClusteredD2D, kind="d2d_a"):
     category: ClassVar[Category] = "hierarchical"
     reconstruction: ClassVar[str] = "FedMDS' clustering as the D2D paper states it, without its asynchronous groups"
 
-    sigma: float = 0.5
+    sigma: PositiveFloat = 0.5
 
     def _clustering(self) -> Clustering:
         return Spectral(self.n_clusters, self.sigma)
@@ -244,8 +244,8 @@ class BenchmarkAPlus(ClusteredD2D, kind="d2d_a_plus"):
     title: ClassVar[str] = "Benchmark A+"
     category: ClassVar[Category] = "hierarchical"
 
-    sigma_t: float = 0.5
-    sigma_ft: float = 0.8
+    sigma_t: PositiveFloat = 0.5
+    sigma_ft: PositiveFloat = 0.8
 
     def _clustering(self) -> Clustering:
         return Adapted(self.n_clusters, self.sigma_t, self.sigma_ft)
@@ -259,7 +259,7 @@ class BenchmarkB(ClusteredD2D, kind="d2d_b"):
     category: ClassVar[Category] = "hierarchical"
 
     feature: Literal["phi", "phi_crop", "skew", "pred"] = "skew"
-    n_swap: int = 80
+    n_swap: NonNegativeInt = 80
 
     def check(self) -> None:
         """Refuse other features than label counts."""

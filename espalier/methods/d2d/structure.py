@@ -17,7 +17,6 @@ from espalier.core.view import Arrival, View
 from espalier.methods.d2d.clustering import Clustering, Ground, SwapSearch
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints
 from espalier.methods.d2d.defence import audit_links
-from espalier.methods.d2d.features import crop, model_difference
 from espalier.methods.d2d.member import EMPTY_ROUND_SECONDS, GLOBAL_ROUND, Cluster, Feature
 from espalier.methods.d2d.swap import Configuration, evaluate
 from espalier.methods.d2d.theory import gradient_mismatch, progress_weight
@@ -271,6 +270,6 @@ def _differences(
     for at in range(0, len(names), _MODELS_TOGETHER):
         some = names[at : at + _MODELS_TOGETHER]
         first, *rest = store.vectors([start, *(models[d] for d in some)]).numpy()
-        rows = crop(model_difference(np.stack(rest), first), places)
-        found |= dict(zip(some, rows, strict=True))
+        change = np.stack(rest) - first  # Algorithm 1, line 4: φ_i = x_i - x
+        found |= dict(zip(some, np.concatenate([change[:, place] for place in places], axis=1), strict=True))
     return found

@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from espalier.core.errors import ConfigError, nearest
 from espalier.methods.d2d.alignment import Alignment
 from espalier.methods.d2d.clusters import Clusters, Floats, Ints, Sizes
 from espalier.methods.d2d.spectral import k_means, unit_rows
@@ -135,8 +134,6 @@ def reverse_spectral_start(cosines: Floats, n_clusters: int, rng: np.random.Gene
     Returns:
         Clusters whose sizes differ by at most one.
     """
-    if n_kinds < 1:
-        raise ConfigError(f"n_kinds is {n_kinds}; tell at least 1 kind of device apart.")
     order = rng.permutation(len(cosines))
     kinds = min(n_kinds, len(cosines) - 1)
     if kinds > 1:
@@ -147,8 +144,6 @@ def reverse_spectral_start(cosines: Floats, n_clusters: int, rng: np.random.Gene
 
 def _dealt(order: Ints, n_clusters: int) -> Clusters:
     """Give the devices, in this order, to the clusters in turn."""
-    if not 1 <= n_clusters <= order.size:
-        raise ConfigError(f"n_clusters is {n_clusters}; {order.size} devices allow 1 to {order.size}.")
     return Clusters.of(order[at::n_clusters] for at in range(n_clusters))
 
 
@@ -168,51 +163,6 @@ def _embedding(cosines: Floats, dimensions: int, rng: np.random.Generator) -> Fl
     operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
     _, vectors = eigsh(operator, k=dimensions, which="LA", v0=rng.standard_normal(n))
     return unit_rows(np.asarray(vectors, dtype=np.float64))
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Settings of a swap search.
-
-    Attributes:
-        solution: Which metrics must improve: "1.1", "1.2", "2" or "3".
-        n_swap: Trials.
-        z: How many times larger the improvement must be than what is given up; None takes the paper's
-            value for the solution.
-        pick: "random" or "best" among the valid exchanges.
-        n_clusters: Number of clusters; None for a fifth of the devices.
-        n_min: Smallest cluster; None for 2.
-        n_max: Largest cluster; None for twice the mean, rounded up.
-    """
-
-    solution: Solution = "1.1"
-    n_swap: int = 80
-    z: float | None = None
-    pick: Literal["random", "best"] = "random"
-    n_clusters: int | None = None
-    n_min: int | None = None
-    n_max: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse settings that no search can follow."""
-        if self.solution not in SOLUTIONS:
-            hint = nearest(self.solution, SOLUTIONS)
-            raise ConfigError(f"solution is {self.solution!r}; accepted: {', '.join(SOLUTIONS)}.{hint}")
-        if self.pick not in ("random", "best"):
-            raise ConfigError(f"pick is {self.pick!r}; accepted: random, best.")
-        if self.n_swap < 0:
-            raise ConfigError(f"n_swap is {self.n_swap}; give the number of trials, 0 or more.")
-        if self.z is not None and not self.z >= 1:
-            raise ConfigError(f"z is {self.z}; an improvement must be at least as large as the loss, so z ≥ 1.")
-
-    @property
-    def tradeoff(self) -> float:
-        """The z in use."""
-        return SOLUTIONS[self.solution] if self.z is None else self.z
-
-    def sizes(self, n_devices: int) -> Sizes:
-        """Cluster sizes for a fleet."""
-        return Sizes.for_fleet(n_devices, self.n_clusters, self.n_min, self.n_max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,8 +226,13 @@ def evaluate(clusters: Clusters, alignment: Alignment, times: Floats) -> Configu
 def search(
     alignment: Alignment,
     times: Floats,
-    settings: SearchOptions,
+    sizes: Sizes,
     rng: np.random.Generator,
+    *,
+    solution: Solution = "1.1",
+    z: float | None = None,
+    n_swap: int = 80,
+    pick: Literal["random", "best"] = "random",
     start: Clusters | None = None,
 ) -> Found:
     """Run Algorithm 2.
@@ -285,32 +240,32 @@ def search(
     Args:
         alignment: Divergence of clusters: `Angle` or `Skew`.
         times: ``[N, N]`` seconds from `arrivals`.
-        settings: Solution, trials, trade-off and sizes.
+        sizes: How many clusters, and their bounds.
         rng: Draws the start (if none is given), the pairs and the picks.
-        start: Clusters to begin with, of the sizes that the settings allow.
+        solution: Which metrics must improve.
+        z: How many times larger the improvement must be than what is given up; by default the paper's.
+        n_swap: Trials.
+        pick: Which of the valid exchanges is made.
+        start: Clusters to begin with, of these sizes.
 
     Returns:
         The start, the end and the trace. Sizes stay within their bounds and every device keeps a cluster.
     """
-    sizes = settings.sizes(len(times))
     begin = random_start(len(times), sizes.n_clusters, rng) if start is None else start
-    sizes.check(begin)
-    if begin.n_devices != len(times):
-        raise ConfigError(f"The starting clusters hold {begin.n_devices} devices; times has {len(times)} of them.")
     members: list[Ints] = list(begin.members)
     trace: list[Step] = []
-    for trial in range(settings.n_swap if len(members) > 1 else 0):
+    for trial in range(n_swap if len(members) > 1 else 0):
         one, two = (int(c) for c in rng.choice(len(members), size=2, replace=False))
         first, second = members[one], members[two]
         angle1, angle2 = alignment.exchanges(first, second)
         time1, time2 = exchange_times(times, first, second)
         tables = angle1, time1, angle2, time2
         before = PairMetrics(*(float(table[-1, -1]) for table in tables))
-        valid, score = judge(settings.solution, settings.tradeoff, before, PairMetrics(*tables))
+        valid, score = judge(solution, z or SOLUTIONS[solution], before, PairMetrics(*tables))
         choices = np.flatnonzero(valid & _within(sizes, first.size, second.size))
         if choices.size == 0:
             continue
-        chosen = score.ravel()[choices].argmin() if settings.pick == "best" else rng.integers(choices.size)
+        chosen = score.ravel()[choices].argmin() if pick == "best" else rng.integers(choices.size)
         i, j = divmod(int(choices[chosen]), second.size + 1)
         after = PairMetrics(*(float(table[i, j]) for table in tables))
         out, back = first[i : i + 1], second[j : j + 1]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.core.errors import TrainingError
 from espalier.methods.d2d.clusters import Clusters, Floats
 
 
@@ -48,11 +47,6 @@ def gradient_mismatch(gradients: NDArray[Any], weights: ArrayLike, clusters: Clu
         clusters: Who is with whom.
     """
     n = np.asarray(weights, dtype=np.float64)
-    if gradients.ndim != 2 or not len(gradients) == n.size == clusters.n_devices:
-        raise TrainingError(
-            f"gradients has shape {gradients.shape}, weights {n.shape}, clusters hold {clusters.n_devices} "
-            "devices; expected [N, P], [N] and N."
-        )
     fleet = n @ gradients / n.sum()
     cluster_global, device_cluster = np.empty(len(clusters)), np.empty(n.size)
     for number, members in enumerate(clusters.members):
@@ -92,8 +86,6 @@ def loss_term(losses: ArrayLike, w: ArrayLike) -> float:
             about progress and is left out of sum and count.
     """
     f, weight = np.asarray(losses, dtype=np.float64), np.asarray(w, dtype=np.float64)
-    if f.size != weight.size + 1 or not (weight > 0).any():
-        raise TrainingError(f"{f.size} losses and {weight.size} weights; expected P + 1 and P, one weight above 0.")
     trained = weight > 0
     return float((2 / weight[trained] * -np.diff(f)[trained]).mean())
 

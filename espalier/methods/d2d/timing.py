@@ -26,8 +26,6 @@ def arrivals(compute: ArrayLike, links: ArrayLike) -> Floats:
         ``[N, N]`` seconds.
     """
     own, pair = np.asarray(compute, dtype=np.float64), np.asarray(links, dtype=np.float64)
-    if own.ndim != 1 or pair.shape != (own.size, own.size):
-        raise WorldError(f"compute has shape {own.shape} and links {pair.shape}; expected [N] and [N, N].")
     total = own[:, None] + pair
     np.fill_diagonal(total, own)
     if np.isnan(total).any() or (total < 0).any():
@@ -64,11 +62,6 @@ def exchange_times(times: Floats, first: Ints, second: Ints) -> tuple[Floats, Fl
 def intra_rounds(global_time: float, cluster_times: ArrayLike) -> Ints:
     """Rounds a cluster fits into a global round, r_c = ⌊T_g/T_c⌋, zero where it does not fit (D7)."""
     seconds = np.asarray(cluster_times, dtype=np.float64)
-    if np.isnan(seconds).any() or (seconds <= 0).any() or not 0 <= global_time < np.inf:
-        raise WorldError(
-            f"global_time is {global_time} and the shortest cluster round {seconds.min(initial=np.inf)}; "
-            "the first must be finite and ≥ 0, round times above 0."
-        )
     # 0.3/0.1 is 2.9999…: a round that fits exactly must not be lost to rounding.
     return np.floor(global_time / seconds * (1 + 1e-12)).astype(np.int64)
 

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from espalier.core.seeds import stream
+from espalier.methods.d2d.alignment import Angle, gram
 from espalier.methods.d2d.clusters import Floats, Ints
 from espalier.methods.d2d.timing import arrivals
+
+
+def angles(features: NDArray[Any], weights: ArrayLike) -> Angle:
+    """The package's angles of a fleet, from its features [N, d] and samples [N]."""
+    return Angle.from_gram(gram(features, weights))
 
 
 def angle(features: NDArray[Any], weights: NDArray[Any], members: Ints) -> float:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from espalier.core.errors import ConfigError
+from espalier.methods.d2d.clustering import SwapSearch
 from espalier.methods.d2d.clusters import Clusters, Sizes
 
 
@@ -28,22 +28,7 @@ def test_a_lost_or_doubled_device_is_refused(groups):
 
 def test_default_sizes():
     # D6: U = round(N/5), n_min = 2, n_max = 2⌈N/U⌉. N=20: 4, 2, 10. N=24: 5, 2, 2·⌈4.8⌉=10. N=30: 6, 2, 10.
-    assert Sizes.for_fleet(20) == Sizes(4, 2, 10)
-    assert Sizes.for_fleet(24) == Sizes(5, 2, 10)
-    assert Sizes.for_fleet(30) == Sizes(6, 2, 10)
-    assert Sizes.for_fleet(1) == Sizes(1, 1, 2)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"n_clusters": 0}, {"n_clusters": 21}, {"n_min": 6}, {"n_max": 4}, {"n_min": 0}],
-)
-def test_impossible_sizes_are_refused(options):
-    with pytest.raises(ConfigError, match="20 devices"):
-        Sizes.for_fleet(20, **options)
-
-
-def test_sizes_check_names_what_is_wrong():
-    with pytest.raises(ConfigError, match=r"\[1, 3\]"):
-        Sizes(2, 2, 3).check(Clusters.of([[0], [1, 2, 3]]))
-    Sizes(2, 2, 3).check(Clusters.of([np.array([0, 3]), [1, 2]]))
+    assert SwapSearch().sizes(20) == Sizes(4, 2, 10)
+    assert SwapSearch().sizes(24) == Sizes(5, 2, 10)
+    assert SwapSearch().sizes(30) == Sizes(6, 2, 10)
+    assert SwapSearch().sizes(1) == Sizes(1, 1, 2)

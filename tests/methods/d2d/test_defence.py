@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.core.errors import WorldError
 from espalier.core.seeds import stream
 from espalier.methods.d2d.defence import audit_links, throttling
 
@@ -107,11 +106,6 @@ def test_a_minority_that_lies_about_all_its_links_is_named(n, data):
     assert set(audit_links(reports).liars.tolist()) == liars
 
 
-def test_the_shape_is_checked():
-    with pytest.raises(WorldError, match="reports"):
-        audit_links(np.zeros((2, 3)))
-
-
 def test_throttling_members_are_seen():
     # Due after 10, 20, 30 s. The second is 50 % late in every round, the third in one of three.
     due = [10, 20, 30]
@@ -120,8 +114,6 @@ def test_throttling_members_are_seen():
     assert throttling(due, [10, 20, INF]).tolist() == [False, False, True]
     # Early is no offence.
     assert throttling(due, [1, 2, 3]).tolist() == [False, False, False]
-    with pytest.raises(WorldError, match="observed"):
-        throttling(due, [1, 2])
 
 
 def test_false_timings_show_as_throttling():

@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 from torch import nn
 
-from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.errors import ConfigError
 from espalier.core.params import ParamSpec
-from espalier.methods.d2d.alignment import Angle
-from espalier.methods.d2d.features import (
-    crop,
-    crop_slices,
-    mean_prediction,
-    model_difference,
-)
+from espalier.methods.d2d.features import crop_slices, mean_prediction
 from espalier.training.models import build
 
+from . import reference
 from .digits import digits_fleet
 
 
@@ -24,13 +19,6 @@ def paper_cnn() -> nn.Module:
         nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
     )  # fmt: skip
-
-
-def test_model_difference():
-    models, start = np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([1.0, 1.0])
-    assert model_difference(models, start).tolist() == [[0.0, 1.0], [-1.0, 4.0]]
-    with pytest.raises(TrainingError, match="start"):
-        model_difference(models, np.zeros(3))
 
 
 def test_crop_of_the_papers_cnn():
@@ -71,18 +59,11 @@ def test_a_model_without_convolutions_is_cropped_to_its_smallest_layer():
     assert crop_slices(ParamSpec.of(nn.Linear(4, 2))) == (slice(0, 8), slice(8, 10))
 
 
-def test_crop_keeps_the_named_places():
-    features = np.arange(12.0).reshape(2, 6)
-    assert crop(features, (slice(0, 2), slice(5, 6))).tolist() == [[0, 1, 5], [6, 7, 11]]
-
-
 def test_prediction_is_the_mean_over_whole_batches():
     # D14: 20 samples in batches of 16: the mean of the first 16 (0…15 → 7.5), not the sum over 20.
     logits = np.arange(20.0)[:, None] * np.array([1.0, -2.0])
     assert mean_prediction(logits, 16).tolist() == [7.5, -15.0]
     assert mean_prediction(logits[:5], 16).tolist() == [2.0, -4.0]
-    with pytest.raises(TrainingError, match="logits"):
-        mean_prediction(np.zeros((0, 3)), 16)
 
 
 def test_digits_every_feature_orders_clusters_alike():
@@ -90,5 +71,5 @@ def test_digits_every_feature_orders_clusters_alike():
     fleet = digits_fleet()
     mixed, narrow = np.arange(10), np.array([0, 10, 20, 30])
     for features in (fleet.gradients, fleet.gradients[:, -10:], fleet.counts / fleet.samples[:, None]):
-        angle = Angle.from_features(features, fleet.samples)
+        angle = reference.angles(features, fleet.samples)
         assert angle.of(mixed) < angle.of(narrow)

