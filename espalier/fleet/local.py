@@ -35,7 +35,7 @@ from espalier.fleet.coordinator.submission import RunOptions
 from espalier.fleet.node.launch import CloudOptions, Options, run
 from espalier.fleet.operator import Operator
 from espalier.fleet.status import ask
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 
 LOCAL = "127.0.0.1"
 #: seconds that a node may take to start, or to stop

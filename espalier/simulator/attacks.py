@@ -27,8 +27,8 @@ from espalier.core.store import Ref
 from espalier.simulator.dataviews import Views
 from espalier.simulator.jobs import Compute, Job, Outcome
 from espalier.simulator.task import Task
+from espalier.world import BoundWorld
 from espalier.world.attackers import (
-    BoundAttackers,
     Broken,
     FalseHistogram,
     FalseLinks,
@@ -140,18 +140,16 @@ class Attacks:
     """The hostile devices of one simulation.
 
     Args:
-        attackers: Who they are and what they do.
+        world: Who they are and what they do.
         task: Data and model.
         views: What devices' data look like.
         edges: The edge at whose merge each device's update counts, [N] (-1: at the cloud's, with all others).
         seed: The run's.
     """
 
-    def __init__(
-        self, attackers: BoundAttackers, task: Task, views: Views, edges: NDArray[np.int64], seed: int
-    ) -> None:
+    def __init__(self, world: BoundWorld, task: Task, views: Views, edges: NDArray[np.int64], seed: int) -> None:
         self._data, self._spec, self._views, self._edges, self._seed = task.dataset, task.spec, views, edges, seed
-        self.attack, self.hostile, self.any = attackers.attack, attackers.is_hostile, attackers.any
+        self.attack, self._hostile, self.any = world.attack, world.hostile, bool(world.hostile.any())
         self._forged: OrderedDict[tuple[int, int, int], Tensor] = OrderedDict()
         self._most_forged = 4 * (len(np.unique(edges)) + 1)
         if self.any and isinstance(self.attack, LabelFlip):
@@ -165,6 +163,10 @@ class Attacks:
         if not (self.any and isinstance(self.attack, LabelFlip) and self.hostile(device)):
             return number
         return self._views.number(replace(self._views.looks[number], false=True))
+
+    def hostile(self, host: int) -> bool:
+        """Tell whether a host attacks."""
+        return host < len(self._hostile) and bool(self._hostile[host])
 
     # -- false models --------------------------------------------------------------------------------------
 
@@ -198,22 +200,22 @@ class Attacks:
             case Broken(what="huge"):
                 changed = base + HUGE_FACTOR * (true - base)
             case Little():
-                changed = self._forged.get(self._plot(job), true)
+                changed = self._forged.get(self._collusion(job), true)
             case _:
                 changed = true
         return torch.cat([changed.to(update.dtype), update[floats:]])
 
-    def _plot(self, job: Job) -> tuple[int, int, int]:
+    def _collusion(self, job: Job) -> tuple[int, int, int]:
         """Return what colluders have in common: where they start, how far they go, and their edge."""
         return int(job.work.start), job.work.updates, int(self._edges[job.device])
 
     def _collude(self, jobs: Sequence[Job], honest: Compute, vector: Callable[[Ref], Tensor]) -> None:
         """Let colluders work out what all of them send, from honest updates of their own."""
         for job in jobs:
-            plot = self._plot(job)
-            if not self.hostile(job.device) or plot in self._forged:
+            collusion = self._collusion(job)
+            if not self.hostile(job.device) or collusion in self._forged:
                 continue
-            side = np.flatnonzero(self._edges == plot[2]).tolist()
+            side = np.flatnonzero(self._edges == collusion[2]).tolist()
             ours = [d for d in side if self.hostile(d)]
             number = FIRST_COLLUSION + int(job.work.start)
             work = replace(job.work, optimizer_state=None, keep_optimizer_state=False)
@@ -223,7 +225,7 @@ class Attacks:
             if z is None:  # a majority need not hide
                 z = little_is_enough_z(len(side), len(ours)) if 2 * len(ours) <= len(side) else 1.0
             forged = a_little_is_enough(known[:, : self._spec.n_float], z)
-            self._forged[plot] = forged
+            self._forged[collusion] = forged
             while len(self._forged) > self._most_forged:
                 self._forged.popitem(last=False)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.simulator.dataviews import Look, Views
-from espalier.world.protocols import BoundCompute, BoundLinks, Shape
+from espalier.world import BoundCompute, BoundLinks, Shape
 from espalier.world.world import BoundWorld
 
 

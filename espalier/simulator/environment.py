@@ -21,7 +21,8 @@ from espalier.core.tree import NOBODY, Tree
 from espalier.data.partition import Partition
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.ledger import Ledger
-from espalier.world.protocols import BoundCompute, Broadcast, Shape, Uplink
+from espalier.world import BoundCompute, Shape, Uplink
+from espalier.world.links.base import Broadcast
 from espalier.world.world import BoundWorld
 
 

@@ -43,7 +43,7 @@ from espalier.simulator.transport import Transport
 from espalier.simulator.trials import SimulatedJudge, SimulatedTrials
 from espalier.simulator.usage import Usage
 from espalier.simulator.world_process import WorldProcess
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 from espalier.world.world import World
 
 #: rounds at one moment after which a run that ends by virtual time alone is ended
@@ -100,7 +100,7 @@ class Simulation:
         """Make what computes models and judges them."""
         task, seed, fleet, views = self.task, self.seed, self.fleet, self.views
         edges = np.full(fleet.n_devices, -1) if self.plan.root.structure.flat else partition.edge.astype(np.int64)
-        self.attacks = Attacks(self.world.attackers, task, views, edges, seed)
+        self.attacks = Attacks(self.world, task, views, edges, seed)
         computer = task.computer(seed, views)
         portions = Portions(task, views, computer)
         self.ledger = Ledger(

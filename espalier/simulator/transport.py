@@ -17,7 +17,7 @@ from espalier.record.database import Recorder
 from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.usage import Usage
-from espalier.world.protocols import BoundLinks, Hop, Tier, Uplink
+from espalier.world import BoundLinks, Hop, Tier, Uplink
 from espalier.world.world import BoundWorld
 
 #: seconds after which a message without acknowledgement is sent again

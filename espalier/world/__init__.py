@@ -5,26 +5,14 @@ it answer for one fleet and one seed. Every draw is a pure function of the seed 
 """
 
 from espalier.world.capability import Capability
-from espalier.world.churn import Churn
-from espalier.world.compute import Compute
+from espalier.world.churn import BoundChurn, Churn
+from espalier.world.churn.base import Transitions
+from espalier.world.compute import BoundCompute, Compute
 from espalier.world.drift import ORDINARY, BoundDrift, Concept, Drift
-from espalier.world.faults import Faults
-from espalier.world.links import Links
-from espalier.world.mobility import Mobility
-from espalier.world.protocols import (
-    BoundChurn,
-    BoundCompute,
-    BoundFaults,
-    BoundLinks,
-    BoundMobility,
-    Fate,
-    Hop,
-    Moves,
-    Shape,
-    Tier,
-    Transitions,
-    Uplink,
-)
+from espalier.world.faults import BoundFaults, Fate, Faults
+from espalier.world.links import BoundLinks, Links, Uplink
+from espalier.world.mobility import BoundMobility, Mobility, Moves
+from espalier.world.shape import Hop, Shape, Tier
 from espalier.world.world import BoundWorld, World, demo, everyday, register_preset
 
 __all__ = [

@@ -8,7 +8,7 @@ method meets the same attackers. The arithmetic of the attacks is in ``espalier.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from espalier.core.bounds import UnitFloat
 from espalier.core.seeds import stream
 from espalier.core.spec import Spec
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,3 @@ class FalseLinks(Some, kind="false_links"):
     """They say that their links take ``factor`` times as long as they do."""
 
     factor: float = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class BoundAttackers:
-    """The attackers of one fleet: what they do, and who they are, bool [N]."""
-
-    attack: Attackers = field(default_factory=Attackers)
-    hostile: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-
-    @property
-    def any(self) -> bool:
-        """Whether anybody attacks."""
-        return bool(self.hostile.any())
-
-    def is_hostile(self, host: int) -> bool:
-        """Tell whether a host attacks."""
-        return host < len(self.hostile) and bool(self.hostile[host])

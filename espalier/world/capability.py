@@ -12,7 +12,7 @@ from espalier.core.bounds import Share
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, chosen
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 
 
 class Capability(Spec, ABC, family="capability"):

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from espalier.core.bounds import PositiveInt, Share
 from espalier.core.spec import Spec
 from espalier.world.draws import Field, chosen, whole
 from espalier.world.piecewise import step
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +50,29 @@ ORDINARY = Concept()
 Clock = Literal["round", "time"]
 
 
-class BoundDrift(Protocol):
-    """Which concept each device meets, and when that changes."""
+@dataclass(frozen=True, eq=False)
+class BoundDrift:
+    """Which concept each device meets, and when that changes.
+
+    Attributes:
+        clock: What ``concept_of`` and ``changes`` are functions of: the root's round or the time.
+        groups: The group of each device, [N]; all devices of a group have one concept.
+        concept_of: The concept of a group in a round or at a time.
+        changes: The rounds or times, up to and with a last one, at which some concept changes, ascending.
+    """
 
     clock: Clock
+    groups: NDArray[np.int64]
+    concept_of: Callable[[int, float], Concept]
+    changes: Callable[[float], list[float]]
 
     def concepts(self, round: int, now: float) -> tuple[list[Concept], NDArray[np.int64]]:
         """Return the distinct concepts, and which of them each device has in a round or at a time, [N]."""
-        ...
-
-    def changes(self, until: float) -> list[float]:
-        """Return the rounds or times, up to and with ``until``, at which some concept changes, ascending."""
-        ...
+        at = float(round) if self.clock == "round" else now
+        names, rows = np.unique(self.groups, return_inverse=True)
+        found: dict[Concept, int] = {}
+        place = [found.setdefault(self.concept_of(int(group), at), len(found)) for group in names]
+        return list(found), np.array(place, dtype=np.int64)[rows]
 
 
 class Drift(Spec, ABC, family="drift"):
@@ -72,38 +83,6 @@ class Drift(Spec, ABC, family="drift"):
         """Return the drift of one fleet under one seed."""
 
 
-class Staged:
-    """Devices in groups; each group's concept is a function of the round or the time.
-
-    ``groups[i]`` is the group of device i; ``concept_of(group, at)`` its concept; ``times(until)`` the
-    changes.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        groups: NDArray[np.int64],
-        concept_of: Callable[[int, float], Concept],
-        times: Callable[[float], list[float]],
-    ) -> None:
-        self.clock: Clock = clock
-        self._groups, self._concept_of, self._times = groups, concept_of, times
-        self._names = [int(g) for g in np.unique(groups)]
-
-    def concepts(self, round: int, now: float) -> tuple[list[Concept], NDArray[np.int64]]:
-        """Return the distinct concepts, and which of them each device has, [N]."""
-        at = float(round) if self.clock == "round" else now
-        found: dict[Concept, int] = {}
-        place = np.zeros(max(self._names) + 1, dtype=np.int64)
-        for group in self._names:
-            place[group] = found.setdefault(self._concept_of(group, at), len(found))
-        return list(found), place[self._groups]
-
-    def changes(self, until: float) -> list[float]:
-        """Return when some concept changes, up to and with ``until``."""
-        return self._times(until)
-
-
 @dataclass(frozen=True)
 class NoDrift(Drift, kind="none"):
     """The data stay as they are."""
@@ -111,7 +90,7 @@ class NoDrift(Drift, kind="none"):
     def bind(self, shape: Shape) -> BoundDrift:
         """Return no drift."""
         groups = np.zeros(shape.n_devices, dtype=np.int64)
-        return Staged("round", groups, lambda group, at: ORDINARY, lambda until: [])
+        return BoundDrift("round", groups, lambda group, at: ORDINARY, lambda until: [])
 
 
 def drifting(shape: Shape, fraction: float) -> NDArray[np.bool_]:
@@ -160,7 +139,7 @@ class Abrupt(Drift):
         def concept(group: int, at: float) -> Concept:
             return self.new(group) if group and at >= moment else self.old()
 
-        return Staged(clock, self.groups(shape), concept, lambda until: [moment] if moment <= until else [])
+        return BoundDrift(clock, self.groups(shape), concept, lambda until: [moment] if moment <= until else [])
 
 
 @dataclass(frozen=True)
@@ -264,7 +243,7 @@ class Gradual(Drift, kind="gradual"):
         def changes(until: float) -> list[float]:
             return sorted({t for t in times if t <= until})
 
-        return Staged(self.clock, drifting(shape, self.fraction).astype(np.int64), concept, changes)
+        return BoundDrift(self.clock, drifting(shape, self.fraction).astype(np.int64), concept, changes)
 
 
 @dataclass(frozen=True)
@@ -292,4 +271,4 @@ class RotatePrior(Drift, kind="rotate_prior"):
             times = (turn * self.period for turn in range(1, last + 1))
             return [float(math.ceil(t)) for t in times] if self.clock == "round" else list(times)
 
-        return Staged(self.clock, drifting(shape, self.fraction).astype(np.int64), concept, changes)
+        return BoundDrift(self.clock, drifting(shape, self.fraction).astype(np.int64), concept, changes)

@@ -5,16 +5,40 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from espalier.core.bounds import Bound, Probability, Seconds
 from espalier.core.spec import Spec
 from espalier.world.draws import Field
 from espalier.world.piecewise import Bursts
-from espalier.world.protocols import BoundFaults, Fate, Shape, Tier
+from espalier.world.shape import Shape, Tier
+
+
+class Fate(NamedTuple):
+    """What happens to one message on one hop; ``delay_extra`` in seconds."""
+
+    lost: bool
+    duplicated: bool
+    delay_extra: float
+    corrupted: bool
+
 
 _FINE = Fate(lost=False, duplicated=False, delay_extra=0.0, corrupted=False)
 _TIERS = {tier: number for number, tier in enumerate(Tier)}
+
+
+class BoundFaults:
+    """What goes wrong on the way; by itself nothing (``still``)."""
+
+    still = True
+
+    def fate(self, tier: Tier, message_no: int) -> Fate:
+        """Return what happens to message number ``message_no`` on a hop of a tier."""
+        return _FINE
+
+    def back(self, src: int, dst: int, now: float) -> float:
+        """Return when the link between two hosts is there: ``now``, or the end of its outage."""
+        return now
 
 
 class Faults(Spec, ABC, family="faults"):
@@ -31,17 +55,7 @@ class NoFaults(Faults, kind="none"):
 
     def bind(self, shape: Shape) -> BoundFaults:
         """Return no faults."""
-        return _Sound()
-
-
-class _Sound:
-    still = True
-
-    def fate(self, tier: Tier, message_no: int) -> Fate:
-        return _FINE
-
-    def back(self, src: int, dst: int, now: float) -> float:
-        return now
+        return BoundFaults()
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,7 @@ class RandomFaults(Faults, kind="random"):
         return _Random(self, shape.seed)
 
 
-class _Random:
+class _Random(BoundFaults):
     still = False
 
     def __init__(self, spec: RandomFaults, seed: int) -> None:

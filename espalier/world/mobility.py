@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from espalier.core.bounds import Probability
 from espalier.core.errors import ConfigError, WorldError
 from espalier.core.spec import Spec
 from espalier.world.draws import Field
-from espalier.world.protocols import BoundMobility, Moves, Shape, When
+from espalier.world.shape import Shape
 from espalier.world.traces import clock, index, read
 
 
@@ -72,6 +72,39 @@ def _beside(edge: int, width: int, count: int) -> list[int]:
 
 Edges = NDArray[np.int64]
 
+#: When devices move: never, between edge rounds, between training and upload, or at given times.
+When = Literal["never", "boundary", "mid_round", "time"]
+
+
+class Moves(NamedTuple):
+    """Moves at given times, by time: arrays of one length."""
+
+    time: NDArray[np.float64]
+    device: NDArray[np.int64]
+    edge: NDArray[np.int64]
+
+
+class BoundMobility:
+    """Where devices go; by itself nobody moves. Edges are numbers 0 … E-1 here, not hosts.
+
+    ``when`` says who drives it: ``boundary`` and ``mid_round`` moves are decided once per edge round
+    (:meth:`moves`), ``time`` moves happen at given times (:meth:`window`).
+    """
+
+    when: When = "never"
+
+    def start(self, edges: Edges) -> Edges:
+        """Return the edge of each device at time 0, given the partition's."""
+        return edges
+
+    def moves(self, devices: Edges, steps: Edges, edges: Edges) -> Edges:
+        """Return the new edges after decision number ``steps[i]`` of ``devices[i]``, now at ``edges[i]``."""
+        return edges
+
+    def window(self, t0: float, t1: float) -> Moves:
+        """Return the moves at given times in [t0, t1), by time."""
+        return Moves(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+
 
 class Mobility(Spec, ABC, family="mobility"):
     """How devices move between edges."""
@@ -86,21 +119,6 @@ class Mobility(Spec, ABC, family="mobility"):
         """Return the moves of one fleet under one seed."""
 
 
-class _Still:
-    """Nobody moves; the others override what they change."""
-
-    when: When = "never"
-
-    def start(self, edges: Edges) -> Edges:
-        return edges
-
-    def moves(self, devices: Edges, steps: Edges, edges: Edges) -> Edges:
-        return edges
-
-    def window(self, t0: float, t1: float) -> Moves:
-        return Moves(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
 @dataclass(frozen=True)
 class Static(Mobility, kind="none"):
     """Every device stays at its edge."""
@@ -112,7 +130,7 @@ class Static(Mobility, kind="none"):
 
     def bind(self, shape: Shape) -> BoundMobility:
         """Return no moves."""
-        return _Still()
+        return BoundMobility()
 
 
 @dataclass(frozen=True)
@@ -152,7 +170,7 @@ class Markov(Mobility, kind="markov"):
         return _Markov(self, graph, Field.of(shape.seed, "mobility"))
 
 
-class _Markov(_Still):
+class _Markov(BoundMobility):
     def __init__(self, spec: Markov, graph: EdgeGraph, draws: Field) -> None:
         self.when = spec.when
         self._stay, self._graph, self._draws = spec.stay, graph, draws
@@ -199,7 +217,7 @@ class Waypoints(Mobility, kind="trace"):
         return _Waypoints(moves)
 
 
-class _Waypoints(_Still):
+class _Waypoints(BoundMobility):
     when: When = "time"
 
     def __init__(self, moves: Moves) -> None:

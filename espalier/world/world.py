@@ -14,22 +14,15 @@ from espalier.core.coerce import coerce
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.method import load_methods
 from espalier.core.spec import Spec
-from espalier.world.attackers import Attackers, BoundAttackers
+from espalier.world.attackers import Attackers
 from espalier.world.capability import Capability, Everyone
-from espalier.world.churn import Churn, NoChurn
-from espalier.world.compute import Compute, Constant, Noise, TruncatedNormal
+from espalier.world.churn import BoundChurn, Churn, NoChurn
+from espalier.world.compute import BoundCompute, Compute, Constant, Noise, TruncatedNormal
 from espalier.world.drift import BoundDrift, Drift, NoDrift
-from espalier.world.faults import Faults, NoFaults
-from espalier.world.links import Links, PerTier, TierLink, Uniform
-from espalier.world.mobility import Markov, Mobility, Static
-from espalier.world.protocols import (
-    BoundChurn,
-    BoundCompute,
-    BoundFaults,
-    BoundLinks,
-    BoundMobility,
-    Shape,
-)
+from espalier.world.faults import BoundFaults, Faults, NoFaults
+from espalier.world.links import BoundLinks, Links, PerTier, TierLink, Uniform
+from espalier.world.mobility import BoundMobility, Markov, Mobility, Static
+from espalier.world.shape import Shape
 
 _P = ParamSpec("_P")
 
@@ -91,14 +84,25 @@ class World(Spec, family="world"):
             drift=self.drift.bind(shape),
             may_aggregate=self.capability.mask(shape),
             faults=self.faults.bind(shape),
-            attackers=BoundAttackers(self.attackers, self.attackers.hostile(shape)),
+            attack=self.attackers,
+            hostile=self.attackers.hostile(shape),
             notice=self.notice,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class BoundWorld:
-    """A world for one fleet under one seed. All its answers are pure functions."""
+    """A world for one fleet under one seed.
+
+    Its parts are pure functions of the seed and the address asked for: they keep no state that a checkpoint would have
+    to keep, and answer in any order.
+
+    Attributes:
+        may_aggregate: Which devices can head others, [N].
+        attack: What hostile devices do.
+        hostile: Which devices those are, [N].
+        notice: Seconds until a silent failure is noticed.
+    """
 
     shape: Shape
     compute: BoundCompute
@@ -108,7 +112,8 @@ class BoundWorld:
     drift: BoundDrift
     may_aggregate: NDArray[np.bool_]
     faults: BoundFaults
-    attackers: BoundAttackers
+    attack: Attackers
+    hostile: NDArray[np.bool_]
     notice: float
 
     @property

@@ -20,7 +20,7 @@ from espalier.data import registry
 from espalier.record.run import Run
 from espalier.simulator import checkpoint
 from espalier.simulator.runner import Stopped, resume
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 from espalier.world.world import World
 from tests.data.loaders import test_cifar, test_femnist, test_har, test_idx, test_images, test_newsgroups, test_svhn
 from tests.reliability.fuzzing import DAMAGE, Target, damaged, folder

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError
 from espalier.world.attackers import Attackers, SignFlip
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 from espalier.world.world import World
 
 SHAPE = Shape(20, 4, 7, home=np.repeat(np.arange(4), 5))
@@ -21,7 +21,7 @@ def at_edges(attack: Attackers, shape: Shape = SHAPE) -> list[int]:
 
 
 def test_nobody_by_default() -> None:
-    assert not World().bind(SHAPE).attackers.any
+    assert not World().bind(SHAPE).hostile.any()
 
 
 @given(fraction=st.floats(0, 1), spread=st.sampled_from(["random", "even", "packed"]), seed=st.integers(0, 99))

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from espalier.world.churn.base import Churn, Combined, Still
+from espalier.world.churn.base import BoundChurn, Churn, Combined
 from espalier.world.churn.renewal import Failures, TwoState
 from espalier.world.churn.scheduled import Happening, Scheduled
-from espalier.world.protocols import BoundChurn, Shape
+from espalier.world.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class NoChurn(Churn, kind="none"):
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Return no churn."""
-        return Still(shape)
+        return BoundChurn(shape)
 
 
-__all__ = ["Churn", "Combined", "Failures", "Happening", "NoChurn", "Scheduled", "TwoState"]
+__all__ = ["BoundChurn", "Churn", "Combined", "Failures", "Happening", "NoChurn", "Scheduled", "TwoState"]

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,27 @@ from numpy.typing import NDArray
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
 from espalier.world.piecewise import step
-from espalier.world.protocols import BoundChurn, Shape, Transitions
+from espalier.world.shape import Shape
 
 
-class Churn(Spec, ABC, family="churn"):
-    """Who comes and goes."""
+class Transitions(NamedTuple):
+    """Hosts that go and come back, by time: arrays of one length. ``device`` holds host numbers.
 
-    @abstractmethod
-    def bind(self, shape: Shape) -> BoundChurn:
-        """Return the churn of one fleet under one seed."""
+    ``silent``: nobody is told. ``forgets``: the outage costs the host its state; said when it goes and when it comes
+    back.
+    """
+
+    time: NDArray[np.float64]
+    device: NDArray[np.int64]
+    alive: NDArray[np.bool_]
+    silent: NDArray[np.bool_]
+    forgets: NDArray[np.bool_]
+
+    def rows(self, which: NDArray[np.int64] | slice) -> Transitions:
+        """Return some of the rows."""
+        return Transitions(
+            self.time[which], self.device[which], self.alive[which], self.silent[which], self.forgets[which]
+        )
 
 
 def nothing() -> Transitions:
@@ -49,30 +62,41 @@ def between(found: Transitions, t0: float, t1: float) -> Transitions:
     return found.rows(slice(int(first), int(last)))
 
 
-class Still:
-    """Everybody is there, always."""
+class BoundChurn:
+    """Who is there: by itself (``still``) everybody, always. Edges and the cloud are there at the start."""
 
     still = True
 
     def __init__(self, shape: Shape) -> None:
-        self._n = shape.n_devices
+        self.shape = shape
 
     def initial(self) -> NDArray[np.bool_]:
-        """Tell that all devices are there, [N]."""
-        return np.ones(self._n, dtype=np.bool_)
+        """Tell which devices are there at time 0, [N]."""
+        return np.ones(self.shape.n_devices, dtype=np.bool_)
 
     def window(self, t0: float, t1: float) -> Transitions:
-        """Return nothing."""
+        """Return all transitions in [t0, t1), by time."""
         return nothing()
+
+
+class Churn(Spec, ABC, family="churn"):
+    """Who comes and goes."""
+
+    @abstractmethod
+    def bind(self, shape: Shape) -> BoundChurn:
+        """Return the churn of one fleet under one seed."""
 
 
 _KEPT_SPANS = 4
 
 
-class Followed(ABC):
+class Followed(BoundChurn):
     """Transitions of a process that is followed from time 0, ``span`` seconds at a time."""
 
-    def __init__(self, span: float) -> None:
+    still = False
+
+    def __init__(self, shape: Shape, span: float) -> None:
+        super().__init__(shape)
         self._span = span
         self._kept: OrderedDict[int, Transitions] = OrderedDict()
         self._reached = 0
@@ -128,20 +152,17 @@ class Combined(Churn, kind="combined"):
 
 class _Combined(Followed):
     def __init__(self, shape: Shape, parts: list[BoundChurn]) -> None:
-        super().__init__(_SPAN_SECONDS)
+        super().__init__(shape, _SPAN_SECONDS)
         self.still = all(part.still for part in parts)
-        self._shape, self._parts = shape, parts
+        self._parts = parts
 
     def initial(self) -> NDArray[np.bool_]:
-        there = np.ones(self._shape.n_devices, dtype=np.bool_)
-        for part in self._parts:
-            there &= part.initial()
-        return there
+        return np.asarray(np.all([part.initial() for part in self._parts], axis=0))
 
     def restart(self) -> None:
         # How many causes keep each host away.
-        self._down = np.zeros(self._shape.n_hosts, dtype=np.int64)
-        self._down[: self._shape.n_devices] = np.sum([~part.initial() for part in self._parts], axis=0)
+        self._down = np.zeros(self.shape.n_hosts, dtype=np.int64)
+        self._down[: self.shape.n_devices] = np.sum([~part.initial() for part in self._parts], axis=0)
 
     def advance(self, t0: float, t1: float) -> Transitions:
         every = gather([part.window(t0, t1) for part in self._parts])

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.bounds import Bound, PositiveSeconds, Probability, Share
-from espalier.world.churn.base import Churn, Followed, Still, gather
+from espalier.world.churn.base import BoundChurn, Churn, Followed, Transitions, gather
 from espalier.world.draws import Field, exponential
-from espalier.world.protocols import BoundChurn, Shape, Transitions
+from espalier.world.shape import Shape
 
 #: The most transitions aimed at in one span, over all hosts and of one host: many hosts are followed in
 #: few vectorised passes, and a small fleet is not followed far beyond what is asked for.
@@ -23,12 +23,10 @@ _SPAN_TRANSITIONS, _HOST_TRANSITIONS = 200_000, 4
 class Renewal(Followed):
     """Some hosts, each with a first state and a sequence of sojourns; a host is its *row* here."""
 
-    still = False
-
     def __init__(self, shape: Shape, hosts: NDArray[np.int64], mean_cycle: float, name: str) -> None:
         each = min(_HOST_TRANSITIONS, _SPAN_TRANSITIONS / max(1, len(hosts)))
-        super().__init__(each * mean_cycle / 2)
-        self.shape, self.hosts = shape, hosts
+        super().__init__(shape, each * mean_cycle / 2)
+        self.hosts = hosts
         self._draws = Field.of(shape.seed, "churn", name)
         self._silent = Field.of(shape.seed, "churn", name, "silent")
         self.restart()
@@ -103,7 +101,7 @@ class TwoState(Churn, kind="two_state"):
 
     def bind(self, shape: Shape) -> BoundChurn:
         """Return the churn of one fleet."""
-        return Still(shape) if self.working == 1 else _TwoState(self, shape)
+        return BoundChurn(shape) if self.working == 1 else _TwoState(self, shape)
 
 
 class _TwoState(Renewal):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from espalier.core.bounds import Seconds
 from espalier.core.errors import WorldError
 from espalier.core.spec import Spec
-from espalier.world.churn.base import Churn, between, gather
-from espalier.world.protocols import BoundChurn, Shape, Transitions
+from espalier.world.churn.base import BoundChurn, Churn, Transitions, between, gather
+from espalier.world.shape import Shape
 from espalier.world.traces import clock, read, word
 
 #: What can happen: a host joins (or is back), is back without its state, leaves and says so, dies.
@@ -58,10 +58,11 @@ class Scheduled(Churn, kind="scheduled"):
         return _Scheduled(shape, events, str(self.file or "churn.events"))
 
 
-class _Scheduled:
+class _Scheduled(BoundChurn):
     still = False
 
     def __init__(self, shape: Shape, events: list[Happening], where: str) -> None:
+        super().__init__(shape)
         hosts = np.array([_host(shape, e.host, where) for e in events], dtype=np.int64)
         found = Transitions(
             np.array([e.time for e in events], dtype=np.float64),
@@ -80,7 +81,6 @@ class _Scheduled:
         _, first = np.unique(every.device, return_index=True)
         self._there[every.device[first]] = ~every.alive[first]
         self._there[shape.n_devices :] = True
-        self._n = shape.n_devices
         self._refuse_nonsense(where)
 
     def _refuse_nonsense(self, where: str) -> None:
@@ -95,7 +95,7 @@ class _Scheduled:
             there[host] = alive
 
     def initial(self) -> NDArray[np.bool_]:
-        return self._there[: self._n].copy()
+        return self._there[: self.shape.n_devices].copy()
 
     def window(self, t0: float, t1: float) -> Transitions:
         return between(self._all, t0, t1)

@@ -1,9 +1,10 @@
 """How fast devices train."""
 
 from espalier.world.compute.modifiers import Busy, Fluctuating, Noise, Redrawn, Throttled
-from espalier.world.compute.speeds import Compute, Constant, Rate, Trace, TruncatedNormal, Uniform
+from espalier.world.compute.speeds import BoundCompute, Compute, Constant, Rate, Trace, TruncatedNormal, Uniform
 
 __all__ = [
+    "BoundCompute",
     "Busy",
     "Compute",
     "Constant",

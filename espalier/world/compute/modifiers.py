@@ -12,10 +12,10 @@ from functools import lru_cache
 
 from espalier.core.bounds import NonNegativeFinite, PositiveFinite, PositiveSeconds
 from espalier.core.seeds import key
-from espalier.world.compute.speeds import Compute, Wrapped
+from espalier.world.compute.speeds import BoundCompute, Compute, Wrapped
 from espalier.world.draws import Field, normal
 from espalier.world.piecewise import Bursts, Pace, step
-from espalier.world.protocols import BoundCompute, Shape
+from espalier.world.shape import Shape
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,37 @@ from espalier.core.spec import Spec
 from espalier.world import piecewise
 from espalier.world.draws import Field, between, whole
 from espalier.world.piecewise import Pace
-from espalier.world.protocols import BoundCompute, Shape
+from espalier.world.shape import Shape
 from espalier.world.traces import Steps, number
+
+
+class BoundCompute(ABC):
+    """How long training takes: its pace, over whose steps durations integrate exactly. Seconds and mini-batches."""
+
+    @abstractmethod
+    def pace(self, device: int, now: float) -> Pace:
+        """Return the seconds per batch now (inf: paused) and until when that holds."""
+
+    def unburdened(self, device: int, now: float) -> float:
+        """Return the seconds per batch that a probe would measure now, outside busy spells."""
+        return self.pace(device, now)[0]
+
+    def load(self, device: int, job: int) -> float:
+        """Return the factor on a job's work (run-time noise); ``job`` is the number of the device's job."""
+        return 1.0
+
+    def nominal(self, device: int, batches: float, now: float) -> float:
+        """Return what the device itself would estimate now: no noise, no busy spells."""
+        return batches * self.unburdened(device, now)
+
+    def duration(self, device: int, batches: float, start: float, job: int) -> float:
+        """Return what the work really takes from ``start`` on."""
+        work = batches * self.load(device, job)
+        return piecewise.seconds(lambda t: self.pace(device, t), work, start)
+
+    def at(self, epoch: int) -> BoundCompute:
+        """Return the compute of a global round, where it is redrawn per round; else itself."""
+        return self
 
 
 class Compute(Spec, ABC, family="compute"):
@@ -32,42 +61,13 @@ class Compute(Spec, ABC, family="compute"):
         """Return the compute of one fleet under one seed."""
 
 
-class TimedCompute(ABC):
-    """A bound compute from its pace: durations integrate over the pace's steps exactly."""
-
-    @abstractmethod
-    def pace(self, device: int, now: float) -> piecewise.Pace:
-        """Return the seconds per batch now (inf: paused) and until when that holds."""
-
-    def unburdened(self, device: int, now: float) -> float:
-        """Return the seconds per batch that a probe would measure now, outside busy spells."""
-        return self.pace(device, now)[0]
-
-    def load(self, device: int, job: int) -> float:
-        """Return the factor on a job's work; 1 without noise."""
-        return 1.0
-
-    def nominal(self, device: int, batches: float, now: float) -> float:
-        """Return what the device itself would estimate now, in seconds."""
-        return batches * self.unburdened(device, now)
-
-    def duration(self, device: int, batches: float, start: float, job: int) -> float:
-        """Return what the work really takes, in seconds."""
-        work = batches * self.load(device, job)
-        return piecewise.seconds(lambda t: self.pace(device, t), work, start)
-
-    def at(self, epoch: int) -> BoundCompute:
-        """Return itself: the same in every global round."""
-        return self
-
-
-class Wrapped(TimedCompute):
+class Wrapped(BoundCompute):
     """A bound compute that changes another one; by itself it changes nothing."""
 
     def __init__(self, inner: BoundCompute) -> None:
         self.inner = inner
 
-    def pace(self, device: int, now: float) -> piecewise.Pace:
+    def pace(self, device: int, now: float) -> Pace:
         """Return the inner pace."""
         return self.inner.pace(device, now)
 
@@ -89,7 +89,7 @@ class Wrapped(TimedCompute):
         return other
 
 
-class Steady(TimedCompute):
+class Steady(BoundCompute):
     """Every device has its own speed, which never changes.
 
     ``spec.draw(shape)`` gives the seconds per batch, [N]; it is called when first needed.
@@ -238,7 +238,7 @@ class Trace(Compute, kind="trace"):
         return _Traced(steps, shape.n_devices)
 
 
-class _Traced(TimedCompute):
+class _Traced(BoundCompute):
     def __init__(self, steps: Steps, n_devices: int) -> None:
         self._steps, self._n = steps, n_devices
 

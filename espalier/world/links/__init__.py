@@ -1,6 +1,6 @@
 """How long messages take, and which way they go."""
 
-from espalier.world.links.base import Links, Signal
+from espalier.world.links.base import BoundLinks, Links, Signal, Uplink
 from espalier.world.links.graph import BoundGraph, Graph, MeasuredGraph, RandomGraph
 from espalier.world.links.pairs import Pairs
 from espalier.world.links.shared import Shared
@@ -8,6 +8,7 @@ from espalier.world.links.tiers import PerTier, TierLink, Trace, Uniform
 
 __all__ = [
     "BoundGraph",
+    "BoundLinks",
     "Graph",
     "Links",
     "MeasuredGraph",
@@ -19,4 +20,5 @@ __all__ = [
     "TierLink",
     "Trace",
     "Uniform",
+    "Uplink",
 ]

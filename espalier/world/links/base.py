@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.bounds import NonNegativeFinite, PositiveFinite
 from espalier.core.spec import Spec
-from espalier.world.protocols import BoundLinks, Broadcast, Hop, Shape, Tier, Uplink
+from espalier.world.shape import Hop, Shape, Tier
+
+#: How uploads at one edge share its uplink: each has its own (private), one after another at full rate
+#: (time_shared), or all at once with an equal part each (equal_share).
+Uplink = Literal["private", "time_shared", "equal_share"]
+#: Whether an order from device to device takes time, as a report does, or reaches all at once.
+Broadcast = Literal["free", "paid"]
 
 #: One value for all, or the ends ``(low, high)`` of a uniform draw.
 Range = float | tuple[float, float]
@@ -39,16 +46,14 @@ def check_link(spec: Spec, bandwidth: Range, latency: Range) -> None:
     spec.require(ordered(latency, above=0, finite=True), "latency", "seconds ≥ 0, or [low, high]")
 
 
-class Links(Spec, ABC, family="links"):
-    """How long messages take."""
+class BoundLinks(ABC):
+    """How long messages take, and which way they go: stored and forwarded at each host, hop after hop.
 
-    @abstractmethod
-    def bind(self, shape: Shape) -> BoundLinks:
-        """Return the links of one fleet under one seed."""
-
-
-class Routed(ABC):
-    """Bound links from the time of a single hop: a message is stored and forwarded at each host."""
+    Attributes:
+        uplink: How uploads at one edge share its uplink.
+        relays: Whether devices pass on messages for each other, so that :meth:`without` matters.
+        broadcast: Whether orders from device to device take time, as reports do, or go out to all at once.
+    """
 
     uplink: Uplink = "private"
     relays = False
@@ -74,27 +79,31 @@ class Routed(ABC):
         return ((Tier.DEV_DEV, src, dst),)
 
     def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
-        """Return the seconds of a message over its whole path."""
+        """Return the seconds of a message over its whole path, latency included; inf without a path.
+
+        ``via`` is the edge's host number that a message between a device and the cloud passes
+        (default: the edge at which the device started).
+        """
         total = 0.0
         for tier, a, b in self._way(src, dst, via):
             total += self.hop(tier, a, b, nbytes, now + total)
         return total
 
     def hops(self, src: int, dst: int, via: int | None = None) -> tuple[Hop, ...]:
-        """Return the hops that a message pays; empty to itself and where there is no path."""
+        """Return the hops that a message pays, in order; empty to itself and where there is no path."""
         way = self._way(src, dst, via)
         return way if all(math.isfinite(self.hop(t, a, b, 0, 0.0)) for t, a, b in way) else ()
 
     def at(self, epoch: int) -> BoundLinks:
-        """Return itself: the same in every global round."""
+        """Return the links of a global round, where they are redrawn per round; else itself."""
         return self
 
     def without(self, absent: frozenset[int]) -> BoundLinks:
-        """Return itself: no host relays for another."""
+        """Return the links when these devices are gone; itself unless devices relay."""
         return self
 
     def claims(self, device: int, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the truth."""
+        """Return what a device says of its links, given what they truly take: the same, unless it lies."""
         return seconds
 
     def _way(self, src: int, dst: int, via: int | None) -> tuple[Hop, ...]:
@@ -119,6 +128,14 @@ class Routed(ABC):
 
 def _reversed(way: tuple[Hop, ...]) -> tuple[Hop, ...]:
     return tuple((tier, b, a) for tier, a, b in reversed(way))
+
+
+class Links(Spec, ABC, family="links"):
+    """How long messages take."""
+
+    @abstractmethod
+    def bind(self, shape: Shape) -> BoundLinks:
+        """Return the links of one fleet under one seed."""
 
 
 @dataclass(frozen=True)

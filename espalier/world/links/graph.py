@@ -22,10 +22,10 @@ from scipy.spatial import Delaunay, KDTree
 from espalier.core.bounds import PositiveFinite
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, Signal, check_link, ends
+from espalier.world.links.base import BoundLinks, Links, Range, Signal, check_link, ends
 from espalier.world.links.network import Network
 from espalier.world.links.tiers import BoundTiers, PerTier
-from espalier.world.protocols import BoundLinks, Hop, Shape, Tier
+from espalier.world.shape import Hop, Shape, Tier
 from espalier.world.traces import index, number, read
 
 #: Up to so many points every pair is a candidate for the spanning tree; beyond, Delaunay's triangles.
@@ -169,7 +169,7 @@ class MeasuredGraph(Links, kind="graph_trace"):
         return BoundGraph(shape, self.access, build, frozenset(), OrderedDict())
 
 
-class BoundGraph(Routed):
+class BoundGraph(BoundLinks):
     """The graph among the devices present."""
 
     relays = True

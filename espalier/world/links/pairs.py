@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from espalier.core.bounds import PositiveFinite, PositiveInt, Probability
 from espalier.core.errors import WorldError
 from espalier.world.draws import Field, between, whole
-from espalier.world.links.base import Links, Range, Routed, ends, ordered
+from espalier.world.links.base import BoundLinks, Broadcast, Links, Range, ends, ordered
 from espalier.world.links.tiers import BoundTiers, PerTier
-from espalier.world.protocols import BoundLinks, Broadcast, Shape, Tier
+from espalier.world.shape import Shape, Tier
 from espalier.world.traces import index, number, read
 
 _ROWS = 16
@@ -78,7 +78,7 @@ class Pairs(Links, kind="pairs"):
         return _Pairs(self, shape, self.model_units / model_bytes)
 
 
-class _Pairs(Routed):
+class _Pairs(BoundLinks):
     def __init__(self, spec: Pairs, shape: Shape, units_per_byte: float) -> None:
         super().__init__(shape)
         self._spec, self._epoch, self._units = spec, 0, units_per_byte

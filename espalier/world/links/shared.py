@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.world.draws import Field, between
-from espalier.world.links.base import Links, Range, ends, ordered
-from espalier.world.protocols import BoundLinks, Hop, Shape, Uplink
+from espalier.world.links.base import BoundLinks, Links, Range, ends, ordered
+from espalier.world.shape import Hop, Shape, Tier
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,31 @@ class Shared(Links, kind="shared"):
         return _Shared(self, self.of.bind(shape), shape)
 
 
-class _Shared:
+class _Shared(BoundLinks):
     def __init__(self, spec: Shared, inner: BoundLinks, shape: Shape) -> None:
-        self._spec, self._inner, self._shape = spec, inner, shape
-        self.uplink: Uplink = spec.discipline
+        super().__init__(shape)
+        self._spec, self._inner = spec, inner
+        self.uplink = spec.discipline
         self.relays, self.broadcast = inner.relays, inner.broadcast
 
     @cached_property
     def _rates(self) -> NDArray[np.float64]:
-        u = Field.of(self._shape.seed, "links", "shared").many(np.arange(self._shape.n_edges + 1))
+        u = Field.of(self.shape.seed, "links", "shared").many(np.arange(self.shape.n_edges + 1))
         return between(u, ends(self._spec.rate))
 
     def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
         alone = self._inner.time(src, dst, nbytes, now, via)
-        if not self._shape.is_device(src) or self._shape.is_device(dst) or math.isinf(alone):
+        if not self.shape.is_device(src) or self.shape.is_device(dst) or math.isinf(alone):
             return alone
         edge = self._inner.hops(src, dst, via)[0][2]
         first = self._inner.time(src, edge, nbytes, now, via)
-        return alone - first + max(first, nbytes / float(self._rates[edge - self._shape.n_devices]))
+        return alone - first + max(first, nbytes / float(self._rates[edge - self.shape.n_devices]))
 
-    def hops(self, src: int, dst: int, via: int | None = None) -> tuple[Hop, ...]:
-        return self._inner.hops(src, dst, via)
+    def hop(self, tier: Tier, src: int, dst: int, nbytes: int, now: float) -> float:
+        return self._inner.hop(tier, src, dst, nbytes, now)
+
+    def path(self, src: int, dst: int) -> tuple[Hop, ...]:
+        return self._inner.path(src, dst)
 
     def at(self, epoch: int) -> BoundLinks:
         return self._around(self._inner.at(epoch))
@@ -78,4 +82,4 @@ class _Shared:
         return self._inner.claims(device, seconds)
 
     def _around(self, inner: BoundLinks) -> BoundLinks:
-        return self if inner is self._inner else _Shared(self._spec, inner, self._shape)
+        return self if inner is self._inner else _Shared(self._spec, inner, self.shape)

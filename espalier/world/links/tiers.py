@@ -14,8 +14,8 @@ from espalier.core.bounds import PositiveFinite
 from espalier.core.spec import Spec
 from espalier.world import piecewise
 from espalier.world.draws import Field, between, normal
-from espalier.world.links.base import Links, Range, Routed, Signal, check_link, ends
-from espalier.world.protocols import BoundLinks, Shape, Tier
+from espalier.world.links.base import BoundLinks, Links, Range, Signal, check_link, ends
+from espalier.world.shape import Shape, Tier
 from espalier.world.traces import Steps, number
 
 
@@ -96,7 +96,7 @@ class _Drawn:
         self.up = spec.up
 
 
-class BoundTiers(Routed):
+class BoundTiers(BoundLinks):
     """The per-tier links of one fleet."""
 
     def __init__(self, spec: PerTier, shape: Shape) -> None:
@@ -187,7 +187,7 @@ class Trace(Links, kind="trace"):
         return _Traced(self, shape, Steps.read(self.file, shape.n_devices, self.cycle, columns))
 
 
-class _Traced(Routed):
+class _Traced(BoundLinks):
     def __init__(self, spec: Trace, shape: Shape, steps: Steps) -> None:
         super().__init__(shape)
         self._tiers = BoundTiers(spec.access, shape)

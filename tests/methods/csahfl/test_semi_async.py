@@ -22,7 +22,7 @@ from espalier.methods.csahfl.semi_async import (
     workload,
 )
 from espalier.world.compute import TruncatedNormal
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 from tests.core.fakes import SmallFleet
 
 EDGE = 10

@@ -7,7 +7,7 @@ import pytest
 
 from espalier.core.errors import ConfigError
 from espalier.world.links import Pairs, PerTier, Shared, Uniform
-from espalier.world.protocols import Shape
+from espalier.world.shape import Shape
 
 SHAPE = Shape(6, 1, seed=3, model_bytes=300)
 
