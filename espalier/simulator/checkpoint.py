@@ -11,9 +11,10 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,16 +31,24 @@ KEPT_CHECKPOINTS = 2
 _NAME = "state-*.safetensors"
 
 
-class Saved(Protocol):
-    """A part of a simulation whose state is saved with the run."""
+class Saved:
+    """A part of a simulation whose state is in the attributes that ``SAVED`` names."""
 
-    def save(self) -> Any:
+    SAVED: ClassVar[tuple[str, ...]]
+
+    def save(self) -> dict[str, Any]:
         """Return the state as plain data."""
-        ...
+        parts = {name.lstrip("_"): getattr(self, name) for name in self.SAVED}
+        return {name: part.save() if isinstance(part, Saved) else copy(part) for name, part in parts.items()}
 
-    def restore(self, plain: Any) -> None:
-        """Become what was saved."""
-        ...
+    def restore(self, plain: dict[str, Any]) -> None:
+        """Become what :meth:`save` described."""
+        for name in self.SAVED:
+            part, saved = getattr(self, name), plain[name.lstrip("_")]
+            if isinstance(part, Saved):
+                part.restore(saved)
+            else:
+                setattr(self, name, saved)
 
 
 class Damaged(RunError):

@@ -13,6 +13,7 @@ from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.errors import EspalierError
 from espalier.core.messages import Event
+from espalier.simulator.checkpoint import Saved
 
 #: at one moment the world changes first, then messages arrive, then deadlines strike
 WORLD, NODE, LATE = 0, 1, 2
@@ -63,12 +64,14 @@ class WorldBlock:
 Entry = tuple[float, int, int, ToNode | ToWorld | WorldBlock]
 
 
-class VirtualClock:
+class VirtualClock(Saved):
     """The time, and what is going to happen.
 
     Attributes:
         now: Seconds since the run began.
     """
+
+    SAVED = ("now", "_sequence", "_heap")
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -112,12 +115,3 @@ class VirtualClock:
     def entries(self) -> list[Entry]:
         """Everything that is going to happen, in no particular order."""
         return self._heap
-
-    def save(self) -> dict[str, Any]:
-        """Return the clock as plain data."""
-        return {"now": self.now, "sequence": self._sequence, "heap": list(self._heap)}
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become the clock that :meth:`save` described."""
-        self.now, self._sequence = plain["now"], plain["sequence"]
-        self._heap = list(plain["heap"])

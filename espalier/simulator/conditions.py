@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.dataviews import Look, Views
 from espalier.world import BoundCompute, BoundLinks, Shape
 from espalier.world.world import BoundWorld
 
 
-class Presence:
+class Presence(Saved):
     """Which hosts are there, and each one's incarnation: how often it has died."""
+
+    SAVED = ("dead", "_incarnations", "_since")
 
     def __init__(self) -> None:
         self.dead: set[int] = set()
@@ -47,17 +50,8 @@ class Presence:
         """A host is back."""
         self.dead.discard(host)
 
-    def save(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"dead": set(self.dead), "incarnations": dict(self._incarnations), "since": dict(self._since)}
 
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become what :meth:`save` described."""
-        self.dead, self._incarnations = set(plain["dead"]), dict(plain["incarnations"])
-        self._since = dict(plain["since"])
-
-
-class Conditions:
+class Conditions(Saved):
     """Links, speeds and looks of now.
 
     Args:
@@ -68,6 +62,8 @@ class Conditions:
         planted: The number of the concept that each device's data have from the beginning, [N].
         views: What devices' data look like.
     """
+
+    SAVED = ("epoch", "looks")
 
     def __init__(
         self,
@@ -147,11 +143,7 @@ class Conditions:
         self.looks = looks
         return changed
 
-    def save(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {"epoch": self.epoch, "looks": self.looks.copy()}
-
     def restore(self, plain: dict[str, Any]) -> None:
         """Become what :meth:`save` described."""
-        self.epoch, self.looks = plain["epoch"], plain["looks"]
+        super().restore(plain)
         self._links = self._compute = None

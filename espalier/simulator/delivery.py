@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from espalier.core.run_rounds import RunRounds
 from espalier.core.runtime import Runtime
 from espalier.core.tree import NOBODY
 from espalier.record.database import Recorder
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import NODE, ToNode, VirtualClock
 from espalier.simulator.conditions import Presence
 from espalier.simulator.environment import Fleet
@@ -34,7 +34,7 @@ from espalier.simulator.environment import Fleet
 _BLOCK = 64
 
 
-class Delivery:
+class Delivery(Saved):
     """Gives nodes their events and changes the tree.
 
     Args:
@@ -46,6 +46,8 @@ class Delivery:
         recorder: Where changes of the tree are written.
         trained: Called when a device has trained and has not reported yet.
     """
+
+    SAVED = ("held", "_restarts")
 
     def __init__(
         self,
@@ -207,13 +209,3 @@ class Delivery:
         tree.move(moving, to)
         groups = [tree.group_names[number] for number in tree.device_group[moving].tolist()]
         self._recorder.moves(self._clock.now, devices, parents, groups)
-
-    # -- saving ----------------------------------------------------------------------------------------------
-
-    def save(self) -> dict[str, Any]:
-        """Return what is held as plain data."""
-        return {"held": self.held, "restarts": self._restarts}
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become what :meth:`save` described."""
-        self.held, self._restarts = plain["held"], plain["restarts"]

@@ -7,7 +7,6 @@ is then exact arithmetic on its own test distribution.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from espalier.core.tree import NOBODY
 from espalier.data.partition import Partition
 from espalier.record.database import Recorder
 from espalier.record.measures import adjusted_rand, spread
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import VirtualClock
 from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views
@@ -43,13 +43,15 @@ MOST_DESCRIBED_DEVICES = 20_000
 _BLOCK = 1 << 16
 
 
-class Meter:
+class Meter(Saved):
     """Measures one simulation.
 
     Attributes:
         last: The figures of the last evaluation.
         evaluations: How many there were.
     """
+
+    SAVED = ("evaluations", "last", "_judged")
 
     def __init__(
         self,
@@ -294,23 +296,15 @@ class Meter:
                 found[edge] = initial
         return found
 
-    # -- saving ------------------------------------------------------------------------------------------
 
-    def save(self) -> dict[str, Any]:
-        """Return its state as plain data."""
-        return {"evaluations": self.evaluations, "last": self.last, "judged": self._judged}
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become the meter that :meth:`save` described."""
-        self.evaluations, self.last, self._judged = plain["evaluations"], plain["last"], plain.get("judged", 0)
-
-
-class Divergence:
+class Divergence(Saved):
     """Counts updates and those that were rejected, from one evaluation to the next.
 
     A few devices whose updates are never finite are no divergence: it takes as many rejected updates, with none between
     them that could be used, as half of the devices that are there.
     """
+
+    SAVED = ("_rejected", "_computed", "_round", "_in_vain")
 
     def __init__(self) -> None:
         self._rejected: set[int] = set()
@@ -343,18 +337,6 @@ class Divergence:
             f"The training has diverged: since round {self._round} all {self._in_vain:,} updates had numbers that are "
             "not finite and were rejected, so no model moves any more."
         )
-
-    def save(self) -> dict[str, Any]:
-        """Return the counts as plain data."""
-        return {
-            "rejected": set(self._rejected), "computed": self._computed, "round": self._round,
-            "in_vain": self._in_vain,
-        }  # fmt: skip
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become what :meth:`save` described."""
-        self._rejected, self._computed = set(plain["rejected"]), plain["computed"]
-        self._round, self._in_vain = plain["round"], plain["in_vain"]
 
 
 def _rows(part: Partition) -> Iterator[tuple[int, int, int, bytes]]:

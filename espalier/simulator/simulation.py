@@ -363,7 +363,7 @@ class Simulation:
 
     # -- saving ------------------------------------------------------------------------------------------
 
-    def _parts(self) -> dict[str, Saved]:
+    def _parts(self) -> dict[str, Saved | Usage]:
         """Return the parts that save themselves, in the order in which they are restored."""
         return {
             "clock": self.clock, "presence": self.presence, "conditions": self.conditions, "delivery": self.delivery,

@@ -14,6 +14,7 @@ from espalier.core.messages import Arrived, ChildLeft, Message, Order, Part, Rep
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Local
 from espalier.record.database import Recorder
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.usage import Usage
@@ -41,13 +42,15 @@ def payload_bytes(value: Any) -> int:
     return sum(payload_bytes(v) for v in value)
 
 
-class Uplinks:
+class Uplinks(Saved):
     """Edges' uplinks that their devices share; edges are host numbers.
 
     Where the world's links say ``time_shared``, uploads at one edge go one after another at the full rate, the earliest
     ready first. Where they say ``equal_share``, an edge splits its uplink evenly among the devices of the round that
     was opened there last, and each keeps its part however many of them are sending.
     """
+
+    SAVED = ("_free", "_round")
 
     def __init__(self) -> None:
         #: when an edge's uplink is free again
@@ -71,16 +74,8 @@ class Uplinks:
             return (max(1, self._round[edge][2] if edge in self._round else 1) - 1) * seconds
         return 0.0
 
-    def save(self) -> dict[str, Any]:
-        """Return the uplinks as plain data."""
-        return {"free": dict(self._free), "round": dict(self._round)}
 
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become the uplinks that :meth:`save` described."""
-        self._free, self._round = dict(plain["free"]), dict(plain["round"])
-
-
-class Transport:
+class Transport(Saved):
     """Carries messages between hosts.
 
     Args:
@@ -96,6 +91,8 @@ class Transport:
         usage: Where bytes and seconds are counted.
         inform: Lets an aggregator know that a child cannot be reached.
     """
+
+    SAVED = ("_messages", "_uplinks")
 
     def __init__(
         self,
@@ -120,15 +117,6 @@ class Transport:
         self._spans = spans
         self._messages = 0
         self._uplinks = Uplinks()
-
-    def save(self) -> dict[str, Any]:
-        """Return its state as plain data."""
-        return {"messages": self._messages, "uplinks": self._uplinks.save()}
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become what :meth:`save` described."""
-        self._messages = plain["messages"]
-        self._uplinks.restore(plain["uplinks"])
 
     def sizes(self, message: Message) -> tuple[int, int]:
         """Return a message's bytes: (models, control data)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from espalier.core.policies import Structure
 from espalier.core.runtime import Runtime
 from espalier.core.tree import NOBODY
 from espalier.record.database import Recorder
+from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import WORLD, ToWorld, VirtualClock, WorldBlock
 from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.delivery import Delivery
@@ -28,7 +28,7 @@ STALLED_DEPARTURES_PER_DEVICE = 1000
 QUIET_WINDOWS = 2000
 
 
-class WorldProcess:
+class WorldProcess(Saved):
     """Applies the world's changes to a simulation.
 
     Args:
@@ -42,6 +42,8 @@ class WorldProcess:
         recorder: Where changes are written.
         stall: Ends the run because nothing will come of it.
     """
+
+    SAVED = ("_unnoticed", "_homes", "_quiet_windows", "_goings")
 
     def __init__(
         self,
@@ -294,19 +296,3 @@ class WorldProcess:
         changed = self._conditions.drift(now)
         if len(changed) and (now > 0 or epoch > 0):
             self._recorder.event(now, "drift", None, {"devices": changed.tolist(), "round": epoch})
-
-    # -- saving ----------------------------------------------------------------------------------------------
-
-    def save(self) -> dict[str, Any]:
-        """Return its state as plain data."""
-        return {
-            "unnoticed": set(self._unnoticed),
-            "homes": dict(self._homes),
-            "quiet_windows": self._quiet_windows,
-            "goings": self._goings,
-        }
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        """Become what :meth:`save` described."""
-        self._unnoticed, self._homes = set(plain["unnoticed"]), dict(plain["homes"])
-        self._quiet_windows, self._goings = plain["quiet_windows"], plain["goings"]
