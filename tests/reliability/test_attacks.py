@@ -84,7 +84,7 @@ def test_collusion(honest: dict[int, torch.Tensor]) -> None:
     mean = torch.stack([m for d, m in honest.items() if d not in HOSTILE]).mean(0)
     gaps = [float((m - mean).norm()) for d, m in honest.items() if d not in HOSTILE]
     assert float((models[0] - mean).norm()) < 2 * float(np.median(gaps))
-    forged = a_little_is_enough(torch.tensor([[1.0], [3.0]]), 12, 2, 1.0)
+    forged = a_little_is_enough(torch.tensor([[1.0], [3.0]]), 1.0)
     assert forged.tolist() == [1.0]  # the mean 2 less one standard deviation, 1
 
 

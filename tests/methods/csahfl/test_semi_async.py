@@ -136,7 +136,7 @@ def test_who_could_do_all_epochs_in_the_papers_world() -> None:
     nobody is ever late.
     """
     shape = Shape(200_000, 0, 0, batches=np.ones(200_000, dtype=np.int64))
-    delays = TruncatedNormal(63, 40, 2, 128).bind(shape).units()
+    delays = TruncatedNormal(63, 40, 2, 128).draw(shape)
     assert delays.min() >= 2 and delays.max() <= 128
     assert np.median(delays) == pytest.approx(63.6, abs=0.5)
     shares = [float((delays <= interval(delays, alpha)).mean()) for alpha in (0.5, 1.0, 1.5)]
