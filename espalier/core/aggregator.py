@@ -8,8 +8,9 @@ The same class is an edge, the cloud, any level between, and the head of a devic
                 └─ close: merge, serve ─ enough? → report to the parent, wait
                                         └ else  → open the next round
 
-How a round opens is in :mod:`espalier.core.opening`, how it closes in :mod:`espalier.core.closing`; here is what
-happens meanwhile: orders and reports, late ones among them, and children that come and go.
+What it remembers, and how a round opens, is in :mod:`espalier.core.opening`, how it closes in
+:mod:`espalier.core.closing`; here is what happens meanwhile: orders and reports, late ones among them, and children
+that come and go. Every event has its method (``_on_order``, ``_on_report``, …), which returns what is to be done.
 """
 
 from __future__ import annotations
@@ -58,30 +59,30 @@ class Aggregator(Closing):
     def on(self, event: Event, now: float) -> list[Action]:
         """Take one event; return what is to be done."""
         self._notes = []  # an exception may have left notes of the event before
-        actions = self._take(event, now)
+        actions = self._handle(event, now)
         notes, self._notes = self._notes, []
         return [*notes, *actions]
 
-    def _take(self, event: Event, now: float) -> list[Action]:
+    def _handle(self, event: Event, now: float) -> list[Action]:
         match event:
             case Started():
-                return self._start(event, now)
+                return self._on_start(event, now)
             case Arrived(message=Order() as order):
-                return self._ordered(order, now)
+                return self._on_order(order, now)
             case Arrived(message=Report() as report):
-                return self._reported(report, now)
+                return self._on_report(report, now)
             case Deadline(wake=wake):
-                return self._wakes(wake, now)
+                return self._on_wake(wake, now)
             case ChildJoined(child=child) | Arrived(message=Word(kind="awake", sender=child)):
-                return self._joined(child, now)
+                return self._on_joined(child, now)
             case ChildLeft(child=child):
-                return self._left(child, now)
+                return self._on_left(child, now)
             case Summed(cohort=key):
-                return self._summed(key, now)
+                return self._on_summed(key, now)
             case _:
                 return []
 
-    def _start(self, event: Started, now: float) -> list[Action]:
+    def _on_start(self, event: Started, now: float) -> list[Action]:
         self.state.models, self.state.progress = dict(event.models), event.progress
         # No number of an earlier incarnation is used again: an answer to one must not pass for an answer to another.
         self.state.orders = event.incarnation << 32
@@ -90,7 +91,7 @@ class Aggregator(Closing):
         self.state.models = self.state.models or self.rules.initial(self.env.store)
         return [Serve(dict(self.state.models)), *self._begin(now)]
 
-    def _ordered(self, order: Order, now: float) -> list[Action]:
+    def _on_order(self, order: Order, now: float) -> list[Action]:
         state = self.state
         if not order.follows(state.order):
             return []  # overtaken on the way by a newer one
@@ -109,7 +110,7 @@ class Aggregator(Closing):
 
     # -- reports ---------------------------------------------------------------------------------------
 
-    def _reported(self, report: Report, now: float) -> list[Action]:
+    def _on_report(self, report: Report, now: float) -> list[Action]:
         state = self.state
         ticket = self._ticket(report)
         key = self._cohort_of(report.sender, now) if ticket is None else ticket.cohort
@@ -127,7 +128,7 @@ class Aggregator(Closing):
             return [self._refuse(report, why), *self._maybe_close(key, now)]
         staleness = max(1, state.rounds - report.round) if ticket is None else state.rounds - ticket.round
         start = {} if ticket is None else ticket.start
-        return self._arrived(key, Arrival(report, now, staleness, stranger=ticket is None, start=start))
+        return self._take_report(key, Arrival(report, now, staleness, stranger=ticket is None, start=start))
 
     def _ticket(self, report: Report) -> Ticket | None:
         """Take back the ticket that a report answers; None if it answers another aggregator's order, or none."""
@@ -137,7 +138,7 @@ class Aggregator(Closing):
             del self.state.tickets[report.sender]
         return ticket
 
-    def _arrived(self, key: str, arrival: Arrival) -> list[Action]:
+    def _take_report(self, key: str, arrival: Arrival) -> list[Action]:
         """Take a report into its round; or, if it is late, into the next one, or not at all."""
         cohort, report, pace = self.state.cohorts[key], arrival.report, self.rules.pace
         if cohort.open and not arrival.stranger and cohort.waiting.get(report.sender) == report.order:
@@ -146,13 +147,13 @@ class Aggregator(Closing):
             return self._maybe_close(key, arrival.at)
         if pace.keeps_late and report.models and key != SURVEY:
             cohort.arrived.append(arrival)
-            return self._wake(arrival.at) if self.state.asleep else self._maybe_close(key, arrival.at)
+            return self._tell_awake(arrival.at) if self.state.asleep else self._maybe_close(key, arrival.at)
         dropped: list[Action] = [self._drop(report, "stranger" if arrival.stranger else "late")]
         if not arrival.stranger and pace.late == "renew" and cohort.open and not cohort.overdue:
-            dropped += self._readmit(key, report.sender, arrival.at)
+            dropped += self._order_child(key, report.sender, arrival.at)
         return dropped + self._maybe_close(key, arrival.at)
 
-    def _readmit(self, key: str, child: Address, now: float) -> list[Action]:
+    def _order_child(self, key: str, child: Address, now: float) -> list[Action]:
         view = self._view(key, now)
         if child not in view.children or child in self.state.cohorts[key].waiting:
             return []
@@ -163,7 +164,7 @@ class Aggregator(Closing):
 
     # -- what may happen meanwhile --------------------------------------------------------------------
 
-    def _wakes(self, wake: Wake, now: float) -> list[Action]:
+    def _on_wake(self, wake: Wake, now: float) -> list[Action]:
         match wake:
             case BeginRound():
                 return self._begin(now)
@@ -171,22 +172,22 @@ class Aggregator(Closing):
                 return self._open_all(now)
             case MeetCohorts():
                 surveyed = SURVEY in self.state.cohorts and self.state.cohorts[SURVEY].open
-                return [] if surveyed else self._begin(now) if self._rests(now) else self._open_all(now)
+                return [] if surveyed else self._begin(now) if self._no_round_open(now) else self._open_all(now)
             case OpenChild(child=child):
                 own = self.state.cohorts.get(str(child))
                 return [] if own is None or own.open else self._open(str(child), now)
             case CloseCohort(cohort=key, round=number):
-                return self._due(key, number, now)
+                return self._round_due(key, number, now)
             case _:
                 return []
 
-    def _joined(self, child: Address, now: float) -> list[Action]:
+    def _on_joined(self, child: Address, now: float) -> list[Action]:
         """A child came, or woke up: it works from the next round on, or at once if the round has stalled."""
         state = self.state
         state.idle.discard(child)
         if state.asleep:
-            return self._wake(now)
-        if self.indifferent:
+            return self._tell_awake(now)
+        if self.ignores_joins:
             return []
         if self.rules.pace.admits:
             return self._admit(child, now)
@@ -203,7 +204,7 @@ class Aggregator(Closing):
         if key is None or key not in self.state.cohorts or not self.state.cohorts[key].open:
             return [] if key is None else self._open(key, now)
         buffered = self.rules.pace.buffer is not None
-        return self._maybe_close(key, now) if buffered else self._readmit(key, child, now)
+        return self._maybe_close(key, now) if buffered else self._order_child(key, child, now)
 
     def _cohort_of(self, child: Address, now: float) -> str | None:
         if self.rules.pace.solo:
@@ -213,14 +214,14 @@ class Aggregator(Closing):
             return next(iter(groups))
         return next((key for key, members in groups.items() if child in members), None)
 
-    def _wake(self, now: float) -> list[Action]:
+    def _tell_awake(self, now: float) -> list[Action]:
         """Tell the parent that there is somebody, or something, to work with again."""
         assert self.state.order is not None
         self.state.asleep = False
         return [Send(Word("awake", self.me, self.state.order.sender, now))]
 
     @property
-    def indifferent(self) -> bool:
+    def ignores_joins(self) -> bool:
         """Whether a child that joins changes nothing for now: it may work from the next round on."""
         state = self.state
         if state.asleep:
@@ -231,7 +232,7 @@ class Aggregator(Closing):
             return False
         return all(c.waiting or c.arrived or not c.open for c in state.cohorts.values())
 
-    def engaged(self) -> set[Address] | None:
+    def awaited(self) -> set[Address] | None:
         """Return the children who cannot leave without its doing something about it; None: nobody can."""
         state, pace = self.state, self.rules.pace
         if any(c.open and c.overdue for c in state.cohorts.values()):
@@ -248,7 +249,7 @@ class Aggregator(Closing):
                 for child in children:
                     policy.forget(self.state.memory, child)
 
-    def _left(self, child: Address, now: float) -> list[Action]:
+    def _on_left(self, child: Address, now: float) -> list[Action]:
         state = self.state
         actions: list[Action] = []
         self.forget([child])
@@ -261,7 +262,7 @@ class Aggregator(Closing):
             if cohort.waiting.pop(child, None) is not None or (cohort.open and cohort.overdue):
                 actions += self._maybe_close(key, now)
         root = state.order is None and bool(state.models)
-        if root and self.rules.pace.meet is not None and not actions and self._rests(now):
+        if root and self.rules.pace.meet is not None and not actions and self._no_round_open(now):
             # The others waited for a cohort that has nobody left.
             actions.append(SetDeadline(0.0, MeetCohorts()))
         return actions

@@ -46,14 +46,14 @@ class Closing(Opening):
         if cohort.arrived or key == SURVEY:
             return self._close(key, now)
         # All who were asked are gone or have nothing: ask the others, if there are any.
-        return self._open(key, now) if self._free(self._view(key, now).children) else self._stall(key, now)
+        return self._open(key, now) if self._available(self._view(key, now).children) else self._stall(key, now)
 
     def _stall(self, key: str, now: float) -> list[Action]:
         """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
         cohort = self.state.cohorts[key]
         if cohort.arrived:
             return self._close(key, now)
-        if self._out(key):
+        if self._orders_out(key):
             cohort.overdue = True  # the first report closes the round
             return []
         order = self.state.order
@@ -86,7 +86,7 @@ class Closing(Opening):
             self._merge(view, arrivals)
         return self._advance(key, now)
 
-    def _due(self, key: str, number: int, now: float) -> list[Action]:
+    def _round_due(self, key: str, number: int, now: float) -> list[Action]:
         """A round has come to its deadline: close it with what has arrived, or with the first report."""
         cohort = self.state.cohorts.get(key)
         if cohort is None or not cohort.open or cohort.round != number:
@@ -94,7 +94,7 @@ class Closing(Opening):
         cohort.overdue = True
         return self._close(key, now) if cohort.arrived or cohort.held else []
 
-    def _summed(self, key: str, now: float) -> list[Action]:
+    def _on_summed(self, key: str, now: float) -> list[Action]:
         """The sums that a cohort's merge waited for are there: its round ends."""
         cohort = self.state.cohorts.get(key)
         if cohort is None or not cohort.summing:
@@ -114,9 +114,9 @@ class Closing(Opening):
 
     def _merge(self, view: View, arrivals: Sequence[Arrival]) -> None:
         state = self.state
-        merged, beside = self._merged(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
+        merged, auxiliary = self._merged(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
         view.models = state.models = {**state.models, **merged}
-        view.auxiliary = state.auxiliary = {**state.auxiliary, **beside}
+        view.auxiliary = state.auxiliary = {**state.auxiliary, **auxiliary}
         state.samples = self.rules.merge.samples(view, arrivals)
         self.rules.selection.learn(view, arrivals)
         self.rules.pace.learn(view, arrivals)

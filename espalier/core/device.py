@@ -74,15 +74,15 @@ class Device:
         """Take one event; return what is to be done."""
         match event:
             case Arrived(message=Order() as order):
-                return self._ordered(order, now)
+                return self._on_order(order, now)
             case Trained(token=token) if token == self.state.token and self.state.order is not None:
-                return self._trained(event, now)
+                return self._on_trained(event, now)
             case Measured(token=token) if token == self.state.token and self.state.order is not None:
-                return self._measured(event, now)
+                return self._on_measured(event, now)
             case _:
                 return []
 
-    def _ordered(self, order: Order, now: float) -> list[Action]:
+    def _on_order(self, order: Order, now: float) -> list[Action]:
         state = self.state
         if state.order is not None:
             surveyed = state.order.back and not order.back
@@ -125,7 +125,7 @@ class Device:
         self.state.training = train.name
         return replace(train, token=self.state.token)
 
-    def _trained(self, event: Trained, now: float) -> list[Action]:
+    def _on_trained(self, event: Trained, now: float) -> list[Action]:
         state = self.state
         order = state.order
         assert order is not None
@@ -149,7 +149,7 @@ class Device:
         self.local.returned("done", told, isinstance(told, Contribution), "a Contribution: what is reported")
         return self._report(now, told)
 
-    def _measured(self, event: Measured, now: float) -> list[Action]:
+    def _on_measured(self, event: Measured, now: float) -> list[Action]:
         state = self.state
         state.spent += event.seconds
         assert state.order is not None
@@ -174,7 +174,7 @@ class Device:
             auxiliary=told.auxiliary,
         )  # fmt: skip
         served: list[Action] = [] if told.uses is None else [Serve({ALL: told.uses})]
-        return [*served, Send(report), *(self._ordered(state.waiting.pop(0), now) if state.waiting else [])]
+        return [*served, Send(report), *(self._on_order(state.waiting.pop(0), now) if state.waiting else [])]
 
     def _view(self, now: float) -> LocalView:
         return LocalView(now, self.me, self.state.memory, self.env, self.state.done)

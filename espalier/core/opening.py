@@ -51,7 +51,18 @@ class Ticket:
 @register
 @dataclass(slots=True)
 class Cohort:
-    """One round in progress; ``held`` until its deadline, whoever has reported; ``summing``: its merge waits."""
+    """Children whose rounds run together, and the round that they are in.
+
+    Attributes:
+        round: Its number: how many rounds of the cohort have closed.
+        open: Whether the round is open.
+        opened: When it was opened.
+        overdue: Whether the deadline has passed, or nobody else can be asked: the first report closes the round.
+        held: Whether it stays open until its deadline, even if everybody has reported.
+        summing: Whether it is closed and its merge waits for sums that the children make (secure aggregation).
+        waiting: Who was ordered and has not reported, with the order's number.
+        arrived: The reports so far; what was late for the round before is among them if the pace keeps it.
+    """
 
     round: int = 0
     open: bool = False
@@ -68,14 +79,31 @@ class Cohort:
 class AggregatorState:
     """All that an aggregator remembers.
 
-    ``tickets`` are the orders that are out, by child and number; ``turns`` is the sum of the cohorts' rounds.
+    Attributes:
+        models: What it serves, by group.
+        samples: How many samples stand behind each of them.
+        auxiliary: Vectors that travel beside the models.
+        cohorts: The rounds of its children, by cohort.
+        cohort_rounds: The sum of the cohorts' rounds.
+        rounds: How many rounds it has closed, of all cohorts; staleness counts in these.
+        progress: How many rounds the cohorts have closed on average: at the root, the run's round.
+        tickets: The orders that are out, by child and number.
+        orders: The number of the last order.
+        order: What its own parent wants (None: it is the root, or has heard of nobody yet).
+        order_at: When that arrived.
+        done: Rounds closed since.
+        update_at: When the last of them closed.
+        idle: Children that returned their order unfulfilled: they are not asked until they say that they are awake.
+        asleep: Whether it has returned its own parent's order unfulfilled.
+        offences: How many reports of each child were refused.
+        memory: What its policies remember.
     """
 
     models: dict[str, Ref] = field(default_factory=dict)
     samples: dict[str, int] = field(default_factory=dict)
     auxiliary: dict[str, Ref] = field(default_factory=dict)
     cohorts: dict[str, Cohort] = field(default_factory=dict)
-    turns: int = 0
+    cohort_rounds: int = 0
     tickets: dict[Address, dict[int, Ticket]] = field(default_factory=dict)
     order: Order | None = None
     order_at: float = 0.0
@@ -93,19 +121,19 @@ class AggregatorState:
         """Return a cohort, a new one if need be: it begins where the others are."""
         if key not in self.cohorts:
             self.cohorts[key] = Cohort(self.progress)
-            self.turns += self.progress
+            self.cohort_rounds += self.progress
         return self.cohorts[key]
 
     def end(self, key: str) -> None:
         """Forget a cohort."""
-        self.turns -= self.cohorts.pop(key).round
+        self.cohort_rounds -= self.cohorts.pop(key).round
 
     def advance(self, key: str) -> bool:
         """Count a round of a cohort; tell whether all of them, on average, are a round further."""
         self.cohorts[key].round += 1
-        self.turns += 1
+        self.cohort_rounds += 1
         self.rounds += 1
-        before, self.progress = self.progress, max(self.progress, self.turns // self.count)
+        before, self.progress = self.progress, max(self.progress, self.cohort_rounds // self.count)
         return self.progress > before
 
     @property
@@ -137,10 +165,10 @@ class Opening(ABC):
         view = self._view("", now)
         survey = self.rules.structure.survey(view)
         if survey is not None:
-            return self._ask(survey, now)
+            return self._survey(survey, now)
         return self._arrange({}, now)
 
-    def _ask(self, survey: Survey, now: float) -> list[Action]:
+    def _survey(self, survey: Survey, now: float) -> list[Action]:
         devices = self.env.devices() if survey.devices is None else survey.devices
         cohort = self.state.cohorts.setdefault(SURVEY, Cohort())
         cohort.open, cohort.opened, cohort.arrived, cohort.waiting = True, now, [], {}
@@ -151,9 +179,9 @@ class Opening(ABC):
             models = survey.models if survey.models is not None else self.rules.hand_down.send(view, device)
             if survey.ask is not None and survey.models is None:
                 models = {}
-            beside = {} if survey.ask is not None else self.rules.hand_down.auxiliary(view, device)
+            auxiliary = {} if survey.ask is not None else self.rules.hand_down.auxiliary(view, device)
             work = Assignment(survey.updates, args=survey.args)
-            order = self._order(SURVEY, device, models, work, now, ask=survey.ask, back=True, auxiliary=beside)
+            order = self._order(SURVEY, device, models, work, now, ask=survey.ask, back=True, auxiliary=auxiliary)
             actions.append(Send(order))
         if survey.seconds is not None:
             return [*actions, SetDeadline(survey.seconds, CloseCohort(SURVEY, cohort.round))]
@@ -197,7 +225,7 @@ class Opening(ABC):
         if self.rules.pace.buffer is not None:
             return self._maybe_close(key, now)
         view = self._view(key, now)
-        view.children = self._free(view.children)
+        view.children = self._available(view.children)
         if not view.children:
             return self._stall(key, now)
         # a round that lasts until its deadline in any case may have nobody at work (D2D: no cluster can finish one)
@@ -228,10 +256,10 @@ class Opening(ABC):
         drawn = self._picked(view) if view.children else []
         # Unless the pace admits them at once, whoever has reported waits for the merge.
         reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)
-        wanted = len(drawn) - self._out(key) - reported
-        view.children = free = self._free(view.children)
+        wanted = len(drawn) - self._orders_out(key) - reported
+        view.children = free = self._available(view.children)
         if wanted <= 0 or not free:
-            return [] if self._out(key) else self._stall(key, now)
+            return [] if self._orders_out(key) else self._stall(key, now)
         order = self.env.rng("refill", self.me, key, self.state.orders).permutation(len(free))
         others = [free[i] for i in order.tolist() if free[i] not in drawn]
         chosen = sorted([*(c for c in drawn if c in free), *others][:wanted])
@@ -265,25 +293,25 @@ class Opening(ABC):
         cohort.waiting[child] = state.orders
         return Order(
             id=state.orders, sender=self.me, to=child, models=models, updates=work.updates, round=state.rounds,
-            clock=self._clock(), sent=now, budget=work.budget, anchor=anchor, ask=ask, args=work.args, back=back,
+            clock=self._run_round(), sent=now, budget=work.budget, anchor=anchor, ask=ask, args=work.args, back=back,
             auxiliary=auxiliary,
         )  # fmt: skip
 
-    def _out(self, key: str) -> int:
+    def _orders_out(self, key: str) -> int:
         """Return how many orders of a cohort are out."""
         return sum(t.cohort == key for out in self.state.tickets.values() for t in out.values())
 
-    def _free(self, children: Sequence[Address]) -> list[Address]:
+    def _available(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
         cannot = self.state.tickets.keys() | self.state.idle | self.rules.guard.shuns(self.state.offences, children)
         if not self.rules.pace.keeps_late:
             return [c for c in children if c not in cannot] if cannot else list(children)
         return [c for c in children if c not in cannot and not self.env.busy(c)]
 
-    def _clock(self) -> int:
+    def _run_round(self) -> int:
         return self.state.order.clock if self.state.order is not None else self.state.progress
 
-    def _rests(self, now: float) -> bool:
+    def _no_round_open(self, now: float) -> bool:
         """Tell whether no cohort that has children is at work."""
         groups = self.rules.pace.cohorts(self._view("", now))
         return bool(groups) and not any(c.open for k, c in self.state.cohorts.items() if k in groups)
@@ -292,7 +320,7 @@ class Opening(ABC):
         state = self.state
         cohort = state.cohorts.get(key)
         rounds = cohort.round if cohort else state.rounds
-        view = View(now, self.me, rounds, self._clock(), key, state.models, state.order, state.memory, self.env)
+        view = View(now, self.me, rounds, self._run_round(), key, state.models, state.order, state.memory, self.env)
         view.notes, view.auxiliary = self._notes, state.auxiliary
         if key and key != SURVEY:
             view.children = list(self.rules.pace.members(view, key))

@@ -165,10 +165,10 @@ class Delivery(Saved):
         if parent is not None:
             self.inform(parent, ChildJoined(node))
 
-    def unheeded(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
-        """Return up to which of these moves, from the ``first`` on, no parent has to do more than forget somebody."""
-        engaged: dict[Address, AbstractSet[Address] | None] = {}
-        welcome: dict[Address, bool] = {}
+    def quiet_moves(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
+        """Return up to which of these moves, from the ``first`` on, no parent does more than forget who left."""
+        awaited: dict[Address, AbstractSet[Address] | None] = {}
+        ignored: dict[Address, bool] = {}
         now = self._fleet.tree.device_parent
         for begin in range(first, len(devices), _BLOCK):
             stop = begin + _BLOCK
@@ -176,24 +176,24 @@ class Delivery(Saved):
             for at, (device, old, new) in enumerate(moves, begin):
                 if new is None or old in (NOBODY, new):
                     return at
-                if old not in engaged:
-                    node = self._plain(old)
-                    engaged[old] = None if node is None else node.engaged()
-                if new not in welcome:
-                    node = self._plain(new)
-                    welcome[new] = node is not None and node.indifferent
-                here = engaged[old]
-                if here is None or device in here or not welcome[new]:
+                if old not in awaited:
+                    node = self._plain_aggregator(old)
+                    awaited[old] = None if node is None else node.awaited()
+                if new not in ignored:
+                    node = self._plain_aggregator(new)
+                    ignored[new] = node is not None and node.ignores_joins
+                here = awaited[old]
+                if here is None or device in here or not ignored[new]:
                     return at
         return len(devices)
 
-    def _plain(self, address: Address) -> Aggregator | None:
+    def _plain_aggregator(self, address: Address) -> Aggregator | None:
         """Return the node at an address, if it is there and is an aggregator like any other."""
         node = self._runtime.nodes.get(address)
         return node if type(node) is Aggregator and self._presence.alive(host_of(address)) else None
 
     def reparent_all(self, devices: Sequence[Address], parents: Sequence[Address]) -> None:
-        """Let moves happen that are :meth:`unheeded`."""
+        """Let moves happen that :meth:`quiet_moves` found."""
         tree, nodes = self._fleet.tree, self._runtime.nodes
         moving, to = np.asarray(devices), np.asarray(parents)
         old = tree.device_parent[moving]

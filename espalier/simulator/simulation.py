@@ -206,7 +206,7 @@ class Simulation:
         self._event = self.clock.pop()
         self.ledger.young.clear()
         if isinstance(self._event, ToNode):
-            self.process.stirred()
+            self.process.node_was_active()
             self.delivery.deliver(self._event)
         else:
             self._change(self._event)

@@ -95,14 +95,14 @@ class WorldProcess(Saved):
             return
         if self._structure.follows():
             devices = np.asarray(self._fleet.children(node), dtype=np.int64)
-            self._wander(devices[devices < n])
+            self._draw_moves(devices[devices < n])
 
     def trained(self, device: int) -> None:
         """A device has trained but not yet reported: it may move on meanwhile."""
         if self._world.mobility.when == "mid_round" and self._structure.follows():
-            self._wander(np.array([device]))
+            self._draw_moves(np.array([device]))
 
-    def _wander(self, devices: NDArray[np.int64]) -> None:
+    def _draw_moves(self, devices: NDArray[np.int64]) -> None:
         if len(devices) == 0:
             return
         fleet = self._fleet
@@ -114,7 +114,7 @@ class WorldProcess(Saved):
         places = [own[edge] for edge in edges]
         at = 0
         while at < len(movers):
-            stop = self._delivery.unheeded(movers, places, at)
+            stop = self._delivery.quiet_moves(movers, places, at)
             if stop == at:
                 self._move(movers[at], edges[at])
                 at += 1
@@ -153,9 +153,9 @@ class WorldProcess(Saved):
                 self._window(self._clock.now)
             case "churn":
                 if data["alive"]:
-                    self._comes(data["host"], data["forgets"])
+                    self._host_came_back(data["host"], data["forgets"])
                 else:
-                    self._goes(data["host"], data["silent"], data["forgets"])
+                    self._host_left(data["host"], data["silent"], data["forgets"])
             case "noticed":
                 host = data["host"]
                 if self._presence.incarnation(host) == data["incarnation"] and not self._presence.alive(host):
@@ -181,13 +181,13 @@ class WorldProcess(Saved):
         if self._quiet_windows < QUIET_WINDOWS:
             self._clock.push(stop, WORLD, ToWorld("window"))
 
-    def stirred(self) -> None:
+    def node_was_active(self) -> None:
         """A node had an event: the run is not stuck."""
         self._quiet_windows = 0
 
     # -- coming and going ----------------------------------------------------------------------------------
 
-    def _goes(self, host: int, silent: bool, forgets: bool) -> None:
+    def _host_left(self, host: int, silent: bool, forgets: bool) -> None:
         if not self._presence.alive(host):
             return
         self._presence.dies(host, forgets)
@@ -246,7 +246,7 @@ class WorldProcess(Saved):
         for address in self._runtime.watchers(host):
             self._delivery.inform(address, Lost(host))
 
-    def _comes(self, host: int, forgets: bool) -> None:
+    def _host_came_back(self, host: int, forgets: bool) -> None:
         fleet = self._fleet
         if self._presence.alive(host):
             return
@@ -268,7 +268,7 @@ class WorldProcess(Saved):
         if host in self._homes:
             self._delivery.reparent(host, self._homes.pop(host))
         self._delivery.returned(host, forgets)
-        self.stirred()
+        self.node_was_active()
         unnoticed = host in self._unnoticed
         self._unnoticed.discard(host)
         parent = fleet.parent(host)
@@ -277,9 +277,9 @@ class WorldProcess(Saved):
             self._delivery.inform(parent, ChildLeft(host))
             self._delivery.inform(parent, ChildJoined(host))
         if fleet.shape.is_edge(host):
-            self._settle(host)
+            self._regather(host)
 
-    def _settle(self, edge: int) -> None:
+    def _regather(self, edge: int) -> None:
         """Bring devices to an edge that is back: its own, and those that found no live one."""
         fleet = self._fleet
         parents = fleet.tree.device_parent

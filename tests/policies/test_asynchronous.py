@@ -201,7 +201,7 @@ def test_rounds_are_counted_of_those_who_are_there(method: dict[str, Any]) -> No
     assert simulation.recorder.connection.execute("SELECT count(*) FROM events WHERE kind = 'gone'").fetchone()[0] > 5
     for node in simulation.nodes.values():
         if isinstance(node, Aggregator):
-            assert node.state.turns == sum(c.round for c in node.state.cohorts.values())
+            assert node.state.cohort_rounds == sum(c.round for c in node.state.cohorts.values())
             for child, out in node.state.tickets.items():
                 assert out and simulation.fleet.parent(child) == node.me
 

@@ -70,5 +70,5 @@ def test_moves_in_blocks_are_the_moves_one_by_one(method: str, monkeypatch: pyte
     monkeypatch.setattr(Delivery, "reparent_all", count)
     found = rows()
     assert together > 20
-    monkeypatch.setattr(Delivery, "unheeded", lambda self, devices, parents, first: first)
+    monkeypatch.setattr(Delivery, "quiet_moves", lambda self, devices, parents, first: first)
     assert rows() == found

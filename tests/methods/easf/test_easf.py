@@ -247,7 +247,7 @@ class TestControl:
         sim = start("kma_raf", links=graph(tmp_path, *STARS, (1, 3), (2, 3), (5, 6), (5, 7)), world=ALIKE, until=8.0,
                     accuracies=dict.fromkeys(range(8), 0.5))  # fmt: skip
         first, done = root(sim), sim.round
-        sim.process._goes(first, False, False)
+        sim.process._host_left(first, False, False)
         run(sim, 9.0)
         assert root(sim) != first and not wrong(sim)
         run(sim, 15.0)

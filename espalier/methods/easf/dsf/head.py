@@ -94,7 +94,7 @@ class ClusterHead(Aggregator):
         # Said in every round: of two trees that met, the one that stays is the run's.
         return [Arrange({}, {}, self.me), *super()._begin(now)]
 
-    def _ordered(self, order: Order, now: float) -> list[Action]:
+    def _on_order(self, order: Order, now: float) -> list[Action]:
         if order.sender != self.env.parent(self.me):
             return []  # of a parent that it had before: the message was slow
         if self.state.order is None or self.state.order.sender != order.sender:
@@ -104,7 +104,7 @@ class ClusterHead(Aggregator):
             self.state.orders = self._first_order(now)
         model = next(iter(order.models.values()))
         news = Word(messages.NEW_MODEL, self.me, host_of(self.me), now, {"round": order.clock, "model": model})
-        return [Send(news), *super()._ordered(order, now)]
+        return [Send(news), *super()._on_order(order, now)]
 
 
 class ForgetfulHead(ClusterHead):
