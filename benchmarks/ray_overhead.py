@@ -53,7 +53,7 @@ from espalier.simulator import portions
 from espalier.simulator.jobs import Job as Ordered
 from espalier.simulator.jobs import Outcome, Sum
 from espalier.simulator.ledger import RECIPE_BYTES, Ledger
-from espalier.simulator.reduction import FAN, Addition, Running
+from espalier.simulator.reduction import FAN, RunningMerge, TreeSum
 from espalier.simulator.runner import Runner
 from espalier.training.evaluate import Evaluator
 from espalier.training.models import build
@@ -255,10 +255,10 @@ def facts() -> dict[str, float]:
     each("eight jobs", 1, lambda: list(trainer.run(jobs)))
     evaluator, cells = Evaluator(module, "classification", 10), np.zeros(64, dtype=np.int64)
     each("64 rows evaluated", 2, lambda: evaluator.run([start], pool, np.arange(64), cells))
-    merge, part = Running(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
+    merge, part = RunningMerge(spec, 1 << 20), torch.ones(spec.n_float, dtype=torch.float64)
     each("add a model", 7, lambda: merge.add([0.1], [start]))
-    addition = Addition()
-    each("add a partial sum", 6, lambda: addition.place(FAN, part))
+    addition = TreeSum()
+    each("add a partial sum", 6, lambda: addition.add_node(FAN, part))
     found |= bookkeeping(spec)
     connect(None, 1)
     kept = [ray().put(start.numpy())]

@@ -21,7 +21,7 @@ from espalier.scale.pool import ActorPool
 from espalier.scale.shards import Key, Nearest, Sharding, ShardName, Store
 from espalier.scale.worker import Answer, Holding, JoinCall, PortionCall, TrainCall, WorkerActor, received, tensor
 from espalier.simulator.dataviews import Views
-from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.jobs import Job, Outcome, RemoteOutcome, Sum
 from espalier.simulator.portions import Portion
 from espalier.simulator.reduction import PartialSum
 from espalier.simulator.task import Task
@@ -50,7 +50,7 @@ class Joins:
         self.needs = {first + i: {batch for batch, _, _ in found} for i, found in enumerate(self._pieces)}
         self.ends = {found[-1][2].terms[-1][1]: (found[-1][2].sum, first + i) for i, found in enumerate(self._pieces)}
         self._left: dict[int, list[Any]] = {}
-        self._fits: dict[int, bool] = {}
+        self._finite: dict[int, bool] = {}
 
     def calls(self) -> list[Callable[[Any], Any]]:
         """Return the functions that give sums to a worker, once all of their pieces are there."""
@@ -61,10 +61,10 @@ class Joins:
         self._left[number] = list(left)
 
     def heard(self, number: int, answer: Any) -> None:
-        """Remember which models of a batch are fit; forget the pieces of a sum that is done."""
+        """Remember which models of a batch are finite; forget the pieces of a sum that is done."""
         if number < len(self._batches):
             names = self._batches[number].names
-            self._fits |= {name: bool(fit) for name, fit in zip(names, answer.fits, strict=True)}
+            self._finite |= {name: bool(good) for name, good in zip(names, answer.finite, strict=True)}
         else:
             for batch, place, _ in self._pieces[number - len(self._batches)]:
                 self._left[batch][place] = None
@@ -72,7 +72,7 @@ class Joins:
     def call(self, place: int) -> tuple[JoinCall, list[Any]]:
         """Return what joins a sum, and its pieces."""
         pieces = self._pieces[place]
-        terms = tuple((c, self._fits[name]) for _, _, node in pieces for c, name in node.terms)
+        terms = tuple((c, self._finite[name]) for _, _, node in pieces for c, name in node.terms)
         call = JoinCall(terms, tuple(len(node.terms) for _, _, node in pieces))
         return call, [self._left[batch][at] for batch, at, _ in pieces]
 
@@ -126,7 +126,7 @@ class RayComputer:
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
-    ) -> Iterator[Outcome | Handed]:
+    ) -> Iterator[Outcome | RemoteOutcome]:
         """Compute jobs by name, in their order; of those in ``free`` partial sums come back where that is less."""
         pool = self.open()
         sizes = self._views.partition.sizes
@@ -153,7 +153,7 @@ class RayComputer:
                 if number not in answers:
                     answers[number] = self._noted(dispatch.take(number))
                 outcome = self._outcome(batches[number], answers[number], place)
-                if name in joint.ends and isinstance(outcome, Handed):
+                if name in joint.ends and isinstance(outcome, RemoteOutcome):
                     key, call = joint.ends[name]
                     outcome.parts |= self._joined(key, len(sums[key].terms), dispatch.take(call))
                 yield outcome
@@ -252,7 +252,7 @@ class RayComputer:
         self.received += model.nbytes
         return {(key, terms - 1): PartialSum(terms, tensor(model).clone(), True, self._task.dtype)}
 
-    def _outcome(self, batch: Batch, answer: Answer, place: int) -> Outcome | Handed:
+    def _outcome(self, batch: Batch, answer: Answer, place: int) -> Outcome | RemoteOutcome:
         name, loss = batch.names[place], float(answer.losses[place])
         kept = answer.memories.get(name)
         # A copy: what the ledger keeps must outlive the object store's.
@@ -265,7 +265,7 @@ class RayComputer:
             for number, node in enumerate(batch.nodes)
             if node.terms[-1][1] == name
         }
-        return Handed(bool(answer.fits[place]), parts, loss, memory)
+        return RemoteOutcome(bool(answer.finite[place]), parts, loss, memory)
 
     def _noted(self, answer: Answer) -> Answer:
         arrays = [*answer.vectors.values(), *answer.memories.values(), *(p[0] for p in answer.parts)]

@@ -28,7 +28,7 @@ from espalier.scale.shards import ShardedPool, ShardLayout, ShardName
 from espalier.settings import Training
 from espalier.simulator.dataviews import Look, Part, Views
 from espalier.simulator.jobs import Job, Outcome
-from espalier.simulator.reduction import FAN, PartialSum, Running, fit
+from espalier.simulator.reduction import FAN, PartialSum, RunningMerge, is_finite
 from espalier.simulator.task import Task
 from espalier.training.native import kernels
 
@@ -130,7 +130,7 @@ class Answer:
 
     Attributes:
         losses: Mean training losses, float64 ``[jobs]``.
-        fits: Whether the jobs' models are finite, ``[jobs]``.
+        finite: Whether the jobs' models are finite, ``[jobs]``.
         vectors: Models that are in no node, by name.
         memories: Optimiser states that were to be kept, by name.
         parts: The nodes' partial sums, in their order: total, whole or not, coefficient and integer buffers.
@@ -138,7 +138,7 @@ class Answer:
     """
 
     losses: NDArray[np.float64]
-    fits: NDArray[np.bool_]
+    finite: NDArray[np.bool_]
     vectors: dict[int, Array]
     memories: dict[int, Array]
     parts: tuple[SentSum, ...]
@@ -210,24 +210,24 @@ class BatchWorker:
         here, left = call.batch.nodes, call.batch.left
         adding = _Adding((*here, *(node for node in left if len(node.terms) > 1)), self.task)
         single = {node.terms[0][1] for node in left if len(node.terms) == 1}
-        losses, fits, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
+        losses, finite, vectors, kept = np.full(len(names), math.nan), np.zeros(len(names), bool), {}, {}
         for place, (name, outcome) in enumerate(zip(names, self._outcomes(call, models, memories), strict=True)):
             losses[place] = outcome.loss
             if outcome.optimizer_state is not None:
                 kept[name] = outcome.optimizer_state.numpy()
             if adding.wants(name):
-                fits[place] = adding.take(name, outcome.vector)
+                finite[place] = adding.take(name, outcome.vector)
             else:
-                fits[place] = name not in single or fit(outcome.vector)
+                finite[place] = name not in single or is_finite(outcome.vector)
                 vectors[name] = outcome.vector.numpy()
         parts = adding.parts()
         sums = iter(parts[len(here) :])
         pieces: list[Piece] = [next(sums) if len(n.terms) > 1 else vectors.pop(n.terms[0][1]) for n in left]
-        return Answer(losses, fits, vectors, kept, parts[: len(here)], self.task.trainer.why_not), *pieces
+        return Answer(losses, finite, vectors, kept, parts[: len(here)], self.task.trainer.why_not), *pieces
 
     def join(self, call: JoinCall, *pieces: Piece) -> Array | None:
         """Add up the pieces of a sum, in order; return the finished model (None: every term was left out)."""
-        running, at = Running(self.task.spec, len(call.terms)), 0
+        running, at = RunningMerge(self.task.spec, len(call.terms)), 0
         for count, piece in zip(call.counts, pieces, strict=True):
             if isinstance(piece, tuple):
                 for coefficient, good in call.terms[at : at + count - 1]:
@@ -279,7 +279,7 @@ class _Adding:
 
     def __init__(self, nodes: tuple[SumNode, ...], task: Task) -> None:
         self._nodes = nodes
-        self._running = [Running(task.spec, node.of) for node in nodes]
+        self._running = [RunningMerge(task.spec, node.of) for node in nodes]
         self._users: dict[int, list[int]] = {}
         for number, node in enumerate(nodes):
             for name in {name for _, name in node.terms}:
@@ -292,11 +292,11 @@ class _Adding:
         return name in self._users
 
     def take(self, name: int, vector: Tensor) -> bool:
-        """Add a model to the nodes that want it; return whether it is fit to be added."""
+        """Add a model to the nodes that want it; return whether it is finite, and so was added."""
         self._waiting[name] = vector
         for number in self._users[name]:
             self._advance(number)
-        return fit(vector)
+        return is_finite(vector)
 
     def _advance(self, number: int) -> None:
         """Add the terms that wait for a node, by eights: they are added together."""

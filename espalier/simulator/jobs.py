@@ -87,24 +87,24 @@ Compute = Callable[[Sequence[Job], Callable[[Ref], Tensor], Callable[[Ref], Tens
 
 
 @dataclass(slots=True)
-class Handed:
+class RemoteOutcome:
     """What a computed job left whose model stayed where it was made, because only parts of sums need it.
 
     Attributes:
-        fit: Whether its numbers are finite.
+        finite: Whether its numbers are finite.
         parts: The parts that end with it, by the sum's name and the place of the term.
         loss: Mean training loss.
         optimizer_state: Optimiser state if it was to be kept.
     """
 
-    fit: bool
+    finite: bool
     parts: dict[tuple[int, int], PartialSum]
     loss: float
     optimizer_state: Tensor | None
 
 
 @runtime_checkable
-class Summing(Protocol):
+class SummingCompute(Protocol):
     """What computes jobs, and can make parts of sums of them on the way."""
 
     def summed(
@@ -114,6 +114,6 @@ class Summing(Protocol):
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
-    ) -> Iterator[Outcome | Handed]:
+    ) -> Iterator[Outcome | RemoteOutcome]:
         """Compute jobs by name, in their order; ``sums`` need them, and nothing else needs those in ``free``."""
         ...

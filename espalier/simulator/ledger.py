@@ -8,7 +8,7 @@ and is dropped. What nobody wants (abandoned work) is never computed.
 
 The numbers do not depend on when a job is computed, nor on which others are computed with it: a job's result is
 a function of its descriptor, and a sum adds its terms in the order of their names, in float64, along a tree whose
-shape their number decides. So parts of sums may be made where the jobs are computed (:class:`Summing`).
+shape their number decides. So parts of sums may be made where the jobs are computed (:class:`SummingCompute`).
 """
 
 from __future__ import annotations

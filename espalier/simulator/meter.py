@@ -28,7 +28,7 @@ from espalier.simulator.environment import Fleet
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import DeviceModels, DevicePlaces, Scores, alike
-from espalier.simulator.reduction import fit
+from espalier.simulator.reduction import is_finite
 from espalier.simulator.serving import ServedScores
 from espalier.simulator.usage import Usage
 
@@ -132,7 +132,7 @@ class Meter(Saved):
             recorder.traffic(now, round, tier, direction, kind, nbytes)
         recorder.commit()
         self.last = row
-        self.lost = bool(judged) and not any(fit(self._ledger.vector(ref)) for ref in set(devices.values()))
+        self.lost = bool(judged) and not any(is_finite(self._ledger.vector(ref)) for ref in set(devices.values()))
         self.evaluations += 1
 
     def _merged(self) -> bool:

@@ -22,7 +22,7 @@ FAN = 8
 """Children of a node: fewer would send more partial sums, more would make evenly loaded machines cut more nodes."""
 
 
-class Addition:
+class TreeSum:
     """A weighted sum in the making, in float64: terms given in order.
 
     ``_open[k]`` is the unfinished node of ``FAN ** (k + 1)`` terms; there is one for every level.
@@ -34,21 +34,21 @@ class Addition:
 
     def add(self, coefficients: Sequence[float], vectors: Sequence[Tensor]) -> list[bool]:
         """Add ``coefficients * vectors``; return which are finite: of others only their places are kept."""
-        fits: list[bool] = []
-        while len(fits) < len(vectors):
-            run = slice(len(fits), len(fits) + FAN - self.count % FAN)
-            self._open[0], finite = weighted_sum(coefficients[run], vectors[run], self._open[0])
-            self._pass(len(finite))
-            fits += finite
-        return fits
+        finite: list[bool] = []
+        while len(finite) < len(vectors):
+            run = slice(len(finite), len(finite) + FAN - self.count % FAN)
+            self._open[0], good = weighted_sum(coefficients[run], vectors[run], self._open[0])
+            self._count(len(good))
+            finite += good
+        return finite
 
-    def place(self, terms: int, total: Tensor | None) -> None:
+    def add_node(self, terms: int, total: Tensor | None) -> None:
         """Add a whole node of so many terms, whose sum was made elsewhere (None: all were left out)."""
         level = 0
         while FAN**level < terms:
             level += 1
-        self._into(level, total, shared=True)
-        self._pass(terms)
+        self._add_to_level(level, total, shared=True)
+        self._count(terms)
 
     def total(self) -> Tensor | None:
         """Return the sum, or None if every term was left out; nothing may be added after it."""
@@ -58,7 +58,7 @@ class Addition:
                 total = level if total is None else level.add_(total)
         return total
 
-    def _into(self, level: int, total: Tensor | None, shared: bool = False) -> None:
+    def _add_to_level(self, level: int, total: Tensor | None, shared: bool = False) -> None:
         """Add to a level's open node; a first child becomes the node itself, unless its memory is shared."""
         while len(self._open) <= level:
             self._open.append(None)
@@ -68,14 +68,14 @@ class Addition:
         elif total is not None:
             self._open[level] = total.clone() if shared else total
 
-    def _pass(self, terms: int) -> None:
+    def _count(self, terms: int) -> None:
         """Count terms; hand the nodes that they fill up to the level above."""
         self.count += terms
         level, span = 0, FAN
         while self.count % span == 0:
             if level < len(self._open):
                 full, self._open[level] = self._open[level], None
-                self._into(level + 1, full)
+                self._add_to_level(level + 1, full)
             level, span = level + 1, span * FAN
 
 
@@ -90,7 +90,7 @@ def nodes(first: int, stop: int, terms: int) -> Iterator[tuple[int, int]]:
         first = end
 
 
-def fit(vector: Tensor) -> bool:
+def is_finite(vector: Tensor) -> bool:
     """Tell whether a model may take part in a sum: all its numbers are finite."""
     # a finite sum is quick proof; finite numbers may still overflow it, so an infinite one is no proof of the contrary
     return math.isfinite(float(vector.sum())) or bool(torch.isfinite(vector).all())
@@ -106,16 +106,16 @@ def weighted_sum(
     """
     kernels = native.kernels()
     if kernels is not None and kernels.adds and native.usable(*vectors):
-        total, fits = kernels.weighted_sum(coefficients, vectors, start)
-        if all(fits):
-            return total, fits
+        total, finite = kernels.weighted_sum(coefficients, vectors, start)
+        if all(finite):
+            return total, finite
     else:
-        fits = [fit(vector) for vector in vectors]
-    for coefficient, vector, good in zip(coefficients, vectors, fits, strict=True):
+        finite = [is_finite(vector) for vector in vectors]
+    for coefficient, vector, good in zip(coefficients, vectors, finite, strict=True):
         if good:
             start = torch.zeros(len(vector), dtype=torch.float64) if start is None else start
             start.add_(vector, alpha=coefficient)
-    return start, fits
+    return start, finite
 
 
 def rounded_sum(coefficients: Sequence[float], vectors: Sequence[Tensor]) -> Tensor | None:
@@ -123,8 +123,8 @@ def rounded_sum(coefficients: Sequence[float], vectors: Sequence[Tensor]) -> Ten
     kernels = native.kernels()
     if kernels is None or not kernels.adds or not native.usable(*vectors):
         return None
-    total, fits = kernels.weighted_sum(coefficients, vectors, None, rounded=True)
-    return total if all(fits) else None
+    total, finite = kernels.weighted_sum(coefficients, vectors, None, rounded=True)
+    return total if all(finite) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class PartialSum:
     tail: tuple[float, Tensor] | None = None
 
 
-class Running:
+class RunningMerge:
     """A merge in the making: a weighted sum of models, without those that are not finite.
 
     Attributes:
@@ -158,49 +158,49 @@ class Running:
         self.next = 0
         self.empty = True
         self._spec, self._terms = spec, terms
-        self._addition = Addition()
+        self._sum = TreeSum()
         self._finished: Tensor | None = None
         self._dtype = torch.float32
-        self._kept = self._lost = 0.0
+        self._weight_kept = self._weight_lost = 0.0
         self._tail: tuple[float, Tensor] | None = None
 
     def add(self, coefficients: Sequence[float], vectors: Sequence[Tensor]) -> list[bool]:
-        """Add the next terms; return which were fit to be added."""
+        """Add the next terms; return which of them are finite: only those are added."""
         floats = self._spec.n_float
         heads = [vector[:floats] for vector in vectors] if self._spec.size > floats else vectors
         if len(vectors) == self._terms <= FAN and self._spec.size == floats:
             self._finished = rounded_sum(coefficients, vectors)
-        fits = [True] * len(vectors) if self._finished is not None else self._addition.add(coefficients, heads)
-        for coefficient, vector, good in zip(coefficients, vectors, fits, strict=True):
+        finite = [True] * len(vectors) if self._finished is not None else self._sum.add(coefficients, heads)
+        for coefficient, vector, good in zip(coefficients, vectors, finite, strict=True):
             if good:
                 self._dtype = vector.dtype
                 if self._spec.size > floats:
-                    self._end(coefficient, vector[floats:])
+                    self._keep_tail(coefficient, vector[floats:])
             self.count(coefficient, good)
-        return fits
+        return finite
 
     def count(self, coefficient: float, good: bool, part: PartialSum | None = None) -> bool:
         """Pass the next term, which is (or will be) added with a part: ``part``, if this is its last term."""
         self.next += 1
         self.empty = self.empty and not good
         if good:
-            self._kept += coefficient
+            self._weight_kept += coefficient
         else:
-            self._lost += coefficient
+            self._weight_lost += coefficient
         if part is not None and part.whole:
             self._finished = part.total
         elif part is not None:
-            self._addition.place(part.terms, part.total)
+            self._sum.add_node(part.terms, part.total)
             self._dtype = part.dtype
             if part.tail is not None:
-                self._end(*part.tail)
+                self._keep_tail(*part.tail)
         return good
 
     def part(self) -> PartialSum:
         """Return the terms added so far, a whole node of a sum of ``terms`` terms, as a part."""
-        if self.next == self._terms and not self._lost and not self.empty:
+        if self.next == self._terms and not self._weight_lost and not self.empty:
             return PartialSum(self.next, self.result(None), True, self._dtype)
-        return PartialSum(self.next, self._addition.total(), False, self._dtype, self._tail)
+        return PartialSum(self.next, self._sum.total(), False, self._dtype, self._tail)
 
     def result(self, fallback: Tensor | None) -> Tensor:
         """Return the finished merge.
@@ -210,7 +210,7 @@ class Running:
         """
         if self._finished is not None:
             return self._finished
-        total = self._addition.total()
+        total = self._sum.total()
         if total is None:
             if fallback is None:
                 raise TrainingError(
@@ -218,12 +218,12 @@ class Running:
                     "on. Lower the learning rate, or check the data for NaN."
                 )
             return fallback
-        if self._lost and self._kept:
-            total *= (self._kept + self._lost) / self._kept
+        if self._weight_lost and self._weight_kept:
+            total *= (self._weight_kept + self._weight_lost) / self._weight_kept
         head = total.to(self._dtype)
         return head if self._tail is None else torch.cat([head, self._tail[1]])
 
-    def _end(self, coefficient: float, tail: Tensor) -> None:
+    def _keep_tail(self, coefficient: float, tail: Tensor) -> None:
         """Keep the integer buffers of the largest contributor."""
         if self._tail is None or coefficient > self._tail[0]:
             self._tail = coefficient, tail.clone()

@@ -1,4 +1,8 @@
-"""Computing what the ledger wrote down: sums as soon as their terms are there, trainings many at once."""
+"""Computing what the ledger wrote down: sums as soon as their terms are there, trainings many at once.
+
+A wave is all trainings whose inputs are there; what they leave makes sums and the next wave's trainings computable.
+Jobs may run in other processes, which hand back parts of sums in place of models (:class:`RemoteOutcome`).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ from torch import Tensor
 
 from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
-from espalier.simulator.jobs import Compute, Handed, Job, Outcome, Splice, Sum, Summing
-from espalier.simulator.reduction import FAN, Running
+from espalier.simulator.jobs import Compute, Job, Outcome, RemoteOutcome, Splice, Sum, SummingCompute
+from espalier.simulator.reduction import FAN, RunningMerge
 
 #: A sum is begun when this many of its first terms (or all, if it has fewer) are there. A sum in the making takes the
 #: memory of two models, so beginning it earlier would save nothing.
@@ -81,9 +85,9 @@ class Wave:
             for i in set(tables.recipes[name].inputs):
                 self._uses[i] = self._uses.get(i, 0) + 1
                 self._users.setdefault(i, []).append(name)
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningMerge] = {}
         #: trainings whose models stayed where they were computed
-        self._handed: dict[int, Handed] = {}
+        self._remote: dict[int, RemoteOutcome] = {}
         self._settled: set[int] = set()
         self._ready: list[int] = []
 
@@ -107,8 +111,8 @@ class Wave:
             tables.losses[name] = outcome.loss
             if outcome.optimizer_state is not None:
                 tables.optimizer_states[name] = outcome.optimizer_state
-            if isinstance(outcome, Handed):
-                self._handed[name] = outcome
+            if isinstance(outcome, RemoteOutcome):
+                self._remote[name] = outcome
             else:
                 tables.values[name] = outcome.vector
             fresh[name] = job
@@ -125,10 +129,10 @@ class Wave:
             for i in set(job.inputs):
                 self._release(i)
 
-    def _outcomes(self, jobs: dict[int, Job]) -> Iterator[Outcome | Handed]:
+    def _outcomes(self, jobs: dict[int, Job]) -> Iterator[Outcome | RemoteOutcome]:
         """Yield what the jobs give, in their order; where that is possible, without bringing every model here."""
         tables = self._tables
-        if not isinstance(self._compute, Summing):
+        if not isinstance(self._compute, SummingCompute):
             return self._compute(list(jobs.values()), tables.vector, tables.optimizer_state)
         sums: dict[int, Sum] = {}
         free: set[int] = set()
@@ -169,7 +173,7 @@ class Wave:
         if running is None:
             if not all(self._there(int(ref)) for _, ref in recipe.terms[:FIRST_TERMS]):
                 return None
-            running = self._running[name] = Running(self._spec, len(recipe.terms))
+            running = self._running[name] = RunningMerge(self._spec, len(recipe.terms))
         if not self._add_terms(name, recipe, running):
             return None
         if recipe.fallback is None:
@@ -188,23 +192,23 @@ class Wave:
             self._release(int(recipe.fallback))
         return total
 
-    def _add_terms(self, name: int, recipe: Sum, running: Running) -> bool:
+    def _add_terms(self, name: int, recipe: Sum, running: RunningMerge) -> bool:
         """Add terms until one is missing; return whether none is."""
         terms, values = recipe.terms, self._tables.values
         while running.next < len(terms):
             first = running.next
             here = list(takewhile(lambda term: int(term[1]) in values, islice(terms, first, None)))
             if here:
-                fits = running.add([c for c, _ in here], [values[int(ref)] for _, ref in here])
+                finite = running.add([c for c, _ in here], [values[int(ref)] for _, ref in here])
             else:
                 coefficient, ref = terms[first]
-                handed = self._handed.get(int(ref))
-                if handed is None:
+                remote = self._remote.get(int(ref))
+                if remote is None:
                     return False
-                fits = [running.count(coefficient, handed.fit, handed.parts.get((name, first)))]
-            for place, fit in enumerate(fits, first):
+                finite = [running.count(coefficient, remote.finite, remote.parts.get((name, first)))]
+            for place, good in enumerate(finite, first):
                 ref = terms[place][1]
-                if not fit:
+                if not good:
                     self._rejected(int(ref))
                 again = place + 1 < len(terms) and terms[place + 1][1] == ref
                 if not again and recipe.fallback != ref:
@@ -212,7 +216,7 @@ class Wave:
         return True
 
     def _there(self, name: int) -> bool:
-        return name in self._tables.values or name in self._handed
+        return name in self._tables.values or name in self._remote
 
     def _release(self, name: int) -> None:
         """Count one use of a model as done; after the last, forget the model unless someone else holds it."""
@@ -220,4 +224,4 @@ class Wave:
         if self._uses[name] == 0 and name not in self._held:
             self._tables.values.pop(name, None)
             self._tables.optimizer_states.pop(name, None)
-            self._handed.pop(name, None)
+            self._remote.pop(name, None)

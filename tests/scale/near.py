@@ -21,7 +21,7 @@ from espalier.scale.computer import Joins
 from espalier.scale.shards import Sharding, ShardName
 from espalier.scale.worker import BatchWorker, Holding, PortionCall, TrainCall, received, tensor
 from espalier.simulator.dataviews import Views
-from espalier.simulator.jobs import Handed, Job, Outcome, Sum
+from espalier.simulator.jobs import Job, Outcome, RemoteOutcome, Sum
 from espalier.simulator.portions import Portion
 from espalier.simulator.reduction import PartialSum
 from espalier.simulator.runner import Runner
@@ -118,8 +118,8 @@ class NearComputer:
         free: AbstractSet[int],
         vector: Callable[[Ref], Tensor],
         optimizer_state: Callable[[Ref], Tensor | None],
-    ) -> Iterator[Outcome | Handed]:
-        found: dict[int, Outcome | Handed] = {}
+    ) -> Iterator[Outcome | RemoteOutcome]:
+        found: dict[int, Outcome | RemoteOutcome] = {}
         near = self._near
         batches = cut(dict.fromkeys(jobs, 1.0), sums, free, near.workers, near.size, near.join)
         joint = Joins(batches)
@@ -148,13 +148,13 @@ class NearComputer:
                     for i, node in enumerate(batch.nodes)
                     if node.terms[-1][1] == name
                 }
-                found[name] = Handed(bool(answer.fits[place]), parts, loss, state)
+                found[name] = RemoteOutcome(bool(answer.finite[place]), parts, loss, state)
         for name, (key, call_number) in joint.ends.items():
             call, pieces = joint.call(call_number - len(batches))
             model = self._worker.join(*pickle.loads(pickle.dumps((call, *pieces))))
             terms, last = len(sums[key].terms), found[name]
             total = None if model is None else tensor(model)
-            assert isinstance(last, Handed)
+            assert isinstance(last, RemoteOutcome)
             last.parts[key, terms - 1] = PartialSum(terms, total, model is not None, self._task.dtype)
             near.back += 1
         yield from (found[name] for name in jobs)

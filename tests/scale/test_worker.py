@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from espalier.simulator import portions
-from espalier.simulator.jobs import Summing
+from espalier.simulator.jobs import SummingCompute
 from espalier.testing.conformance import BASE
 from tests.scale.near import Near, rows, run
 
@@ -71,7 +71,7 @@ def test_every_row_is_as_from_one_process(case: str, join: bool) -> None:
     assert rows(away) == rows(here)
     for name, vector in here.final_models().items():
         assert torch.equal(away.final_models()[name], vector)
-    assert isinstance(away.task.computers[0], Summing)
+    assert isinstance(away.task.computers[0], SummingCompute)
     assert near.portions["_counts"]
     assert bool(near.portions["_tried"]) == (case == "trial trainings")
     assert bool(near.portions["_outputs"]) == (case == "metrics of the whole")

@@ -17,7 +17,7 @@ from espalier.core.params import ParamSpec
 from espalier.core.store import Ref
 from espalier.simulator.jobs import Job, Outcome
 from espalier.simulator.ledger import RECIPE_BYTES, Ledger
-from espalier.simulator.reduction import FAN, Running
+from espalier.simulator.reduction import FAN, RunningMerge
 
 SPEC = ParamSpec.of(nn.Linear(2, 1, bias=False))
 
@@ -101,7 +101,7 @@ def test_a_chain_of_mixtures_holds_models_not_sums(monkeypatch: pytest.MonkeyPat
     alive: set[int] = set()
     most: list[int] = []
 
-    class Counted(Running):
+    class Counted(RunningMerge):
         def __init__(self, spec: ParamSpec, terms: int) -> None:
             super().__init__(spec, terms)
             alive.add(id(self))
@@ -111,7 +111,7 @@ def test_a_chain_of_mixtures_holds_models_not_sums(monkeypatch: pytest.MonkeyPat
             alive.discard(id(self))
             return super().result(fallback)
 
-    monkeypatch.setattr("espalier.simulator.wave.Running", Counted)
+    monkeypatch.setattr("espalier.simulator.wave.RunningMerge", Counted)
     bench = Bench()
     start = version = bench.ledger.initial()
     trained = [bench.train(d, start) for d in range(20)]
