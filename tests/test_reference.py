@@ -17,7 +17,7 @@ from espalier import reference
 from espalier.cli.main import main
 from espalier.experiment import Experiment
 from espalier.experiments import bundled
-from espalier.training.models.registry import names as model_names
+from espalier.training.models import names as model_names
 
 ROOT = Path(__file__).parents[1]
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from espalier.core.errors import ClusterError, TrainingError
 from espalier.scale.cluster import ray
 from espalier.scale.pool import LOG, TRIES, ActorPool, PooledActor, last_line, result
+from espalier.scale.shards import Nearest
 
 _ANSWERS_AHEAD = 4
 """Answers per worker that may wait for their turn."""
@@ -29,18 +30,6 @@ _LOOK_AHEAD = 1024
 """Calls among which a worker's next one is chosen."""
 
 
-class Locality(Protocol):
-    """Where what calls take along is already."""
-
-    def distance(self, number: int, node: str) -> int:
-        """Return how far from a node it is; 0: there."""
-        ...
-
-    def went(self, number: int, node: str) -> None:
-        """A call is given to a worker on a node."""
-        ...
-
-
 class Dispatch:
     """Calls under way; :meth:`take` returns their answers, each once."""
 
@@ -50,7 +39,7 @@ class Dispatch:
         calls: Sequence[Callable[[Any], Any]],
         needs: Mapping[int, AbstractSet[int]] = MappingProxyType({}),
         heard: Callable[[int, Any], None] = lambda number, answer: None,
-        places: Locality | None = None,
+        places: Nearest | None = None,
     ) -> None:
         """Begin; ``needs`` names the calls that others need, ``heard`` is told every answer as it comes.
 

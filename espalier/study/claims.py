@@ -25,13 +25,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t
 
 from espalier.core.errors import ConfigError
+from espalier.study.results import Results
 
 Verdict = Literal["holds", "holds in part", "opposed", "cannot be told", "not tested"]
 #: the share of intervals that contain the true difference
@@ -40,37 +41,6 @@ CONFIDENCE = 0.95
 NEAR_POINTS = 10.0
 #: stands for the others' worst among the rows of a pair
 WORST = "the worst"
-
-
-class Figures(Protocol):
-    """The figures of a study's finished runs."""
-
-    rows: list[str]
-    columns: list[str]
-
-    def by_seed(self, row: str, column: str, measure: str) -> Mapping[int, float]:
-        """Return one figure per seed (NaN where a run has none)."""
-        ...
-
-    def at_least(self, row: str, column: str, measure: str) -> Mapping[int, float]:
-        """Return, for the seeds whose run never reached a target, what the figure is at least."""
-        ...
-
-    def mean(self, row: str, column: str, measure: str) -> float:
-        """Return the mean over the seeds that have a figure (NaN where none has)."""
-        ...
-
-    def published(self, row: str, column: str, measure: str) -> float:
-        """Return the paper's figure (NaN where it gives none)."""
-        ...
-
-    def lower(self, measure: str) -> bool:
-        """Tell whether small is good."""
-        ...
-
-    def event_counts(self, row: str, column: str) -> Mapping[str, int]:
-        """Return how often each kind of event was recorded in all runs of a row in a column."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -176,7 +146,7 @@ def interval(differences: Sequence[float] | NDArray[np.float64], confidence: flo
     return Interval(mean, mean - half, mean + half, count)
 
 
-def difference(figures: Figures, measure: str, better: str, other: str, column: str) -> Interval:
+def difference(figures: Results, measure: str, better: str, other: str, column: str) -> Interval:
     """Return by how much a row leads another in one column, over the seeds that both have.
 
     Where one of the two never reached a target, its time counts as the length of its run, if that is the longer one.
@@ -196,7 +166,7 @@ def difference(figures: Figures, measure: str, better: str, other: str, column: 
     return interval(found)
 
 
-def _above_worst(figures: Figures, measure: str, pairs: Sequence[tuple[str, str]], column: str) -> Interval:
+def _above_worst(figures: Results, measure: str, pairs: Sequence[tuple[str, str]], column: str) -> Interval:
     """Return by how much the row leads whichever of the others is the worst under each seed."""
     sign = -1.0 if figures.lower(measure) else 1.0
     mine, *theirs = (figures.by_seed(row, column, measure) for row in (pairs[0][0], *(other for _, other in pairs)))
@@ -204,7 +174,7 @@ def _above_worst(figures: Figures, measure: str, pairs: Sequence[tuple[str, str]
     return interval([sign * mine[s] - min(sign * f[s] for f in theirs) for s in seeds])
 
 
-def judge(claim: Claim, figures: Figures, scale: str = "", planned: Collection[tuple[str, str]] = ()) -> Judgement:
+def judge(claim: Claim, figures: Results, scale: str = "", planned: Collection[tuple[str, str]] = ()) -> Judgement:
     """Judge a claim by the figures of its study (which may have none yet).
 
     ``planned`` are the rows and columns of the paper's own setting: a claim that was tested in some holds in part.
@@ -232,7 +202,7 @@ def judge(claim: Claim, figures: Figures, scale: str = "", planned: Collection[t
 
 
 def _differences(
-    claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]
+    claim: Claim, figures: Results, pairs: Sequence[tuple[str, str]], columns: Sequence[str]
 ) -> dict[tuple[str, str, str], Interval]:
     if claim.against == "worst":
         found = {(pairs[0][0], WORST, c): _above_worst(figures, claim.measure, pairs, c) for c in columns}
@@ -241,7 +211,7 @@ def _differences(
     return {at: d for at, d in found.items() if d.seeds}
 
 
-def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
+def _lack(claim: Claim, figures: Results, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> str:
     """Say what a claim lacks to be tested: rows or columns, or runs ("": nothing)."""
     if not pairs or not columns:
         missing = claim.named - set(figures.rows) | set(claim.columns) - set(figures.columns)
@@ -252,7 +222,7 @@ def _lack(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], colu
     return ""
 
 
-def _unfit(claim: Claim, figures: Figures, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> dict[str, str]:
+def _unfit(claim: Claim, figures: Results, pairs: Sequence[tuple[str, str]], columns: Sequence[str]) -> dict[str, str]:
     """Say of each column that tests nothing why: our level is not the paper's, or a part of the method never acted."""
     anchors = list(claim.anchors) or [b for _, b in pairs]
     better = dict.fromkeys(a for a, _ in pairs)
@@ -290,7 +260,7 @@ def _missing(
     return [*said, *([f"Not run: {', '.join(dict.fromkeys(lost))}."] if lost else [])]
 
 
-def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> float:
+def _distance(figures: Results, claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> float:
     gaps = [
         abs(figures.mean(r, c, claim.measure) - figures.published(r, c, claim.measure)) for r in rows for c in columns
     ]
@@ -298,7 +268,7 @@ def _distance(figures: Figures, claim: Claim, rows: Sequence[str], columns: Sequ
     return float(np.mean(known)) if known else math.nan
 
 
-def claimed_leads(claim: Claim, figures: Figures) -> dict[tuple[str, str, str], float]:
+def claimed_leads(claim: Claim, figures: Results) -> dict[tuple[str, str, str], float]:
     """Return the differences that the paper's own figures give, where they are printed."""
     columns = [c for c in figures.columns if not claim.columns or c in claim.columns]
     pairs = claim.compared(figures.rows)

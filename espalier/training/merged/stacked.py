@@ -135,6 +135,15 @@ class Stack:
         return torch.cat([b[client] for b in self.blocks])
 
 
+def _calling(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the operator of a :class:`Stacked` that calls a torch function for all clients."""
+    return lambda self, *args: self._call(func, *args)
+
+
+def _changed_in_place(*args: Any) -> Any:
+    raise Unsupported("a parameter or buffer is changed in place")
+
+
 class Stacked:
     """K clients' values of one tensor; its shape is one client's.
 
@@ -230,44 +239,14 @@ class Stacked:
     def _call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return self._merge.planned(func, (self, *args), kwargs)
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._call(torch.Tensor.__getitem__, index)
+    __getitem__ = _calling(torch.Tensor.__getitem__)
+    __add__ = __radd__ = _calling(torch.add)
+    __mul__ = __rmul__ = _calling(torch.mul)
+    __sub__, __rsub__ = _calling(torch.sub), _calling(torch.rsub)
+    __truediv__, __rtruediv__ = _calling(torch.div), _calling(torch.Tensor.__rtruediv__)
+    __pow__, __matmul__, __neg__ = _calling(torch.pow), _calling(torch.matmul), _calling(torch.neg)
 
-    def __add__(self, other: Any) -> Any:
-        return self._call(torch.add, other)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> Any:
-        return self._call(torch.mul, other)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: Any) -> Any:
-        return self._call(torch.sub, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._call(torch.rsub, other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._call(torch.div, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._call(torch.Tensor.__rtruediv__, other)
-
-    def __pow__(self, other: Any) -> Any:
-        return self._call(torch.pow, other)
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._call(torch.matmul, other)
-
-    def __iadd__(self, other: Any) -> Any:
-        raise Unsupported("a parameter or buffer is changed in place")
-
-    __isub__ = __imul__ = __itruediv__ = __iadd__
-
-    def __neg__(self) -> Any:
-        return self._call(torch.neg)
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = _changed_in_place
 
 
 def _name(func: Any) -> str:
