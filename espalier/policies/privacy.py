@@ -133,6 +133,8 @@ class PrivateLocal(LocalWrapper, kind="private"):
 class PrivateMerge(Merge, kind="private"):
     """The mean of the children's changes, each clipped, with noise on the sum. Samples do not weigh.
 
+    An auxiliary vector (a control variate) is a release of its own, of the same clip and noise.
+
     Attributes:
         clip: The longest change that counts.
         noise: Standard deviation of the noise on the sum of the changes, as a multiple of ``clip``.
@@ -143,19 +145,23 @@ class PrivateMerge(Merge, kind="private"):
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new models per group; a group that the aggregator had no model of takes none."""
-        groups: dict[str, list[Ref]] = {}
-        for arrival in arrivals:
-            for group, ref in arrival.report.models.items():
-                groups.setdefault(group, []).append(ref)
         merged = {}
-        for group, refs in groups.items():
+        for group, terms in self.claims(view, arrivals).items():
             base = view.models.get(group)
             if base is not None:  # without a base there is no change that could be bounded
-                merged[group] = self._noisy_mean(view, group, refs, base)
+                merged[group] = self._noisy_mean(view, group, [ref for _, ref in terms], base)
         senders = sorted({a.report.sender for a in arrivals})
         children = sorted({*view.children, *senders})
         view.note("privacy", noise=self.noise, clip=self.clip, reports=len(senders), children=children)
         return merged
+
+    def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return auxiliary vectors, clipped and noised as models are: they are releases of their own."""
+        own, found = view.of_auxiliary(), [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
+        first = {name: ref for a in found for name, ref in a.report.models.items()}
+        own.models = {**{name: view.store.combine([(0.0, ref)]) for name, ref in first.items()}, **own.models}
+        own.cohort += " beside"  # noise of its own
+        return self.merge(own, found) if found else {}
 
     def _noisy_mean(self, view: View, group: str, refs: list[Ref], base: Ref) -> Ref:
         vectors, floats = view.store.vectors([*refs, base]), view.store.spec.n_float

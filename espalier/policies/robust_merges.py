@@ -23,14 +23,7 @@ from espalier.core.bounds import Bound
 from espalier.core.policies import Merge
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.policies.robust import (
-    clipped_mean,
-    coordinate_median,
-    geometric_median,
-    krum,
-    multi_krum,
-    trimmed_mean,
-)
+from espalier.policies import robust
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ class Median(RobustMerge, kind="median"):
 
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
-        return coordinate_median(models, weights)
+        return robust.coordinate_median(models, weights)
 
 
 @dataclass(frozen=True)
@@ -95,7 +88,7 @@ class GeometricMedian(RobustMerge, kind="geometric_median"):
 
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
-        return geometric_median(models, weights)
+        return robust.geometric_median(models, weights)
 
 
 @dataclass(frozen=True)
@@ -106,10 +99,10 @@ class Clipped(RobustMerge, kind="clipped"):
 
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
-        centre = coordinate_median(models) if start is None else start
+        centre = robust.coordinate_median(models) if start is None else start
         if not bool(torch.isfinite(centre).all()):
-            centre = coordinate_median(models)
-        return clipped_mean(models, centre, self.bound, weights)
+            centre = robust.coordinate_median(models)
+        return robust.clipped_mean(models, centre, self.bound, weights)
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ class TrimmedMean(_Sharing, kind="trimmed_mean"):
 
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
-        return trimmed_mean(models, self.hostile(len(models), (len(models) - 1) // 2), weights)
+        return robust.trimmed_mean(models, self.hostile(len(models), (len(models) - 1) // 2), weights)
 
 
 @dataclass(frozen=True)
@@ -137,8 +130,8 @@ class Krum(_Sharing, kind="krum"):
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
         if len(models) <= 3:
-            return coordinate_median(models, weights)
-        return krum(models, self.hostile(len(models), (len(models) - 3) // 2))
+            return robust.coordinate_median(models, weights)
+        return robust.krum(models, self.hostile(len(models), (len(models) - 3) // 2))
 
 
 @dataclass(frozen=True)
@@ -148,6 +141,6 @@ class MultiKrum(_Sharing, kind="multi_krum"):
     def blend(self, models: Tensor, weights: Tensor | None, start: Tensor | None) -> Tensor:
         """Merge models."""
         if len(models) <= 3:
-            return coordinate_median(models, weights)
+            return robust.coordinate_median(models, weights)
         hostile = self.hostile(len(models), (len(models) - 3) // 2)
-        return multi_krum(models, hostile, weights=weights)
+        return robust.multi_krum(models, hostile, weights=weights)

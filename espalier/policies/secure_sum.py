@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Protocol, runtime_checkable
 
 import numpy as np
@@ -105,9 +105,12 @@ def secure_sum(
     return server.sum(masked)
 
 
-def to_hide(vector: Tensor, floats: int, weight: float) -> NDArray[np.float64] | None:
-    """Return the numbers that a child hides, ``[weight · model | weight]``; None if it finds no sense in its model."""
-    numbers = vector[:floats].to(torch.float64).numpy()
+def to_hide(vectors: Sequence[Tensor], floats: int, weight: float) -> NDArray[np.float64] | None:
+    """Return what a child hides, ``[weight · model | weight · auxiliary … | weight]``; None if it finds no sense there.
+
+    Auxiliary vectors follow the model in the order of their names.
+    """
+    numbers = torch.cat([vector[:floats] for vector in vectors]).to(torch.float64).numpy()
     return np.append(weight * numbers, weight) if weight > 0 and np.isfinite(numbers).all() else None
 
 
@@ -123,6 +126,12 @@ class SecureMerge(Merge, kind="secure"):
         liars: The share of children that may lie, or tell the aggregator what they know.
         failure: The probability that it goes wrong although no more than those are lost or lie.
     """
+
+    @dataclass(slots=True)
+    class State:
+        """The auxiliary vectors of the sums that were taken last."""
+
+        beside: dict[str, Ref] = field(default_factory=dict)
 
     threshold: Annotated[float, Bound(gt=0.5, le=1)] = 0.67
     dropouts: Decay = 0.1
@@ -160,18 +169,26 @@ class SecureMerge(Merge, kind="secure"):
             noted = {"clients": total.clients, "reports": total.reports, "threshold": total.threshold}
             view.note("secure", group=group, **noted, **({"why": total.why} if total.why else {}))
             if total.numbers is not None:
-                mean = torch.from_numpy(total.numbers[:-1] / total.numbers[-1]).to(total.rest.dtype)
-                merged[group] = view.store.put(torch.cat([mean, total.rest]))
+                means = torch.from_numpy(total.numbers[:-1] / total.numbers[-1]).to(total.rest.dtype)
+                rows = means.reshape(-1, view.store.spec.n_float)
+                merged[group], *beside = (view.store.put(torch.cat([row, total.rest])) for row in rows)
+                view.state(self).beside = dict(zip(_names(found), beside, strict=True))
         return merged
+
+    def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
+        """Return the averages that came out of the same sums (where there are several groups: of the last)."""
+        found, view.state(self).beside = view.state(self).beside, {}
+        return found
 
     def _played(self, view: View, group: str, found: dict[Address, Arrival]) -> Total:
         """Play all parts of the protocol: a simulation's store has the children's models."""
         children = sorted(found)
         members = [*children, *(a for a in view.absent if a not in found)]
         floats = view.store.spec.n_float
-        vectors = view.store.vectors([found[a].report.models[group] for a in children])
+        reports, names = [found[a].report for a in children], _names(found)
+        rows = [view.store.vectors([r.models[group], *(r.auxiliary[name] for name in names)]) for r in reports]
         weights = [self.weight(view, found[a], group) for a in children]
-        hidden = {n: to_hide(vectors[n], floats, weights[n]) for n in range(len(children))}
+        hidden = {n: to_hide(list(rows[n]), floats, weights[n]) for n in range(len(children))}
         values = {n: numbers for n, numbers in hidden.items() if numbers is not None}
         needed = self.needed(len(members))
         total, why = None, ""
@@ -183,7 +200,12 @@ class SecureMerge(Merge, kind="secure"):
             except ProtocolError as error:
                 why = str(error)
         # Counters are not secret sums: they come from the first report.
-        return Total(len(members), len(values), needed, total, vectors[0, floats:], why)
+        return Total(len(members), len(values), needed, total, rows[0][0, floats:], why)
+
+
+def _names(found: Mapping[Address, Arrival]) -> list[str]:
+    """Return the names of the auxiliary vectors that all reports have."""
+    return sorted(set.intersection(*(set(a.report.auxiliary) for a in found.values())))
 
 
 def _by_group(arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Arrival]]:

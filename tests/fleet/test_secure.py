@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.core.address import Address
-from espalier.core.messages import Train
-from espalier.core.policies import Arrangement, Assignment, Pace, Structure
+from espalier.core.messages import Order, Train
+from espalier.core.policies import Arrangement, Assignment, Contribution, Local, LocalView, Pace, Structure
+from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.fleet.node.events import Gone, Joined, Linked
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
@@ -85,6 +86,28 @@ def test_other_tiers(quick: Path, method: Any, each: float) -> None:
     net = Net(manifest(4, 2, ROUNDS, method), quick, trouble=0.1)
     net.run()
     torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS * each), atol=1e-6, rtol=0)
+
+
+@dataclass(frozen=True)
+class Telling(Local, kind="test_telling"):
+    """Reports twice its change beside its model, and minus its change."""
+
+    def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
+        (start,), (end,), store = order.models.values(), models.values(), view.env.store
+        beside = {name: store.combine([(c, end), (-c, start)]) for name, c in (("twice", 2.0), ("minus", -1.0))}
+        return replace(super().done(view, order, models), auxiliary=beside)
+
+
+@pytest.mark.parametrize("root", [{}, {"root": {"merge": "secure"}}])
+def test_vectors_beside_a_model_are_in_the_same_sum(quick: Path, root: Any) -> None:
+    net = Net(manifest(4, 2, ROUNDS, {**SECURE, **root, "local": {"kind": "test_telling"}}), quick, trouble=0.1)
+    net.run()
+    torch.testing.assert_close(net.model()[:4], torch.full((4,), ROUNDS / 4), atol=1e-6, rtol=0)
+    engine = net.engines[net.cloud]
+    told = engine.nodes[net.cloud].state.auxiliary
+    for name, value in (("twice", 2 / 4), ("minus", -1 / 4)):
+        vector = engine.store.vector(told[name])
+        torch.testing.assert_close(vector[:4], torch.full((4,), value), atol=1e-6, rtol=0)
 
 
 @dataclass(frozen=True)

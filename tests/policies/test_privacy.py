@@ -110,6 +110,19 @@ def test_a_merge_without_noise_is_the_mean_of_clipped_changes() -> None:
     assert tight.simulation.meter.last["acc_global"] < 0.3
 
 
+def test_vectors_beside_models_are_releases_of_their_own() -> None:
+    merge = {"merge": {"kind": "private", "clip": 1e-3, "noise": 0.0}}
+    one = run({"name": "hierfavg", "local": {"kind": "scaffold"}, "edge": merge})
+    sim = one.simulation
+    edge = sim.nodes[min(sim.fleet.tree.children(sim.fleet.cloud))].state
+    (variate,) = sim.ledger.vectors(list(edge.auxiliary.values()))
+    assert 0 < float(variate.norm()) <= 3.001e-3
+    count = "SELECT count(*) FROM events WHERE kind = 'privacy'"
+    plain = run({"name": "hierfavg", "edge": merge})
+    (many,), (few,) = (r.recorder.connection.execute(count).fetchone() for r in (one, plain))
+    assert many == 2 * few
+
+
 def test_statistics_are_private_too() -> None:
     method = {"name": "csahfl", "local": {"kind": "private", "statistics": 0.5}}
     one = run(method, partition={"kind": "two_level", "edge_fraction": 0.5, "device_fraction": 0.3})

@@ -34,6 +34,17 @@ def test_it_is_the_weighted_average() -> None:
     assert all(n["clients"] == n["reports"] == 3 for n in notes(secure))  # 3 of 4 devices work in a round
 
 
+def test_control_variates_are_in_the_same_sum() -> None:
+    precise = {"training": {"batch_size": 10, "updates": 2, "lr": 0.1, "precision": "float64"}}
+    one, two = (
+        run({"name": "hierfavg", "local": {"kind": "scaffold"}, "edge": {"merge": merge}}, **precise).simulation
+        for merge in ("secure", "samples")
+    )
+    for vectors in ("models", "auxiliary"):
+        (a,), (b,) = (getattr(sim.nodes[sim.fleet.cloud].state, vectors).values() for sim in (one, two))
+        assert 0 < float((one.ledger.vector(a) - two.ledger.vector(b)).abs().max()) < 1e-6
+
+
 def test_lost_devices_are_made_up_for() -> None:
     # CSAHFL's edges close in time: devices that are late then are lost clients.
     world = {"compute": {"kind": "noise", "of": {"kind": "rate", "low": 0.5, "high": 8.0}, "sigma": 1.0}}

@@ -116,8 +116,8 @@ class Inbox:
     def _deliver(self, said: Message, arrival: ReceivedLetter) -> None:
         """Store a letter's models and give its message to the node that it is for."""
         state = self._state
-        masked = isinstance(said, Report) and self._sums.concerns(said.to)
-        keep = partial(self._kept_masked, node=said.to) if masked else self._kept
+        masked = said if isinstance(said, Report) and self._sums.concerns(said.to) else None
+        keep = partial(self._kept_masked, said=masked) if masked else self._kept
         refs = [keep(part, arrival.origin) for part in arrival.parts]
         message = self._clocked(wire.enclosed(said, refs, self._restored))
         if isinstance(message, Word) and message.kind in (SERVED, IN_USE):
@@ -180,12 +180,13 @@ class Inbox:
     def _kept(self, part: LetterPart, origin: int) -> Ref:
         return self._state.store.put(self._decoded(part, origin))
 
-    def _kept_masked(self, part: LetterPart, origin: int, node: int) -> Ref:
-        """Keep a masked model; one that is not masked is not even looked at."""
-        size = 8 * (self._state.store.spec.size + 1)
+    def _kept_masked(self, part: LetterPart, origin: int, said: Report) -> Ref:
+        """Keep a masked model, and what is beside it; one that is not masked is not even looked at."""
+        spec = self._state.store.spec
+        size = 8 * (spec.size + 1 + spec.n_float * len(said.auxiliary))
         if part.encoding == Encoding.MASKED and len(part.data) in (0, size):
             return self._state.store.seal(np.frombuffer(part.data, dtype="<u8").astype(np.uint64))
-        self._sums.strike(node, origin)
+        self._sums.strike(said.to, origin)
         what = f"{len(part.data)} bytes" if part.encoding == Encoding.MASKED else "a model that is not masked"
         raise ProtocolError(f"Host {origin} sends {what} to a secure sum of masked models of {size} bytes.")
 

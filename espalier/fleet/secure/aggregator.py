@@ -14,6 +14,7 @@ threshold there is no sum, and the merge is told why.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -305,7 +306,10 @@ class Sums:
         found = self._of(models)
         if found is not None and found.stage == "numbers":
             words = {c: self._state.store.words(ref) for c, ref in models.items() if c in found.shared}
-            found.there = {c for c, w in words.items() if len(w)}
+            lengths = Counter(len(w) for w in words.values() if len(w))
+            # who hides other vectors than most cannot be in the sum
+            usual = max(lengths, key=lambda n: (lengths[n], n), default=0)
+            found.there = {c for c, w in words.items() if len(w) == usual > 0}
             server = self._servers[found.id]
             server.there = set(found.there)
             self._enter(found, "help" if len(found.there) >= found.threshold else "over")
@@ -334,12 +338,16 @@ class Sums:
     def _rest(self, words: Words | None) -> torch.Tensor:
         """Return the integer buffers that follow the masked words, in the models' type."""
         dtype = self._state.manifest.experiment.training.dtype
-        tail = slice(self._state.store.spec.n_float + 1, None)
-        return torch.from_numpy(decode(words[tail])).to(dtype) if words is not None else torch.empty(0, dtype=dtype)
+        if words is None:
+            return torch.empty(0, dtype=dtype)
+        return torch.from_numpy(decode(words[len(words) - self._counters() :])).to(dtype)
+
+    def _counters(self) -> int:
+        return self._state.store.spec.size - self._state.store.spec.n_float
 
     def _masked(self, found: Gathering) -> dict[Address, Words]:
-        store = self._state.store
-        return {c: store.words(found.reports[c][0])[: store.spec.n_float + 1] for c in found.there}
+        words = {c: self._state.store.words(found.reports[c][0]) for c in found.there}
+        return {c: w[: len(w) - self._counters()] for c, w in words.items()}
 
     def _try(self, found: Gathering) -> None:
         """Sum up if enough have helped; give up if no more can."""

@@ -7,7 +7,7 @@ has hidden something with them, and sends nothing that was not written down befo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from espalier.core.address import Address, host_of
@@ -81,9 +81,9 @@ class Masking:
     def send(self, report: Report) -> None:
         """Send a report with its models hidden, now or when it is known with whom."""
         found: set[int] = set()
-        refs_in([report.stats, report.auxiliary], found)
+        refs_in(report.stats, found)
         if found or len(report.models) != 1:
-            what = f"{len(report.models)} groups' models and {len(found)} vectors beside them"
+            what = f"{len(report.models)} groups' models and {len(found)} among statistics"
             self._refuse(report, f"node {report.sender} is to report {what}; one can be hidden")
             return
         masking = self._masking.get(report.sender)
@@ -99,14 +99,17 @@ class Masking:
     def _go_on(self, masking: MaskingState) -> None:
         if masking.report is not None and (masking.ready or masking.void):
             report, masking.report = masking.report, None
-            self._outbox.send_masked(report, self._hidden(masking, report))
+            (model,), words = report.models.values(), self._hidden(masking, report)
+            # all vectors are in the same words
+            self._outbox.send_masked(replace(report, auxiliary=dict.fromkeys(report.auxiliary, model)), words)
 
     def _hidden(self, masking: MaskingState, report: Report) -> bytes:
         """Return a report's numbers as masked words, and its counters as words; nothing if it must stay out."""
         store = self._state.store
         ((group, ref),) = report.models.items()
         vector, floats = store.vector(ref), store.spec.n_float
-        numbers = to_hide(vector, floats, float(report.samples.get(group, 0)))
+        beside = [store.vector(report.auxiliary[name]) for name in sorted(report.auxiliary)]
+        numbers = to_hide([vector, *beside], floats, float(report.samples.get(group, 0)))
         if masking.void or masking.client is None or numbers is None:
             return b""
         client = Client.of_plain(masking.client)

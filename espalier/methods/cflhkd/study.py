@@ -12,39 +12,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from espalier.methods.cflhkd.measures import (
-    accuracy,
-    common,
-    decided,
-    fall,
-    first_clusters,
-    gap,
-    left,
-    likeness,
-    minutes,
-    recovered,
-    recovery,
-    sent,
-)
+from espalier.methods.cflhkd import measures
 from espalier.methods.cflhkd.settings import DATA, NOTES, Data, ablations, experiment, methods, readings
 from espalier.study.base import Cell, Figures, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
 
 #: what a column of the second protocol is called after its dataset
 EXCHANGED = ", exchange"
-ACCURACY = Metric("accuracy (%)", accuracy)
-GLOBAL = Metric("global model (%)", common)
-COMM = Metric("edge–cloud (GB)", sent, lower=True, digits=3)
-TIME = Metric("time to convergence (min)", minutes, lower=True, digits=1)
+ACCURACY = Metric("accuracy (%)", measures.accuracy)
+GLOBAL = Metric("global model (%)", measures.common)
+COMM = Metric("edge–cloud (GB)", measures.sent, lower=True, digits=3)
+TIME = Metric("time to convergence (min)", measures.minutes, lower=True, digits=1)
 CLUSTERS = Metric("clusters", lambda run: last(run, "groups"), digits=1, ranked=False)
 #: how often the limit decided, clusters were split, and the first ones were cut from a dendrogram
-CLUSTERING = {"clustering": decided}
+CLUSTERING = {"clustering": measures.decided}
 DECIDED = {"clustering": "what decided the clusters (means per clustering)"}
 OVERALL: Mapping[str, Metric] = {"accuracy": ACCURACY, "global": GLOBAL, "comm": COMM, "time": TIME}
 UNDER_DRIFT: Mapping[str, Metric] = {
-    "drop": Metric("fall (points)", fall, lower=True),
-    "recovery": Metric("recovery (rounds)", recovery, lower=True, digits=1),
-    "left": Metric("end against before (points)", left),
+    "drop": Metric("fall (points)", measures.fall, lower=True),
+    "recovery": Metric("recovery (rounds)", measures.recovery, lower=True, digits=1),
+    "left": Metric("end against before (points)", measures.left),
 }
 
 
@@ -174,7 +161,7 @@ for _name in ("cflhkd/table2", "cflhkd/table7"):
     register(
         Study(
             _name, "nine methods when labels drift", under_drift, UNDER_DRIFT, published_drift(), NOTES, never,
-            facts={"recovered": recovered}, runs_of="" if _name == "cflhkd/table2" else "cflhkd/table2",
+            facts={"recovered": measures.recovered}, runs_of="" if _name == "cflhkd/table2" else "cflhkd/table2",
         )
     )  # fmt: skip
 for _name in ("cflhkd/table3", "cflhkd/table8"):
@@ -201,7 +188,7 @@ register(
         lambda scale: sweep(scale, "delta", (0.3, 0.7, 0.9), "CIFAR-10"),
         {
             "accuracy": ACCURACY,
-            "first": Metric("clusters at first", first_clusters, digits=1, ranked=False),
+            "first": Metric("clusters at first", measures.first_clusters, digits=1, ranked=False),
             "final": replace(CLUSTERS, title="clusters at last"),
         },
         published(__package__, "table6"), NOTES, facts=CLUSTERING, told=DECIDED,
@@ -218,7 +205,7 @@ register(
     Study(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",
         lambda scale: few(scale, "CFLHKD", "IFCA", "FL+HC", "HierFAVG", "FedAvg"),
-        {"accuracy": ACCURACY, "gap": Metric("best less worst cluster (points)", gap, lower=True)},
+        {"accuracy": ACCURACY, "gap": Metric("best less worst cluster (points)", measures.gap, lower=True)},
         {
             r: {"HAM10000": {"accuracy": published(__package__, "table1")[r]["HAM10000"]["accuracy"]}}
             for r in ("CFLHKD", "IFCA", "FL+HC")
@@ -228,7 +215,7 @@ register(
     Study(
         "cflhkd/fig5", "how alike the clusters' models are", lambda scale: few(scale, "CFLHKD", "CFL"),
         {
-            "likeness": Metric("mean cosine between clusters' models", likeness, digits=3, ranked=False),
+            "likeness": Metric("mean cosine between clusters' models", measures.likeness, digits=3, ranked=False),
             "clusters": CLUSTERS,
             "accuracy": ACCURACY,
         },

@@ -17,19 +17,8 @@ from __future__ import annotations
 import math
 
 from espalier.core.messages import Word
+from espalier.methods.easf.dsf import formulas
 from espalier.methods.easf.dsf.base import AgentBase, described
-from espalier.methods.easf.dsf.formulas import (
-    Statistic,
-    Tally,
-    is_far_too_small,
-    is_first_centre,
-    may_release,
-    mean_nearby_size,
-    node_to_request,
-    nodes_to_offer,
-    pooled,
-    two_hop_probability,
-)
 from espalier.methods.easf.dsf.messages import (
     ADVERT,
     CLUSTERED,
@@ -142,7 +131,7 @@ class Formation(AgentBase):
         found = self.discovery
         degrees = [degree for degree, _ in found.degrees.values()]
         found.phase = Phase.ELECT
-        found.probability = two_hop_probability(len(found.greeted), degrees) if degrees else 0.0
+        found.probability = formulas.two_hop_probability(len(found.greeted), degrees) if degrees else 0.0
         for other in sorted(found.degrees):
             self._tell_probability(other)
         self.set_timer(TimerKey.PROBABILITY, 1)
@@ -171,7 +160,7 @@ class Formation(AgentBase):
         if found.phase != Phase.ELECT:
             return
         rivals = {n: value for n, value in found.rivals.items() if self.answers(n)}
-        if is_first_centre(self.me, found.probability, rivals):
+        if formulas.is_first_centre(self.me, found.probability, rivals):
             found.phase = Phase.GATHER
             self.led[0] = LedCluster(self.new_name(), {self.me: MemberInfo(1, self.statistic)})
             for other in self.neighbours():
@@ -242,11 +231,13 @@ class Formation(AgentBase):
 
     def _usual_size(self) -> float | None:
         """Return the mean size of the clusters nearby."""
-        return mean_nearby_size({c: size for c, (size, _) in self.exchange.sizes.items()})
+        return formulas.mean_nearby_size({c: size for c, (size, _) in self.exchange.sizes.items()})
 
-    def _target(self) -> Statistic:
+    def _target(self) -> formulas.Statistic:
         """Return the mean statistic of all devices that this central node knows of."""
-        return pooled([self.led[0].tally, *(Tally(*told) for told in self.exchange.sizes.values())]).mean
+        return formulas.pooled(
+            [self.led[0].tally, *(formulas.Tally(*told) for told in self.exchange.sizes.values())]
+        ).mean
 
     def sweep(self, _: int) -> None:
         """Offer members if this cluster is larger than those nearby (Algorithm 1); elect once nothing changes."""
@@ -263,7 +254,7 @@ class Formation(AgentBase):
         if usual is not None and len(members) > usual:
             statistics = {m: member.statistic_sum for m, member in members.items()}
             hops = {m: member.hops for m, member in members.items()}
-            found = nodes_to_offer(statistics, hops, self.me, target, usual, self.limits.excess)
+            found = formulas.nodes_to_offer(statistics, hops, self.me, target, usual, self.limits.excess)
             exchange.offered, exchange.forced = found
             for centre in sorted(exchange.sizes) if exchange.offered else ():
                 self.send(OFFER, centre, nodes={m: statistics[m] for m in exchange.offered})
@@ -276,8 +267,8 @@ class Formation(AgentBase):
             return
         own = self.led[0].tally
         offered = {n: (tuple(statistic), self.hops(n)) for n, statistic in word.data["nodes"].items()}
-        small = is_far_too_small(own.size, usual, self.limits.excess)
-        node = node_to_request(offered, own, self._target(), self.limits.hops, small)
+        small = formulas.is_far_too_small(own.size, usual, self.limits.excess)
+        node = formulas.node_to_request(offered, own, self._target(), self.limits.hops, small)
         if node is not None:
             exchange.requested = word.sender
             self.send(REQUEST, word.sender, node=node)
@@ -302,7 +293,7 @@ class Formation(AgentBase):
         member = self.led[0].members.get(node)
         if receiver not in exchange.sizes or node not in exchange.offered or member is None:
             return False
-        return may_release(
+        return formulas.may_release(
             self.led[0].tally, member.statistic_sum, self._target(), node in exchange.forced, usual, self.limits.excess,
             exchange.sizes[receiver][0],
         )  # fmt: skip
