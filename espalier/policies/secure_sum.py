@@ -13,6 +13,7 @@ and the aggregator's store (:class:`HiddenModels`) has nothing but masked words:
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -172,7 +173,8 @@ class SecureMerge(Merge, kind="secure"):
                 means = torch.from_numpy(total.numbers[:-1] / total.numbers[-1]).to(total.rest.dtype)
                 rows = means.reshape(-1, view.store.spec.n_float)
                 merged[group], *beside = (view.store.put(torch.cat([row, total.rest])) for row in rows)
-                view.state(self).beside = dict(zip(_names(found), beside, strict=True))
+                names = _names(found)
+                view.state(self).beside = dict(zip(names, beside, strict=True)) if len(names) == len(beside) else {}
         return merged
 
     def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
@@ -182,11 +184,12 @@ class SecureMerge(Merge, kind="secure"):
 
     def _played(self, view: View, group: str, found: dict[Address, Arrival]) -> Total:
         """Play all parts of the protocol: a simulation's store has the children's models."""
-        children = sorted(found)
-        members = [*children, *(a for a in view.absent if a not in found)]
+        names = _names(found)
+        children = sorted(a for a, arrival in found.items() if arrival.report.auxiliary.keys() >= set(names))
+        members = [*children, *({*found, *view.absent} - {*children})]
         floats = view.store.spec.n_float
-        reports, names = [found[a].report for a in children], _names(found)
-        rows = [view.store.vectors([r.models[group], *(r.auxiliary[name] for name in names)]) for r in reports]
+        reports = [found[a].report for a in children]
+        rows = [view.store.vectors([r.models[group], *map(r.auxiliary.__getitem__, names)]) for r in reports]
         weights = [self.weight(view, found[a], group) for a in children]
         hidden = {n: to_hide(list(rows[n]), floats, weights[n]) for n in range(len(children))}
         values = {n: numbers for n, numbers in hidden.items() if numbers is not None}
@@ -203,9 +206,9 @@ class SecureMerge(Merge, kind="secure"):
         return Total(len(members), len(values), needed, total, rows[0][0, floats:], why)
 
 
-def _names(found: Mapping[Address, Arrival]) -> list[str]:
-    """Return the names of the auxiliary vectors that all reports have."""
-    return sorted(set.intersection(*(set(a.report.auxiliary) for a in found.values())))
+def _names(found: Mapping[Address, Arrival]) -> tuple[str, ...]:
+    """Return the names of the auxiliary vectors that most reports have: no single child decides."""
+    return Counter(tuple(sorted(a.report.auxiliary)) for a in found.values()).most_common(1)[0][0]
 
 
 def _by_group(arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Arrival]]:

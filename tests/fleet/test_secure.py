@@ -90,11 +90,16 @@ def test_other_tiers(quick: Path, method: Any, each: float) -> None:
 
 @dataclass(frozen=True)
 class Telling(Local, kind="test_telling"):
-    """Reports twice its change beside its model, and minus its change."""
+    """Reports twice its change beside its model, and minus its change; ``but`` one does not, or under another name."""
+
+    but: int = -1
+    other: tuple[str, ...] = ()
 
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         (start,), (end,), store = order.models.values(), models.values(), view.env.store
         beside = {name: store.combine([(c, end), (-c, start)]) for name, c in (("twice", 2.0), ("minus", -1.0))}
+        if view.me == self.but:
+            beside = dict.fromkeys(self.other, end)
         return replace(super().done(view, order, models), auxiliary=beside)
 
 
@@ -108,6 +113,19 @@ def test_vectors_beside_a_model_are_in_the_same_sum(quick: Path, root: Any) -> N
     for name, value in (("twice", 2 / 4), ("minus", -1 / 4)):
         vector = engine.store.vector(told[name])
         torch.testing.assert_close(vector[:4], torch.full((4,), value), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("other", [(), ("aaa",), ("aaa", "bbb")])
+def test_one_device_does_not_decide_what_is_beside_models(quick: Path, other: tuple[str, ...]) -> None:
+    net = Net(manifest(6, 1, 2, {**SECURE, "local": {"kind": "test_telling", "but": 0, "other": list(other)}}), quick)
+    net.run()
+    engine = net.engines[net.cloud]
+    told = engine.nodes[net.cloud].state.auxiliary
+    assert sorted(told) == ["minus", "twice"]
+    # who hides as many vectors as the others is in the sum; else the sum is that of the others
+    among = 6 if len(other) == 2 else 5
+    torch.testing.assert_close(net.model()[1:6], torch.full((5,), 2 / among), atol=1e-6, rtol=0)
+    torch.testing.assert_close(engine.store.vector(told["twice"])[1:6] > 0, torch.ones(5, dtype=torch.bool))
 
 
 @dataclass(frozen=True)
