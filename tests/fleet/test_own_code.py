@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, DataError
 from espalier.core.messages import LocalWork
 from espalier.core.seeds import key
 from espalier.fleet.coordinator.manifest import Manifest
@@ -56,6 +56,15 @@ def test_a_node_trains_with_what_its_operator_allowed() -> None:
     job = made.experiment.training.job(work, held.pool, held.rows, key(made.seed, "train", 0, 1))
     module = build("logistic", input_shape=(64,), n_classes=10)
     assert distance(found.vector, Textbook(module, squared_hinge).run(job)[0], work.start) < 1e-12
+
+
+def test_an_edge_without_data_makes_the_initial_model_where_it_may(tmp_path: Path) -> None:
+    made = manifest(2, 1, 1)
+    edge = make_trainer(made, 2, Options(tmp_path), "edge")
+    held = from_arrays(ARRAYS, "here", "classification", 10)
+    assert not edge.samples and torch.equal(edge.initial(0, 0), ArrayTrainer(made, held).initial(0, 0))
+    with pytest.raises(DataError, match="cannot make the run's initial models"):
+        make_trainer(own(), 2, Options(tmp_path), "edge").initial(0, 0)
 
 
 def test_metrics_are_code_that_an_operator_must_allow() -> None:
