@@ -352,9 +352,9 @@ def test_what_is_not_a_number_stays_with_its_row_and_its_output() -> None:
 
 
 def test_they_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.usable(torch.zeros(1)) and not native.usable(torch.zeros(1, dtype=torch.float64))
     monkeypatch.setenv("ESPALIER_NATIVE", "0")
     assert native.kernels.__wrapped__() is None
-    assert not native.usable(torch.zeros(1, dtype=torch.float64))
 
 
 def test_a_level_can_be_asked_for_and_one_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
