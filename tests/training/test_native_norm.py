@@ -29,7 +29,8 @@ def library(x: Tensor, w: Tensor, b: Tensor, groups: int, relu: bool) -> Tensor:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize(
-    ("channels", "groups", "side"), [(16, 8, 32), (16, 1, 3), (32, 16, 5), (48, 3, 7), (64, 32, 4), (112, 7, 1)]
+    ("channels", "groups", "side"),
+    [(16, 1, 1), (80, 1, 1), (16, 8, 32), (16, 1, 3), (32, 16, 5), (48, 3, 7), (64, 32, 4), (112, 7, 1)],
 )
 def test_normalisation_agrees_with_torch(channels: int, groups: int, side: int, relu: bool, level: str) -> None:
     kernels = native.load(level)
@@ -49,9 +50,32 @@ def test_normalisation_agrees_with_torch(channels: int, groups: int, side: int, 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_mean_far_from_zero_costs_no_precision(level: str) -> None:
-    x, w, b, _ = problem(1, 2, 32, 16, shift=1000.0)
-    y, _ = native.load(level).norm(x, w, b, 4, 1e-5, relu=False)
-    torch.testing.assert_close(y.double(), library(x.double(), w.double(), b.double(), 4, False), rtol=1e-3, atol=1e-3)
+    for side, groups in ((16, 4), (1, 1)):
+        x, w, b, _ = problem(1, 2, 32, side, shift=1000.0)
+        y, _ = native.load(level).norm(x, w, b, groups, 1e-5, relu=False)
+        expected = library(x.double(), w.double(), b.double(), groups, False)
+        torch.testing.assert_close(y.double(), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("rows", [1, 7, 16, 37])
+def test_a_layer_s_normalisation_agrees_with_torch(rows: int, level: str) -> None:
+    kernels = native.load(level)
+    x, w, b, g = problem(2, rows, 64, 1, shift=3.0)
+    truth = [t.double().requires_grad_() for t in (x, w, b)]
+    expected = library(truth[0], truth[1], truth[2], 1, False)
+    y, stats = kernels.norm(x, w, b, 1, 1e-5, relu=False)
+    torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
+    expected.backward(g.double())
+    found = kernels.norm_backward(x, w, b, g, stats, relu=False, wants_x=True)
+    for mine, theirs in zip(found, truth, strict=True):
+        assert mine is not None and theirs.grad is not None
+        torch.testing.assert_close(mine.double(), theirs.grad, rtol=1e-4, atol=1e-4)
+    # Alone, a client computes the same bits.
+    own, kept = kernels.norm(x[rows:], w[1:], b[1:], 1, 1e-5, relu=False)
+    alone = kernels.norm_backward(x[rows:], w[1:], b[1:], g[rows:], kept, relu=False, wants_x=True)
+    assert torch.equal(own, y[rows:]) and alone[0] is not None and found[0] is not None
+    assert torch.equal(alone[0], found[0][rows:]) and torch.equal(alone[1], found[1][1:])
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -1,33 +1,26 @@
-"""Two-dimensional convolutions of K clients: native kernels where channels are few, else the library.
+"""Two-dimensional convolutions of K clients: native kernels where they win, else one call of the library per client.
 
-The library is called once per client, or, for very small layers, with all clients' columns in one batched product.
-The product needs the images' columns, kh·kw times the image; a library call per client has its own price.
-Measured inside training steps (one thread, AVX-512): LeNet on 8×8 digits, batch 10, takes 0.6 of the time
-with columns; on 28×28 the two are even at batch 10, and from batch 32 up the library wins, as the columns
-leave the cache before they are used.
+There are two kinds of native kernels. Where all convolutions of a model have few channels, images lie as PyTorch lays
+them, and ReLU and pooling are taken along. Models with wider ones have their images' channels last: kernels for that
+layout take any stride, and linear layers over many rows, which are convolutions of 1×1.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.training import native
 from espalier.training.merged import pool
-from espalier.training.merged.products import Function, product
+from espalier.training.merged.products import Function
 from espalier.training.merged.stacked import ForwardPass, Slot, Stacked
 
-_FEW_PRODUCTS = 1_200_000
-"""Multiply-adds of one client's layer and batch below which columns are taken."""
-
 _FEW_CHANNELS = 1024
-"""Inputs times outputs up to which the native kernels win (measured: 32·32 is even, 32·64 is the library's)."""
+"""Inputs times outputs up to which the native kernels win where channels lie first (32·32 is even, 32·64 is not)."""
 
 _FEW_IN_CHAINS = 2048
 """The same where whole trainings are native, and nothing is copied between the layers."""
@@ -43,31 +36,41 @@ class _Geometry:
     groups: int
 
 
+_POINTS = _Geometry([1, 1], [0, 0], [1, 1], 1)
+
+
 class _Native(Function):
-    """All clients in one call, ReLU and pooling along with it if asked for."""
+    """All clients in one call: ``[K, B, C, H, W]``, ReLU and pooling along with it if asked for, or channels last."""
 
     @staticmethod
     def forward(
         ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry, pooled: bool
     ) -> Tensor:
-        kernels = native.kernels()
+        kernels, values = native.kernels(), None if bias is None else bias.data
         assert kernels is not None
-        x = x.contiguous()
-        y, where = kernels.conv(x, weight.data, None if bias is None else bias.data, how.padding, pooled=pooled)
+        y, where = kernels.conv(x, _filters(weight), values, how.padding, stride=how.stride[0], pooled=pooled)
         ctx.save_for_backward(x, where)
         ctx.weight, ctx.bias, ctx.how, ctx.kernels = weight, bias, how, kernels
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (x, where), g = ctx.saved_tensors, grads[0].contiguous()
+        x, where = ctx.saved_tensors
+        g = grads[0].contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.contiguous_format)
         back, gw, gb = ctx.kernels.conv_backward(
-            x, ctx.weight.data, g, where, ctx.how.padding, wants_x=ctx.needs_input_grad[1]
-        )
-        ctx.weight.add(gw)
+            x, _filters(ctx.weight), g, where, ctx.how.padding, stride=ctx.how.stride[0],
+            wants_x=ctx.needs_input_grad[1], wants_w=ctx.weight.sink is not None,
+        )  # fmt: skip
+        if gw is not None:
+            ctx.weight.add(gw.view_as(ctx.weight.data))
         if ctx.bias is not None:
             ctx.bias.add(gb)
         return None, back, None, None, None, None
+
+
+def _filters(weight: Slot) -> Tensor:
+    """``[K, O, C, kh, kw]``, also of a linear layer."""
+    return weight.data if weight.data.dim() == 5 else weight.data[..., None, None]
 
 
 class _Conv(Function):
@@ -115,52 +118,6 @@ class _Conv(Function):
         return None, back, None, None, None, None
 
 
-class _Columns(Function):
-    """All clients in one batched product over the images' columns, which are kept for the weights' gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, tick: Tensor, x: Tensor, weight: Slot, bias: Slot | None, how: _Geometry) -> Tensor:
-        (top, left), (out, _, kh, kw) = how.padding, weight.entry.shape
-        padded = F.pad(x, (left, left, top, top)) if top or left else x.contiguous()
-        k, b, c, height, width = padded.shape
-        h = (height - how.dilation[0] * (kh - 1) - 1) // how.stride[0] + 1
-        w = (width - how.dilation[1] * (kw - 1) - 1) // how.stride[1] + 1
-        sk, sb, sc, sh, sw = padded.stride()
-        strides = (sk, sc, sh * how.dilation[0], sw * how.dilation[1], sb, sh * how.stride[0], sw * how.stride[1])
-        windows = padded.as_strided((k, c, kh, kw, b, h, w), strides, padded.storage_offset())
-        columns = windows.reshape(k, c * kh * kw, b * h * w)
-        ctx.save_for_backward(columns)
-        ctx.weight, ctx.bias, ctx.how, ctx.padded = weight, bias, how, padded.shape
-        y = product(weight.data.view(k, out, -1), columns, None if bias is None else bias.data.unsqueeze(2))
-        return y.view(k, out, b, h, w).transpose(1, 2).contiguous()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (columns,), g = ctx.saved_tensors, grads[0]
-        k, _, out, h, w = g.shape
-        flat = g.transpose(1, 2).reshape(k, out, -1)
-        back = _images(ctx, flat, h, w) if ctx.needs_input_grad[1] else None
-        ctx.weight.add_product(flat, columns.transpose(1, 2))
-        if ctx.bias is not None:
-            ctx.bias.add(flat.sum(2))
-        return None, back, None, None, None
-
-
-def _images(ctx: Any, flat: Tensor, h: int, w: int) -> Tensor:
-    """The inputs' gradient ``[K, B, C, H, W]``: every column added to the place in the image it was taken from."""
-    k, b, c, height, width = ctx.padded
-    kh, kw = ctx.weight.entry.shape[2:]
-    (dh, dw), (sh, sw), (top, left) = ctx.how.dilation, ctx.how.stride, ctx.how.padding
-    columns = product(ctx.weight.data.view(k, flat.shape[1], -1).transpose(1, 2), flat).view(k, c, kh, kw, b, h, w)
-    images = flat.new_zeros(k, c, b, height, width)
-    for i in range(kh):
-        for j in range(kw):
-            rows, across = slice(i * dh, i * dh + sh * h, sh), slice(j * dw, j * dw + sw * w, sw)
-            images[..., rows, across] += columns[:, :, i, j]
-    inner = images[..., top : height - top, left : width - left]
-    return inner.transpose(1, 2).contiguous()
-
-
 def rule(
     merge: ForwardPass,
     input: Tensor,
@@ -178,12 +135,12 @@ def rule(
     slots = (weight.slot, bias.slot if bias is not None else None)
     if merge.channels_last and groups == 1 and input.device.type == "cpu":
         x = input.contiguous(memory_format=torch.channels_last)
+        if not merge.half and _for_native_last(x, weight.slot, how):
+            return _Native.call(merge.tick, x, *slots, how, False)
         return _Conv.call(merge.tick, x, *slots, how, merge.half)
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
-        return _Native.call(merge.tick, x, *slots, how, False).flatten(0, 1)
-    if groups == 1 and _small(x, weight, how) and not merge.half:
-        return _Columns.call(merge.tick, x, *slots, how).flatten(0, 1)
+        return _Native.call(merge.tick, x.contiguous(), *slots, how, False).flatten(0, 1)
     return _Conv.call(merge.tick, input.contiguous(), *slots, how, merge.half)
 
 
@@ -194,13 +151,37 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
         return NotImplemented
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
-        return _Native.call(merge.tick, x, weight.slot, None if bias is None else bias.slot, how, True).flatten(0, 1)
+        slots = (weight.slot, None if bias is None else bias.slot)
+        return _Native.call(merge.tick, x.contiguous(), *slots, how, True).flatten(0, 1)
     return pool.relu_and_pool(rule(merge, input, weight, bias, *args).to(weight.dtype))
 
 
 def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:
     shape = weight.entry.shape
     return shape[0] * shape[1] <= _FEW_CHANNELS and _plain(shape, how) and native.usable(x, weight.data)
+
+
+def many_rows(merge: ForwardPass, x: Tensor, weight: Slot, bias: Slot | None) -> Tensor | None:
+    """Apply a linear layer to ``x [K, m, in]`` as a convolution of 1×1 does; None: there are no kernels for it."""
+    images = x.contiguous().transpose(1, 2).unsqueeze(2)
+    if not _for_native_last(images, weight, _POINTS):
+        return None
+    y: Tensor = _Native.call(merge.tick, images, weight, bias, _POINTS, False)
+    return y.squeeze(2).transpose(1, 2)
+
+
+def _for_native_last(x: Tensor, weight: Slot, how: _Geometry) -> bool:
+    kernels, (out, inside, *window) = native.kernels(), _filters(weight).shape[1:]
+    return (
+        kernels is not None
+        and weight.data[0].numel() <= kernels.last_weights
+        and not out % kernels.lanes
+        and not (x.requires_grad and inside % kernels.lanes)
+        and how.stride[0] == how.stride[1]
+        and how.dilation == [1, 1]
+        and all(p < k for p, k in zip(how.padding, window, strict=True))
+        and native.usable(x, weight.data)
+    )
 
 
 def _plain(shape: Sequence[int], how: _Geometry) -> bool:
@@ -227,12 +208,6 @@ def chain_padding(weight: Stacked, *args: Any, **kwargs: Any) -> tuple[int, int]
     if how is None or not _plain(weight.shape, how) or weight.shape[0] * weight.shape[1] > _FEW_IN_CHAINS:
         return None
     return how.padding[0], how.padding[1]
-
-
-def _small(x: Tensor, weight: Stacked, how: _Geometry) -> bool:
-    """Whether one client's products are so few that a library call would mostly be overhead."""
-    places = x[0].numel() // x.shape[2] // math.prod(how.stride)
-    return places * weight.numel() <= _FEW_PRODUCTS
 
 
 def _geometry(weight: Stacked, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry | None:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.training import native
+from espalier.training.merged import conv
 from espalier.training.merged.products import Function, product
 from espalier.training.merged.stacked import ForwardPass, Slot, Stacked
 
@@ -67,9 +68,10 @@ def apply_linear(merge: ForwardPass, x: Tensor, weight: Stacked, bias: Stacked |
         return y if bias is None else y + bias.value.unsqueeze(1)
     slots, kernels = (weight.slot, None if bias is None else bias.slot), native.kernels()
     if kernels is not None and x.shape[1] <= kernels.linear_rows and native.usable(x, weight.slot.data):
-        result: Tensor = _NativeLinear.call(merge.tick, x, *slots, kernels)
-    else:
-        result = _Linear.call(merge.tick, x, *slots)
+        few: Tensor = _NativeLinear.call(merge.tick, x, *slots, kernels)
+        return few
+    many = conv.many_rows(merge, x, *slots)
+    result: Tensor = _Linear.call(merge.tick, x, *slots) if many is None else many
     return result
 
 
@@ -172,9 +174,12 @@ def layer_norm_rule(
     eps: float = 1e-5,
 ) -> Tensor:
     """`F.layer_norm` for merged inputs ``[K·B, ..., *normalized_shape]``."""
-    y = F.layer_norm(input, list(normalized_shape), None, None, eps)
     size = torch.Size(normalized_shape).numel()
-    flat = y.reshape(-1, size)
+    found = _native_norm(merge, input.reshape(-1, size, 1, 1), 1, weight, bias, eps, relu=False)
+    if found is not NotImplemented:
+        fast: Tensor = found.view(input.shape)
+        return fast
+    flat = F.layer_norm(input, list(normalized_shape), None, None, eps).reshape(-1, size)
     return _affine(merge, flat, weight, bias, size).view(input.shape)
 
 
@@ -217,7 +222,8 @@ def _native_norm(
     kernels = native.kernels()
     if kernels is None or weight is None or bias is None or weight.slot is None or bias.slot is None:
         return NotImplemented
-    fits = merge.channels_last and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
+    flat = input.shape[2:].numel() == 1
+    fits = (merge.channels_last or flat) and input.dim() == 4 and input.shape[1] % kernels.lanes == 0
     if not fits or input.dtype not in (torch.float32, torch.bfloat16) or not native.usable(weight.slot.data):
         return NotImplemented
     x = input.contiguous(memory_format=torch.channels_last)

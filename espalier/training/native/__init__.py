@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 5
+_VERSION = 6
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -60,6 +60,7 @@ class Kernels:
     Attributes:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
+        last_weights: Weights of one client up to which convolutions of images with channels last are faster here.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -78,6 +79,7 @@ class Kernels:
         library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, *flags]
         self.lanes: int = library.espalier_lanes()
         self.linear_rows: int = library.espalier_linear_rows()
+        self.last_weights: int = library.espalier_last_weights()
         # levels without fused multiply-add have none
         self._weighted_sum = getattr(library, "espalier_weighted_sum", None)
         if self._weighted_sum is not None:
@@ -123,36 +125,39 @@ class Kernels:
         return gx
 
     def conv(
-        self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], *, pooled: bool
+        self, x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], *, stride: int = 1, pooled: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Convolve ``x [K, B, C, H, W]`` with ``weight [K, O, C, kh, kw]`` per client, with stride 1.
+        """Convolve with ``weight [K, O, C, kh, kw]`` per client.
 
         Args:
-            x: Images.
+            x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes.
             weight: Weights.
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
-            pooled: ReLU and 2×2 max-pooling follow.
+            stride: Of images with channels last.
+            pooled: ReLU and 2×2 max-pooling follow (not with channels last).
 
         Returns:
-            ``[K, B, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled), in
+            ``[…, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled), in
             the kernels' own order.
         """
-        height, width = (x.shape[i] + 2 * padding[i - 3] - weight.shape[i] + 1 for i in (3, 4))
-        size = (*x.shape[:2], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
-        y, where = x.new_empty(size), x.new_empty(size, dtype=torch.uint8) if pooled else None
-        tensors = (x, weight, bias, y, where)
-        self._checked(self._library.espalier_conv_forward(*map(_at, tensors), _shape(x, weight, padding)), x)
+        height, width = ((x.shape[i] + 2 * padding[i] - weight.shape[i]) // stride + 1 for i in (-2, -1))
+        size = (*x.shape[:-3], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
+        y = torch.empty(size, memory_format=torch.channels_last if x.dim() == 4 else torch.contiguous_format)
+        where = x.new_empty(size, dtype=torch.uint8) if pooled else None
+        tensors, shape = (x, weight, bias, y, where), _shape(x, weight, padding, stride)
+        self._checked(self._library.espalier_conv_forward(*map(_at, tensors), shape), x)
         return y, where
 
     def conv_backward(
-        self, x: Tensor, weight: Tensor, g: Tensor, where: Tensor | None, padding: list[int], *, wants_x: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Return the gradients of ``x`` (if wanted), the weights and the biases from that of the result."""
-        gx = torch.empty_like(x) if wants_x else None
-        gw, gb = torch.empty_like(weight), x.new_empty(weight.shape[:2])
-        tensors = (x, weight, g, where, gx, gw, gb)
-        self._checked(self._library.espalier_conv_backward(*map(_at, tensors), _shape(x, weight, padding)), x)
+        self, x: Tensor, weight: Tensor, g: Tensor, where: Tensor | None, padding: list[int], *,
+        stride: int = 1, wants_x: bool, wants_w: bool = True,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor]:  # fmt: skip
+        """Return the gradients of ``x`` (if wanted; if channels are last, C fills lanes), weights (also), biases."""
+        gx, gw = torch.empty_like(x) if wants_x else None, torch.empty_like(weight) if wants_w or x.dim() == 5 else None
+        gb = x.new_empty(weight.shape[:2])
+        tensors, shape = (x, weight, g, where, gx, gw, gb), _shape(x, weight, padding, stride)
+        self._checked(self._library.espalier_conv_backward(*map(_at, tensors), shape), x)
         return gx, gw, gb
 
     def norm(
@@ -292,8 +297,12 @@ def _at(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _shape(x: Tensor, weight: Tensor, padding: list[int]) -> Any:
-    return (ctypes.c_int64 * 10)(*x.shape, weight.shape[1], *weight.shape[3:], *padding)
+def _shape(x: Tensor, weight: Tensor, padding: list[int], stride: int) -> Any:
+    clients, *_, kh, kw = weight.shape
+    images = x.shape[:-3].numel() // clients
+    return (ctypes.c_int64 * 12)(
+        clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, x.dim() == 4
+    )
 
 
 def _planes(shape: torch.Size) -> tuple[int, int, int]:

@@ -1,5 +1,6 @@
 // Small convolutions of many clients, each with its own images and weights, forward and backward,
-// with ReLU and 2x2 max-pooling taken along where the caller asks for it; linear layers are in linear.h.
+// with ReLU and 2x2 max-pooling taken along where the caller asks for it; linear layers are in linear.h, convolutions
+// of images whose channels lie last in last.h.
 //
 // Plain C functions over float32 arrays, called through ctypes: no Python, no torch, no threads.
 //
@@ -14,6 +15,7 @@
 //    of registers; columns of the kernel that would meet only what lies beside the image are left out.
 // Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
 
+#include "last.h"
 #include "layout.h"
 #include "linear.h"
 #include "norm.h"
@@ -302,7 +304,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 5; }
+int espalier_version() { return 6; }
 
 // The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
 // which runs everywhere.
@@ -343,29 +345,36 @@ void espalier_pool_backward(const float* g, const uint8_t* where, float* gx, int
   }
 }
 
-// x [K, B, in, H, W], w [K, out, in, kh, kw], bias [K, out] or null -> y [K, B, out, h, w].
-// With `where`: ReLU and 2x2 max-pooling follow; y and where are [K, B, out, h / 2, w / 2].
+// x [K, B, in, H, W], w [K, out, in, kh, kw], bias [K, out] or null -> y [K, B, out, h, w]; padding is smaller than the
+// kernel. With `where`: ReLU and 2x2 max-pooling follow; y and where are [K, B, out, h / 2, w / 2].
+// `shape`: K, B, in, H, W, out, kh, kw, rows and columns of padding, stride (1), whether channels lie last. If they do,
+// x is [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the lanes, there is no `where`, and any stride.
 // Returns 0, or 1 if there was no memory.
 int espalier_conv_forward(const float* x, const float* w, const float* bias, float* y, uint8_t* where,
                           const int64_t* shape) {
   try {
-    forward(x, w, bias, y, where, Shape(shape));
+    shape[11] ? forward_last(x, w, bias, y, Last(shape)) : forward(x, w, bias, y, where, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
   }
 }
 
-// g is y's gradient; gx (or null), gw, gb (or null) are overwritten with those of x, w, bias.
+// g is y's gradient; gx (or null), gw, gb (or null) are overwritten with those of x, w, bias. If channels lie last, gw may
+// be null, and where gx is wanted `in` is a multiple of the lanes, too.
 int espalier_conv_backward(const float* x, const float* w, const float* g, const uint8_t* where, float* gx, float* gw,
                            float* gb, const int64_t* shape) {
   try {
-    backward(x, w, g, where, gx, gw, gb, Shape(shape));
+    shape[11] ? backward_last(x, w, g, gx, gw, gb, Last(shape))
+              : backward(x, w, g, where, gx, gw, gb, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
   }
 }
+
+// The weights of a layer up to which convolutions of images with channels last should come here.
+int espalier_last_weights() { return MOST_WEIGHTS; }
 
 // The rows of a batch up to which linear layers should come here.
 int espalier_linear_rows() { return MOST_ROWS; }

@@ -1,5 +1,6 @@
 // Group normalisation of images whose channels lie last, [image][place][channel], with each client's own scale and
-// shift, and ReLU behind it if asked for. Channels must fill whole vectors.
+// shift, and ReLU behind it if asked for. Channels must fill whole vectors. An image of one place and group is a row
+// that is normalised as a layer.
 #pragma once
 
 #include <cmath>
@@ -15,6 +16,7 @@ struct Norm {
   bool relu;
   Int image() const { return places * channels; }
   Int share() const { return channels / groups; }
+  bool layer() const { return places == 1 && groups == 1 && !relu; }  // a normalisation of vectors, one after the other
 };
 
 constexpr int ABREAST = 4;  // vectors of channels, or neighbouring places, that are summed side by side
@@ -66,6 +68,7 @@ class Normaliser {
 
   // stats [image][group]: mean, and the inverse of the deviation.
   void forward(const T* x, const float* w, const float* bias, T* y, float* stats) {
+    if (s_.layer()) return layer_forward(x, w, bias, y, stats);
     for (Int k = 0; k < s_.clients; ++k, w += s_.channels, bias += s_.channels)
       for (Int n = 0; n < s_.images; ++n, x += s_.image(), y += s_.image(), stats += 2 * s_.groups) {
         measure(x, stats);
@@ -90,6 +93,7 @@ class Normaliser {
                 float* gb) {
     std::memset(gw, 0, s_.clients * s_.channels * sizeof(float));
     std::memset(gb, 0, s_.clients * s_.channels * sizeof(float));
+    if (s_.layer()) return layer_backward(x, w, g, stats, gx, gw, gb);
     for (Int k = 0; k < s_.clients; ++k, w += s_.channels, bias += s_.channels, gw += s_.channels, gb += s_.channels)
       for (Int n = 0; n < s_.images; ++n, x += s_.image(), g += s_.image(), stats += 2 * s_.groups) {
         prepare(stats, w, bias);
@@ -106,6 +110,70 @@ class Normaliser {
   }
 
  private:
+  // ---- layers: LANES images at a time, so that their sums become the lanes of one vector
+
+  template <class Step>
+  void abreast(const Step& step) const {
+    for (Int k = 0, at = 0; k < s_.clients; ++k)
+      for (Int n = 0, count; n < s_.images; n += count, at += count)
+        step(k * s_.channels, at, count = std::min<Int>(LANES, s_.images - n));
+  }
+
+  // Lane l of the result is the sum of `of(l, c)` over the vectors of channels of image l.
+  template <class Of>
+  Vector across_channels(Int images, const Of& of) const {
+    Vector part[LANES] = {};
+    for (Int l = 0; l < images; ++l)
+      for (Int c = 0; c < s_.channels; c += LANES) part[l] += of(l, c);
+    return sums(part);
+  }
+
+  void layer_forward(const T* x, const float* w, const float* bias, T* y, float* stats) const {
+    const float each = 1.0f / s_.channels;
+    abreast([&](Int own, Int at, Int images) {
+      const T* from = x + at * s_.channels;
+      const auto value = [&](Int l, Int c) { return load(from + l * s_.channels + c); };
+      const Vector mean = across_channels(images, value) * each;
+      const Vector apart = across_channels(images, [&](Int l, Int c) {
+        const Vector away = value(l, c) - mean[l];
+        return away * away;
+      }) * each;
+      for (Int l = 0; l < images; ++l) {
+        const float inverse = 1 / std::sqrt(apart[l] + float(s_.eps));
+        stats[2 * (at + l)] = mean[l], stats[2 * (at + l) + 1] = inverse;
+        for (Int c = 0; c < s_.channels; c += LANES) {
+          const Vector scale = load(w + own + c) * inverse;
+          store(y + (at + l) * s_.channels + c, (value(l, c) - mean[l]) * scale + load(bias + own + c));
+        }
+      }
+    });
+  }
+
+  void layer_backward(const T* x, const float* w, const T* g, const float* stats, T* gx, float* gw, float* gb) const {
+    const float each = 1.0f / s_.channels;
+    abreast([&](Int own, Int at, Int images) {
+      const auto slope = [&](Int l, Int c) { return load(g + (at + l) * s_.channels + c); };
+      const auto scaled = [&](Int l, Int c) { return slope(l, c) * load(w + own + c); };
+      const auto normal = [&](Int l, Int c) {
+        return (load(x + (at + l) * s_.channels + c) - stats[2 * (at + l)]) * stats[2 * (at + l) + 1];
+      };
+      for (Int c = 0; c < s_.channels; c += LANES) {
+        Vector one = load(gb + own + c), product = load(gw + own + c);
+        for (Int l = 0; l < images; ++l) one += slope(l, c), product += slope(l, c) * normal(l, c);
+        store(gb + own + c, one), store(gw + own + c, product);
+      }
+      if (!gx) return;
+      const auto along = [&](Int l, Int c) { return scaled(l, c) * normal(l, c); };
+      const Vector shift = across_channels(images, scaled) * each, scale = across_channels(images, along) * each;
+      for (Int l = 0; l < images; ++l)
+        for (Int c = 0; c < s_.channels; c += LANES)
+          store(gx + (at + l) * s_.channels + c,
+                (scaled(l, c) - shift[l] - normal(l, c) * scale[l]) * stats[2 * (at + l) + 1]);
+    });
+  }
+
+  // ---- images
+
   // Each channel's sums are of what lies above its first number: nothing is lost where a mean is far from zero.
   void measure(const T* x, float* stats) {
     blocks(s_.channels, [&](Int c, auto vectors) {

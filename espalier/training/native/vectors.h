@@ -31,7 +31,7 @@ constexpr int REGISTERS = 12, OUTS = 4, WIDE = 4, LONG = 5, TALL = 10, HIGH = 3,
 #if defined(__clang__)
 #define UNROLLED _Pragma("unroll")
 #else
-#define UNROLLED _Pragma("GCC unroll 16")
+#define UNROLLED _Pragma("GCC unroll 24")
 #endif
 
 typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));

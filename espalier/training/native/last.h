@@ -1,0 +1,298 @@
+// Convolutions of images whose channels lie last, [image][row][column][channel]: many clients, any stride.
+//
+// Vectors run along channels, so that nothing is turned on its way in or out, and a kernel's row is one line of
+// `columns * channels` numbers of an image. Channels that vectors run along must fill whole vectors: the results'
+// always, the images' too where their gradient is wanted.
+//  - Forward, a tile of neighbouring places by vectors of outputs stays in registers over the sum.
+//  - The gradient of the input is the same sweep over the result's gradient, the kernel turned round: with a stride
+//    there is one for every place of an image within the stride, each with the rows and columns of the kernel it meets.
+//  - The gradient of the weights goes band by band of rows that stay in the first cache: a tile of numbers of a kernel
+//    row by vectors of outputs stays in registers while a band passes.
+// Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
+#pragma once
+
+#include "vectors.h"
+
+namespace {
+
+// Weights of a layer up to which this beats a library's convolution, all three products taken together. Measured on
+// one core (Zen 5) against oneDNN, batches of 32. AVX-512: 1.0 to 1.2 times as fast for 16 to 64 channels of 3x3, 1.3
+// to 1.5 with stride 2, 3 with 1x1 and stride 2, 4 from 3 to 16 channels; 0.94 for 128 to 128. The same core with AVX2
+// in both: 1.2 to 1.4. Elsewhere it was not measured.
+#if defined(__AVX2__) && defined(__FMA__)
+constexpr Int MOST_WEIGHTS = 1 << 17;
+#else
+constexpr Int MOST_WEIGHTS = 0;
+#endif
+
+struct Last {
+  explicit Last(const Int* n)
+      : clients(n[0]), images(n[1]), in(n[2]), height(n[3]), width(n[4]), out(n[5]), kh(n[6]), kw(n[7]), ph(n[8]),
+        pw(n[9]), step(n[10]), rows((height + 2 * ph - kh) / step + 1), columns((width + 2 * pw - kw) / step + 1),
+        window(kh * kw) {}
+  Int clients, images, in, height, width, out, kh, kw, ph, pw, step;  // images of a client
+  Int rows, columns, window;                                          // rows and columns of the result
+  Int filters() const { return out * in * window; }
+};
+
+// Images with columns of zeros beside them, which a sweep may run into; without any they are taken as they are.
+class Padded {
+ public:
+  Padded(Int height, Int width, Int channels, Int left, Int right)
+      : line_((left + width + right) * channels), height_(height), own_(width * channels), at_(left * channels),
+        same_(!left && !right) {}
+  Int line() const { return line_; }
+  // Where a row's first number would be if there were `left` columns before it.
+  const float* put(const float* x, Scratch& room) const {
+    if (same_) return x;
+    float* to = room.get(height_ * line_);
+    for (Int r = 0; r < height_; ++r, x += own_, to += line_) {
+      std::memset(to, 0, at_ * sizeof(float));
+      std::memcpy(to + at_, x, own_ * sizeof(float));
+      std::memset(to + at_ + own_, 0, (line_ - at_ - own_) * sizeof(float));
+    }
+    return to - height_ * line_;
+  }
+
+ private:
+  Int line_, height_, own_, at_;
+  bool same_;
+};
+
+thread_local Scratch beside_, beside_too_, turned_, gathered_;
+
+constexpr int PAIR = 2;  // vectors of channels that are computed together
+
+// PT places by VT vectors of channels. Kernel: [row][number of the row][channel].
+template <int VT, int PT>
+void places(const float* x, Int line, Int step, Int high, Int span, const float* w, const float* start, float* to,
+            Int apart) {
+  constexpr int FOURS = (PT + 3) / 4;
+  Vector total[PT][VT];
+  UNROLLED
+  for (int v = 0; v < VT; ++v) {
+    const Vector from = start ? load(start + v * LANES) : Vector{};
+    UNROLLED
+    for (int p = 0; p < PT; ++p) total[p][v] = from;
+  }
+  for (Int i = 0; i < high; ++i, x += line) {
+    const float* four[FOURS];  // addresses are few: a register for every fourth place
+    UNROLLED
+    for (int q = 0; q < FOURS; ++q) four[q] = x + 4 * q * step;
+    for (Int e = 0; e < span; ++e, w += VT * LANES) {
+      Vector near[VT];
+      UNROLLED
+      for (int v = 0; v < VT; ++v) near[v] = load(w + v * LANES);
+      UNROLLED
+      for (int p = 0; p < PT; ++p) {
+        const Vector one = spread(four[p / 4][p % 4 * step]);
+        UNROLLED
+        for (int v = 0; v < VT; ++v) total[p][v] += one * near[v];
+      }
+      UNROLLED
+      for (int q = 0; q < FOURS; ++q) ++four[q];
+    }
+  }
+  UNROLLED
+  for (int p = 0; p < PT; ++p) {
+    UNROLLED
+    for (int v = 0; v < VT; ++v) store(to + p * apart + v * LANES, total[p][v]);
+  }
+}
+
+// One pass of a kernel over an image: `rows` by `columns` results of `channels`, summed over `high` rows of the kernel
+// of `span` numbers each. Row r of the results meets rows from top + r * down on, of which there are `height`.
+struct Sweep {
+  Int line, down, across, top, height, high, span;
+  Int rows, columns, channels, to_line, to_apart;
+  Int filters() const { return high * span * channels; }
+  void run(const float* x, const float* w, const float* start, float* to) const {
+    for (Int c = 0, size; c < channels; c += size * LANES, w += high * span * size * LANES) {
+      size = std::min<Int>(PAIR, (channels - c) / LANES);
+      const Cut wide(columns, REGISTERS / size);
+      for (Int r = 0; r < rows; ++r) {
+        const Int first = top + r * down, low = std::max<Int>(0, -first), till = std::min(high, height - first);
+        for (Int t = 0; t < wide.parts; ++t)
+          choose<PAIR, REGISTERS>(
+              [](auto vectors, auto tile) { return &places<vectors, vectors * tile <= REGISTERS ? tile : 1>; }, size,
+              wide.size(t))(x + (first + low) * line + wide.begin(t) * across, line, across, till - low, span,
+                            w + low * span * size * LANES, start ? start + c : start,
+                            to + r * to_line + wide.begin(t) * to_apart + c, to_apart);
+      }
+    }
+  }
+};
+
+// Weights in the order in which a sweep reads them: [pair of vectors][row][number of the row][channel of the pair].
+// `from` tells where the weight of a row, a column, a number of that column and a channel lies.
+template <class From>
+void pack_last(const float* w, Int high, Int wide, Int depth, Int channels, float* to, const From& from) {
+  for (Int c = 0, size; c < channels; c += size) {
+    size = std::min<Int>(PAIR * LANES, channels - c);
+    for (Int i = 0; i < high; ++i)
+      for (Int j = 0; j < wide; ++j)
+        for (Int e = 0; e < depth; ++e)
+          for (Int o = c; o < c + size; ++o) *to++ = w[from(i, j, e, o)];
+  }
+}
+
+constexpr Int TOGETHER = 64;  // places that are computed together where each is for itself
+
+// Calls `visit` with the sizes of every part of a client's images, and where it begins in them and in the results: an
+// image each, or, of kernels of one weight, neighbouring places of any images, so many that the first cache holds them.
+template <class Visit>
+void parts(const Last& s, const Visit& visit) {
+  Last part = s;
+  if (s.window > 1 || s.step > 1)
+    for (Int n = 0; n < s.images; ++n)
+      visit(part, n * s.height * s.width * s.in, n * s.rows * s.columns * s.out);
+  else
+    for (Int at = 0, till = s.images * s.rows * s.columns; at < till; at += TOGETHER) {
+      part.height = part.rows = 1, part.width = part.columns = std::min(TOGETHER, till - at);
+      visit(part, at * s.in, at * s.out);
+    }
+}
+
+void forward_last(const float* x, const float* w, const float* bias, float* y, const Last& s) {
+  float* kernel = turned_.get(s.filters());
+  for (Int k = 0; k < s.clients; ++k, w += s.filters()) {
+    pack_last(w, s.kh, s.kw, s.in, s.out, kernel,
+              [&](Int i, Int j, Int c, Int o) { return (o * s.in + c) * s.window + i * s.kw + j; });
+    const Int image = k * s.images * s.height * s.width * s.in, result = k * s.images * s.rows * s.columns * s.out;
+    parts(s, [&](const Last& part, Int from, Int to) {
+      const Padded wide(part.height, part.width, s.in, s.pw, s.pw);
+      const Sweep sweep{wide.line(), s.step, s.step * s.in, -s.ph, part.height, s.kh, s.kw * s.in,
+                        part.rows, part.columns, s.out, part.columns * s.out, s.out};
+      sweep.run(wide.put(x + image + from, beside_), kernel, bias ? bias + k * s.out : bias, y + result + to);
+    });
+  }
+}
+
+// ---- the gradients
+
+// ET numbers of a row of the kernel by VT vectors of outputs, over a part of an image, added to `to`.
+template <int VT, int ET>
+void meeting(const float* x, Int line, Int step, const float* g, Int rows, Int columns, Int channels, float* to) {
+  Vector total[ET][VT];
+  UNROLLED
+  for (int e = 0; e < ET; ++e) {
+    UNROLLED
+    for (int v = 0; v < VT; ++v) total[e][v] = load(to + e * channels + v * LANES);
+  }
+  for (Int r = 0; r < rows; ++r, x += line, g += columns * channels)
+    for (Int p = 0; p < columns; ++p) {
+      const float* at = x + p * step;
+      Vector near[VT];
+      UNROLLED
+      for (int v = 0; v < VT; ++v) near[v] = load(g + p * channels + v * LANES);
+      UNROLLED
+      for (int e = 0; e < ET; ++e) {
+        const Vector one = spread(at[e]);
+        UNROLLED
+        for (int v = 0; v < VT; ++v) total[e][v] += one * near[v];
+      }
+    }
+  UNROLLED
+  for (int e = 0; e < ET; ++e) {
+    UNROLLED
+    for (int v = 0; v < VT; ++v) store(to + e * channels + v * LANES, total[e][v]);
+  }
+}
+
+constexpr Int BAND = 8192;  // numbers of a band, of the image and of the gradient
+
+// Adds one image's part to `to`, [row][number of the row][output].
+void weights_last(const float* x, Int line, const float* g, float* to, const Last& s) {
+  const Int span = s.kw * s.in;
+  const Cut bands(s.rows, std::max<Int>(1, BAND / (s.columns * s.out + s.step * line)));
+  for (Int t = 0; t < bands.parts; ++t)
+    for (Int i = 0; i < s.kh; ++i) {
+      // Row r of the gradient meets row r * step + i - ph of the image, if there is one.
+      const Int from = std::max(bands.begin(t), (std::max<Int>(0, s.ph - i) + s.step - 1) / s.step);
+      const Int last = s.height - 1 + s.ph - i, till = last < 0 ? 0 : std::min(bands.begin(t + 1), last / s.step + 1);
+      if (from >= till) continue;
+      for (Int c = 0, size; c < s.out; c += size * LANES) {
+        size = std::min<Int>(PAIR, (s.out - c) / LANES);
+        const Cut parts(span, REGISTERS / size);
+        for (Int u = 0; u < parts.parts; ++u)
+          choose<PAIR, REGISTERS>(
+              [](auto vectors, auto part) { return &meeting<vectors, vectors * part <= REGISTERS ? part : 1>; }, size,
+              parts.size(u))(x + (from * s.step + i - s.ph) * line + parts.begin(u), s.step * line, s.step * s.in,
+                             g + from * s.columns * s.out + c, till - from, s.columns, s.out,
+                             to + (i * span + parts.begin(u)) * s.out + c);
+      }
+    }
+}
+
+// The sweeps that give the gradient of an image, one for every place within the stride, and their weights.
+class Inward {
+ public:
+  explicit Inward(const Last& s) : s_(s), wide_(s.rows, s.columns, s.out, s.kw - 1, s.kw - 1) {
+    if (s.step > 1 && s.kw > 1) wide_ = Padded(s.rows, s.columns, s.out, s.kw, s.kw);
+  }
+
+  void pack(const float* w, float* to) const {
+    for (Int a = 0; a < s_.step; ++a)
+      for (Int b = 0; b < s_.step; ++b) {
+        const Met rows = met(a, s_.kh, s_.ph), columns = met(b, s_.kw, s_.pw);
+        pack_last(w, rows.count, columns.count, s_.out, s_.in, to, [&](Int i, Int j, Int o, Int c) {
+          return (o * s_.in + c) * s_.window + (rows.last - i * s_.step) * s_.kw + columns.last - j * s_.step;
+        });
+        to += rows.count * columns.count * s_.out * s_.in;
+      }
+  }
+
+  void run(const float* g, const float* kernel, float* to) const {
+    const float* from = wide_.put(g, beside_too_);
+    const Int left = (wide_.line() / s_.out - s_.columns) / 2;
+    for (Int a = 0; a < s_.step; ++a)
+      for (Int b = 0; b < s_.step; ++b) {
+        const Met rows = met(a, s_.kh, s_.ph), columns = met(b, s_.kw, s_.pw);
+        const Sweep sweep{wide_.line(), 1, s_.out, rows.begin, s_.rows, rows.count, columns.count * s_.out,
+                          within(s_.height, a), within(s_.width, b), s_.in, s_.step * s_.width * s_.in,
+                          s_.step * s_.in};
+        sweep.run(from + (left + columns.begin) * s_.out, kernel, nullptr, to + (a * s_.width + b) * s_.in);
+        kernel += sweep.filters();
+      }
+  }
+
+ private:
+  // Of a kernel of `size` rows: how many meet a place, the last of them, and the row of the gradient that it meets.
+  struct Met {
+    Int count, last, begin;
+  };
+  Met met(Int place, Int size, Int padding) const {
+    const Int first = (place + padding) % s_.step, count = first < size ? (size - 1 - first) / s_.step + 1 : 0;
+    const Int last = first + (count - 1) * s_.step;
+    return {count, last, count ? (place + padding - last) / s_.step : 0};
+  }
+  Int within(Int size, Int place) const { return place < size ? (size - 1 - place) / s_.step + 1 : 0; }
+
+  const Last s_;
+  Padded wide_;
+};
+
+// Null: gx, gw, gb that are not wanted; the others are overwritten.
+void backward_last(const float* x, const float* w, const float* g, float* gx, float* gw, float* gb, const Last& s) {
+  const Int image = s.images * s.height * s.width * s.in, result = s.images * s.rows * s.columns * s.out;
+  float* kernel = turned_.get(s.filters());
+  for (Int k = 0; k < s.clients; ++k, x += image, g += result, w += s.filters()) {
+    if (gx) Inward(s).pack(w, kernel);
+    float* sum = gathered_.zeros(s.filters());
+    parts(s, [&](const Last& part, Int from, Int to) {
+      const Padded wide(part.height, part.width, s.in, s.pw, s.pw);
+      if (gw) weights_last(wide.put(x + from, beside_), wide.line(), g + to, sum, part);
+      if (gx) Inward(part).run(g + to, kernel, gx + k * image + from);
+    });
+    for (Int o = 0; gw && o < s.out; ++o)
+      for (Int c = 0; c < s.in; ++c)
+        for (Int at = 0; at < s.window; ++at) *gw++ = sum[(at * s.in + c) * s.out + o];
+    if (!gb) continue;
+    std::memset(gb, 0, s.out * sizeof(float));
+    for (Int at = 0; at < result; at += s.out)
+      for (Int o = 0; o < s.out; ++o) gb[o] += g[at + o];
+    gb += s.out;
+  }
+}
+
+}  // namespace
