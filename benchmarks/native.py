@@ -42,7 +42,7 @@ from espalier.training.work import Optimizer, TrainerJob
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution of square images and kernels."""
+    """A convolution of square images and kernels; images have their channels last where it is not pooled."""
 
     inputs: int
     side: int
@@ -50,10 +50,15 @@ class Layer:
     kernel: int
     padding: int
     pooled: bool
+    stride: int = 1
 
     @property
     def places(self) -> int:
-        return (self.side + 2 * self.padding - self.kernel + 1) ** 2
+        return ((self.side + 2 * self.padding - self.kernel) // self.stride + 1) ** 2
+
+    def laid(self, images: Tensor) -> Tensor:
+        """Return images ``[n, C, H, W]`` as they lie in memory where such layers are met."""
+        return images if self.pooled else images.contiguous(memory_format=torch.channels_last)
 
 
 LAYERS = {
@@ -63,7 +68,9 @@ LAYERS = {
     "FedAvg CNN 1: 1→32, 28×28, 5×5, pooled": Layer(1, 28, 32, 5, 2, True),
     "FedAvg CNN 2: 32→64, 14×14, 5×5, pooled": Layer(32, 14, 64, 5, 2, True),
     "ResNet-8: 16→16, 32×32, 3×3": Layer(16, 32, 16, 3, 1, False),
+    "ResNet-8: 16→32, 32×32, 3×3, stride 2": Layer(16, 32, 32, 3, 1, False, 2),
     "ResNet-8: 32→32, 16×16, 3×3": Layer(32, 16, 32, 3, 1, False),
+    "ResNet-8: 64→64, 8×8, 3×3": Layer(64, 8, 64, 3, 1, False),
     "LeNet 1 on digits: 1→6, 8×8, 5×5, pooled": Layer(1, 8, 6, 5, 2, True),
 }
 #: inputs, outputs, clients of a chunk
@@ -96,37 +103,39 @@ Passes = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
 
 def native_passes(found: Kernels, layer: Layer, x: Tensor, w: Tensor, bias: Tensor) -> Passes:
     """Return forward, backward without and backward with the input's gradient."""
-    around = [layer.padding] * 2
-    y, where = found.conv(x, w, bias, around, pooled=layer.pooled)
+    around, step = [layer.padding] * 2, layer.stride
+    x = x if layer.pooled else layer.laid(x.flatten(0, 1))
+    y, where = found.conv(x, w, bias, around, stride=step, pooled=layer.pooled)
     g = torch.randn_like(y)
     return (
-        lambda: found.conv(x, w, bias, around, pooled=layer.pooled),
-        lambda: found.conv_backward(x, w, g, where, around, wants_x=False),
-        lambda: found.conv_backward(x, w, g, where, around, wants_x=True),
+        lambda: found.conv(x, w, bias, around, stride=step, pooled=layer.pooled),
+        lambda: found.conv_backward(x, w, g, where, around, stride=step, wants_x=False),
+        lambda: found.conv_backward(x, w, g, where, around, stride=step, wants_x=True),
     )
 
 
 def library_passes(layer: Layer, x: Tensor, w: Tensor, bias: Tensor) -> Passes:
     """Return the same from PyTorch's own operations, client by client."""
-    ops, around = torch.ops.aten, [layer.padding] * 2
+    ops, around, steps = torch.ops.aten, [layer.padding] * 2, [layer.stride] * 2
+    images = [layer.laid(one) for one in x]
 
     def forward() -> list[tuple[Tensor, Tensor]]:
         found = []
-        for one, weights, start in zip(x, w, bias, strict=True):
-            y = torch.conv2d(one, weights, start, padding=around)
+        for one, weights, start in zip(images, w, bias, strict=True):
+            y = torch.conv2d(one, weights, start, steps, around)
             found.append((y := F.relu(y), F.max_pool2d(y, 2, return_indices=True)[1]) if layer.pooled else (y, y))
         return found
 
     kept = forward()
-    gradients = [torch.randn(where.shape) for _, where in kept]
+    gradients = [layer.laid(torch.randn(where.shape)) for _, where in kept]
 
     def backward(wants_x: bool) -> None:
-        for one, weights, (y, where), g in zip(x, w, kept, gradients, strict=True):
+        for one, weights, (y, where), g in zip(images, w, kept, gradients, strict=True):
             if layer.pooled:
                 g = ops.max_pool2d_with_indices_backward(g, y, [2, 2], [2, 2], [0, 0], [1, 1], False, where)
                 g = ops.threshold_backward(g, y, 0)
             mask = [wants_x, True, True]
-            ops.convolution_backward(g, one, weights, [layer.outputs], [1, 1], around, [1, 1], False, [0, 0], 1, mask)
+            ops.convolution_backward(g, one, weights, [layer.outputs], steps, around, [1, 1], False, [0, 0], 1, mask)
 
     return forward, lambda: backward(False), lambda: backward(True)
 
