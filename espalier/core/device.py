@@ -36,7 +36,7 @@ class DeviceState:
     """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders.
 
     ``waiting`` holds what cannot be begun yet; ``superseded`` says that a training whose order was replaced may
-    still end, so that tokens must not begin anew. ``training`` names the training under way, ``models`` are those
+    still end, so that tokens must not start over. ``training`` names the training under way, ``models`` are those
     of the order's trainings so far; ``decides``: the pace is asked after each update whether the first one goes on.
     """
 

@@ -160,7 +160,7 @@ class RunRounds:
             self._together()
 
     def forget(self, device: Address) -> None:
-        """A device has lost its state: it begins anew."""
+        """A device has lost its state: it starts over."""
         if self._clock == "device":
             self._waiting.discard(device)
             self.closed.pop(device, None)

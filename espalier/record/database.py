@@ -149,7 +149,7 @@ class Recorder:
         except (sqlite3.DatabaseError, json.JSONDecodeError) as error:
             raise RunError(
                 f"{self.path} is not a run's database, or it is damaged: {error}. Restore it from a copy, or run "
-                "anew in another directory."
+                "again in another directory."
             ) from error
 
     def metric(self, time: float, round: int, name: str, value: float | None) -> None:

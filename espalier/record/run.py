@@ -58,7 +58,7 @@ class Run:
             require_whole(self._connection)
         except sqlite3.DatabaseError as error:
             raise RunError(
-                f"{self.directory}: run.sqlite is damaged: {error}. Restore it from a copy, or run anew."
+                f"{self.directory}: run.sqlite is damaged: {error}. Restore it from a copy, or run again."
             ) from error
 
     def _repr_html_(self) -> str:

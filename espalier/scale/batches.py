@@ -138,7 +138,7 @@ class _Deal:
         self._room = (1 + _SLACK) * sum(weights.values()) / count
         self._empty = self._at = 0
         #: the batches that have jobs of a sum
-        self._akin: dict[int, list[int]] = {}
+        self._alike: dict[int, list[int]] = {}
         self._lightest: list[tuple[float, int]] = []
 
     def begin(self) -> None:
@@ -175,15 +175,15 @@ class _Deal:
 
     def _near(self, name: int, load: float) -> int | None:
         """Return the lightest batch that has jobs of the same sum, and room."""
-        fits = [n for n in self._akin.get(self._group_of[name], ()) if self._loads[n] + load <= self._room]
+        fits = [n for n in self._alike.get(self._group_of[name], ()) if self._loads[n] + load <= self._room]
         return min(fits, key=self._loads.__getitem__, default=None)
 
     def _put(self, number: int, names: Sequence[int], load: float) -> None:
         self.batches[number].extend(names)
         self._loads[number] += load
-        akin = self._akin.setdefault(self._group_of[names[0]], [])
-        if number not in akin:
-            akin.append(number)
+        alike = self._alike.setdefault(self._group_of[names[0]], [])
+        if number not in alike:
+            alike.append(number)
 
 
 def _dealt(groups: list[list[tuple[int, int]]], weights: Mapping[int, float], count: int) -> list[list[int]]:

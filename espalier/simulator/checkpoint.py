@@ -165,7 +165,7 @@ def newest(folder: Path, fits: Callable[[dict[str, Any]], str | None] = lambda p
             errors.append(str(error))
     if errors:
         raise RunError(
-            "No checkpoint can be used. " + " ".join(errors) + " Restore the directory from a copy, or run anew in "
+            "No checkpoint can be used. " + " ".join(errors) + " Restore the directory from a copy, or run again in "
             "another one."
         )
     return None

@@ -60,7 +60,7 @@ def keep_pages() -> bool:
     """Raise the allocator's thresholds once per process; True where that is possible (glibc on Linux).
 
     A training step frees and takes again the same tens of megabytes. By default glibc hands blocks of
-    that size back to the kernel, and every step pays the page faults anew.
+    that size back to the kernel, and every step pays the page faults again.
     """
     if not sys.platform.startswith("linux"):
         return False

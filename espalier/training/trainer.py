@@ -129,7 +129,7 @@ class Trainer:
     def initial(self, seed: int) -> Tensor:
         """Fresh parameters drawn from the seed, as a flat vector ``[spec.size]``.
 
-        Every submodule with a ``reset_parameters`` is drawn anew, children before parents; what has
+        Every submodule with a ``reset_parameters`` is redrawn, children before parents; what has
         none keeps the values of the module given to the trainer.
         """
         fresh = copy.deepcopy(self._module)

@@ -212,7 +212,7 @@ class Mixed(Update):
         self._inner.before()
 
     def after(self) -> None:
-        """Step both, then mix them anew."""
+        """Step both, then mix them again."""
         self._inner.after()
         for run, value in zip(self._run, self._inner.values, strict=True):
             run[0::2] = self._alpha * value[0::2] + (1.0 - self._alpha) * value[1::2]

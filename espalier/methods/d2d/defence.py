@@ -49,14 +49,14 @@ def audit_links(reports: ArrayLike, tolerance: float = 0.05, most_liars: int | N
     claims = np.array(reports, dtype=np.float64)
     np.fill_diagonal(claims, 0.0)
     # What is no time at all needs no second opinion: its author is named.
-    nonsense = np.isnan(claims) | (claims < 0)
-    claims[nonsense] = np.inf
+    invalid = np.isnan(claims) | (claims < 0)
+    claims[invalid] = np.inf
     slower, faster = np.maximum(claims, claims.T), np.minimum(claims, claims.T)
-    disputed = (slower > faster * (1 + tolerance)) | nonsense | nonsense.T
+    disputed = (slower > faster * (1 + tolerance)) | invalid | invalid.T
     rest = disputed.copy()
     liars: list[int] = []
     left = (len(claims) - 1) // 2 if most_liars is None else most_liars
-    named = np.flatnonzero(nonsense.any(axis=1))
+    named = np.flatnonzero(invalid.any(axis=1))
     while True:
         liars.extend(named.tolist())
         left -= named.size

@@ -7,7 +7,7 @@ A global round: (1) every device trains a little from the global model and sends
 the state of its links and its speed. (2) The server splits the devices into clusters by a swap search that lowers
 both the angle between each cluster's direction and the fleet's (Eq. (3)) and the cluster's round time (Eq. (4));
 the head is the member that hears all others soonest (Eq. (5)). (3) Each cluster averages its models at its head
-r_c = ⌊T_g/T_c⌋ times. (4) The server averages the clusters by samples. Links and speeds are drawn anew.
+r_c = ⌊T_g/T_c⌋ times. (4) The server averages the clusters by samples. Links and speeds are redrawn.
 The *structure* does (1) and (2), the server's *pace* (3), its *merge* (4); the next survey carries the result down.
 Benchmarks: A groups like directions (FedMDS' spectral clustering), A+ unlike ones, B label mixes (D-Cliques).
 
@@ -155,7 +155,7 @@ class ClusteredD2D(Method):
         feature_updates: Local updates for the feature; default: as many as in a cluster's round.
         crop_layers: Convolution layers of the cropped feature.
         keep: Whether the training for the feature counts.
-        defence: Whether liars and dawdlers are found and left out.
+        defence: Whether liars and stragglers are found and left out.
         theory: Whether the mismatch of gradients is recorded.
     """
 

@@ -30,7 +30,7 @@ _MODELS_TOGETHER = 64
 
 @dataclass(frozen=True)
 class CoOptimisation(Structure, kind="d2d"):
-    """Clusters of devices under heads that are devices, anew in every global round.
+    """Clusters of devices under heads that are devices, formed again in every global round.
 
     Attributes:
         clustering: How clusters are found.

@@ -15,7 +15,7 @@ def paper_world(
     task: Literal["image", "magnet"] = "image",
     intermittent: bool = False,
 ) -> World:
-    """The D2D paper's Table 4: links and compute drawn anew per global round, the server's links ideal.
+    """The D2D paper's Table 4: links and compute redrawn per global round, the server's links ideal.
 
     A model is m = 10 units; λ in whole units per step, so that a model takes 2 to 10 steps (D11). The
     times to and from the server are not simulated (D9).

@@ -175,7 +175,7 @@ class AAF(TimedPace, kind="aaf"):
             times[name] = self.predictor.after(times[name], value)
 
     def forget(self, memory: Memory, child: Address) -> None:
-        """A new pair begins anew: without times, with one update."""
+        """A new pair starts over: without times, with one update."""
         memory.state(self).children.pop(child, None)
 
     def enough(self, progress: Progress) -> bool:

@@ -9,7 +9,7 @@ swapped between clusters while that lowers
     J = sum_l |Acc_l - ACC| / ACC  +  weight * D / D_0
 
 where D is the sum of delays between members and their central nodes and D_0 its value before; then central nodes are
-picked anew (EASF's Eq. 1), and central nodes are clustered in turn until one is left. The accuracy part is our
+picked again (EASF's Eq. 1), and central nodes are clustered in turn until one is left. The accuracy part is our
 reconstruction: the text names its two aims and no formula.
 """
 

@@ -171,5 +171,5 @@ class RAF(TimedPace, kind="raf"):
         view.state(self).frequencies.update(found)
 
     def forget(self, memory: Memory, child: Address) -> None:
-        """A new pair begins anew."""
+        """A new pair starts over."""
         memory.state(self).frequencies.pop(child, None)

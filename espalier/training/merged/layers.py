@@ -263,7 +263,7 @@ def dropout_rule(
 def channel_dropout_rule(
     merge: ForwardPass, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """`F.dropout2d` and its kin for merged inputs ``[K·B, C, ...]``: whole channels are dropped."""
+    """`F.dropout2d` and its variants for merged inputs ``[K·B, C, ...]``: whole channels are dropped."""
     if not training or p == 0.0 or merge.noise is None:
         return input
     rest = (input.shape[1], *(1 for _ in input.shape[2:]))

@@ -53,7 +53,7 @@ class Transformer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the positions anew."""
+        """Redraw the positions."""
         nn.init.normal_(self.position, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:

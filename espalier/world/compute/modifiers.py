@@ -64,7 +64,7 @@ class _Throttled(Wrapped):
 
 @dataclass(frozen=True)
 class Fluctuating(Compute, kind="fluctuating"):
-    """A device's power is multiplied by U[low, high), drawn anew every ``period`` seconds (E16)."""
+    """A device's power is multiplied by U[low, high), redrawn every ``period`` seconds (E16)."""
 
     of: Compute
     low: float = 0.5
@@ -135,7 +135,7 @@ class _Busy(Wrapped):
 
 @dataclass(frozen=True)
 class Redrawn(Compute, kind="redrawn"):
-    """The whole inner model is drawn anew for every global round, and holds within it (D2D §5.2)."""
+    """The whole inner model is redrawn for every global round, and holds within it (D2D §5.2)."""
 
     of: Compute
 

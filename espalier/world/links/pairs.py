@@ -1,4 +1,4 @@
-"""A link of its own for every pair of devices, drawn anew in every global round (the D2D paper's world)."""
+"""A link of its own for every pair of devices, redrawn in every global round (the D2D paper's world)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pairs(Links, kind="pairs"):
         absent: Probability that a link is absent, besides λ = 0.
         model_units: Units of one model, m.
         model_bytes: Bytes of one model; default: those of the run's model.
-        redraw: Whether every global round draws anew.
+        redraw: Whether every global round draws again.
         file: Instead of drawing: a CSV file ``round,a,b,throughput``; pairs not listed have no link, and
             after its last round the file begins again.
         access: The links to the edges and the cloud; ideal unless given.

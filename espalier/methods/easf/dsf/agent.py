@@ -74,7 +74,7 @@ class Agent(Formation, Membership, Election, ViewChange, TreeMaintenance):
         HANDLERS[word.kind](self, word)
 
     def ring(self, alarm: Alarm) -> None:
-        """Take a timer, unless it was set anew or stopped since."""
+        """Take a timer, unless it was reset or stopped since."""
         if self.state.timers.get(alarm.key) == alarm.number:
             key, _, level = alarm.key.partition(" ")
             TIMERS[key](self, int(level or 0))
@@ -134,7 +134,7 @@ class Agent(Formation, Membership, Election, ViewChange, TreeMaintenance):
             if asked == host and level in self.joining:
                 self.find_place(level)
                 if self.discovery.phase == Phase.DISCOVER and self.discovery.attempt:
-                    # The others who would have joined it may have nobody else either: elect anew.
+                    # The others who would have joined it may have nobody else either: elect again.
                     self.discover(0)
 
 

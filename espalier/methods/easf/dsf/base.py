@@ -50,7 +50,7 @@ class AgentBase(ABC):
         self.out.append(Send(Word(kind, self.me, role(self.me, level), self.now, data)))
 
     def set_timer(self, key: str, patiences: float, level: int | None = None, extra_seconds: float = 0.0) -> None:
-        """Set (or set anew) a timer to so many times the agent's patience, plus some seconds."""
+        """Set (or reset) a timer to so many times the agent's patience, plus some seconds."""
         key = key if level is None else f"{key} {level}"
         number = self.state.timers[key] = self.state.timers.get(key, 0) + 1
         self.out.append(SetDeadline(patiences * self.limits.patience_seconds + extra_seconds, Alarm(key, number)))

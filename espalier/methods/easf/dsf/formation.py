@@ -122,7 +122,7 @@ class Formation(AgentBase):
             self._tell_probabilities()
         else:
             # The nearest cluster may be some neighbours away: it gets nearer with every hello. Past the hop limit there
-            # may be none at all: elect anew.
+            # may be none at all: elect again.
             self.discover(found.attempt + 1 if found.attempt < self.limits.hops else 0)
 
     # -- the first central nodes: two-hop probabilities and adverts -------------------------------------------------

@@ -54,7 +54,7 @@ class ClusterHead(Aggregator):
             case Deadline() if not self.state.models:
                 return []  # set before it was reset
             case ChildJoined(child=child):
-                # A new pair begins anew, also if this host was away when the child left it.
+                # A new pair starts over, also if this host was away when the child left it.
                 self.rules.pace.forget(self.state.memory, child)
                 self.state.tickets.pop(child, None)
                 self._membership_changed()
@@ -99,7 +99,7 @@ class ClusterHead(Aggregator):
             return []  # of a parent that it had before: the message was slow
         if self.state.order is None or self.state.order.sender != order.sender:
             # Who still works on an earlier order gets the new one too: a new parent's model supersedes. The same
-            # parent's does not: who was too late for a round would begin anew in each, and never be done.
+            # parent's does not: who was too late for a round would start over in each, and never be done.
             self.state.tickets.clear()
             self.state.orders = self._first_order(now)
         model = next(iter(order.models.values()))
@@ -108,7 +108,7 @@ class ClusterHead(Aggregator):
 
 
 class ForgetfulHead(ClusterHead):
-    """One whose pairs all begin anew, with one update, whenever a child comes or goes."""
+    """One whose pairs all start over, with one update, whenever a child comes or goes."""
 
     def _membership_changed(self) -> None:
         for child in self.env.children(self.me):
