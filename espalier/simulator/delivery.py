@@ -24,11 +24,9 @@ from espalier.core.messages import (
 from espalier.core.run_rounds import RunRounds
 from espalier.core.runtime import Runtime
 from espalier.core.tree import NOBODY
-from espalier.record.database import Recorder
 from espalier.simulator.checkpoint import Saved
-from espalier.simulator.clock import NODE, ToNode, VirtualClock
-from espalier.simulator.conditions import Presence
-from espalier.simulator.environment import Fleet
+from espalier.simulator.clock import NODE, ToNode
+from espalier.simulator.environment import SimulationContext
 
 #: moves that are checked at once; after one that changes the tree, the rest is checked again
 _BLOCK = 64
@@ -38,29 +36,19 @@ class Delivery(Saved):
     """Gives nodes their events and changes the tree.
 
     Args:
+        context: What the parts of the simulation share.
         runtime: The nodes.
-        fleet: The tree, and who is at work.
-        presence: Which hosts are there.
         rounds: The run's rounds.
-        clock: Virtual time.
-        recorder: Where changes of the tree are written.
         trained: Called when a device has trained and has not reported yet.
     """
 
     SAVED = ("held", "_restarts")
 
     def __init__(
-        self,
-        runtime: Runtime,
-        fleet: Fleet,
-        presence: Presence,
-        rounds: RunRounds,
-        clock: VirtualClock,
-        recorder: Recorder,
-        trained: Callable[[int], None],
+        self, context: SimulationContext, runtime: Runtime, rounds: RunRounds, trained: Callable[[int], None]
     ) -> None:
-        self._runtime, self._fleet, self._presence, self._rounds = runtime, fleet, presence, rounds
-        self._clock, self._recorder, self._trained = clock, recorder, trained
+        self._fleet, self._presence, self._clock = context.fleet, context.presence, context.clock
+        self._runtime, self._rounds, self._recorder, self._trained = runtime, rounds, context.recorder, trained
         #: what waits for servers that are down
         self.held: list[ToNode] = []
         #: nodes of servers that have lost their state, to be started when their hosts are back

@@ -7,16 +7,13 @@ from torch import Tensor
 from espalier.core.address import Address
 from espalier.core.messages import Measure, Measured, Train, Trained
 from espalier.core.statistics import statistic
-from espalier.record.database import Recorder
 from espalier.simulator.attacks import Attacks
-from espalier.simulator.clock import NODE, ToNode, VirtualClock
-from espalier.simulator.conditions import Conditions, Presence
+from espalier.simulator.clock import NODE, ToNode
 from espalier.simulator.dataviews import Views
-from espalier.simulator.environment import Fleet
+from espalier.simulator.environment import SimulationContext
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.task import Task
-from espalier.simulator.usage import Usage
 from espalier.training.localdata import PooledData
 
 #: run-time noise is drawn by the number of a job; statistics have numbers of their own, from here on
@@ -26,23 +23,11 @@ FIRST_STATISTIC = 1 << 32
 class SimulatedWork:
     """Implements :class:`espalier.core.runtime.DeviceWork` under virtual time."""
 
-    def __init__(
-        self,
-        task: Task,
-        fleet: Fleet,
-        views: Views,
-        ledger: Ledger,
-        attacks: Attacks,
-        conditions: Conditions,
-        presence: Presence,
-        clock: VirtualClock,
-        recorder: Recorder,
-        usage: Usage,
-        spans: bool,
-    ) -> None:
-        self._task, self._fleet, self._views, self._ledger = task, fleet, views, ledger
-        self._attacks, self._conditions, self._presence = attacks, conditions, presence
-        self._clock, self._recorder, self._usage, self._spans = clock, recorder, usage, spans
+    def __init__(self, context: SimulationContext, task: Task, views: Views, ledger: Ledger, attacks: Attacks) -> None:
+        self._fleet, self._presence, self._conditions = context.fleet, context.presence, context.conditions
+        self._clock, self._recorder, self._usage = context.clock, context.recorder, context.usage
+        self._task, self._views, self._ledger, self._attacks = task, views, ledger, attacks
+        self._spans = context.spans
 
     def train(self, device: Address, train: Train, number: int) -> None:
         """Write a training down; it is done when the world says."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,11 @@ from espalier.core.errors import ConfigError
 from espalier.core.learning import TrainingFacts
 from espalier.core.tree import NOBODY, Tree
 from espalier.data.partition import Partition
-from espalier.simulator.conditions import Conditions
+from espalier.record.database import Recorder
+from espalier.simulator.clock import VirtualClock
+from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.ledger import Ledger
+from espalier.simulator.usage import Usage
 from espalier.world import BoundCompute, Shape, Uplink
 from espalier.world.links.base import Broadcast
 from espalier.world.world import BoundWorld
@@ -106,6 +110,31 @@ class Fleet(TreeEnvironment):
         self.alive[:], self.working[:] = plain["alive"], plain["working"]
         self.location[:], self.moved[:] = plain["location"], plain["moved"]
         self.tree.restore(plain["tree"])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationContext:
+    """What the parts of a simulation share.
+
+    Attributes:
+        world: The world.
+        fleet: The tree, where devices are, and who is at work.
+        presence: Which hosts are there.
+        conditions: Links, speeds and looks of now.
+        clock: Virtual time.
+        recorder: Where events, moves and spans are written.
+        usage: Where bytes and seconds are counted.
+        spans: Whether it is recorded how long models travel and devices work.
+    """
+
+    world: BoundWorld
+    fleet: Fleet
+    presence: Presence
+    conditions: Conditions
+    clock: VirtualClock
+    recorder: Recorder
+    usage: Usage
+    spans: bool
 
 
 class SimulatedPlaces:

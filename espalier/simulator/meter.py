@@ -18,19 +18,15 @@ from espalier.core.serving import Source
 from espalier.core.store import Ref
 from espalier.core.tree import NOBODY
 from espalier.data.partition import Partition
-from espalier.record.database import Recorder
 from espalier.record.measures import adjusted_rand, spread
 from espalier.simulator.checkpoint import Saved
-from espalier.simulator.clock import VirtualClock
-from espalier.simulator.conditions import Conditions
 from espalier.simulator.dataviews import Views
-from espalier.simulator.environment import Fleet
+from espalier.simulator.environment import SimulationContext
 from espalier.simulator.jobs import Job
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import DeviceModels, DevicePlaces, Scores, alike
 from espalier.simulator.reduction import is_finite
 from espalier.simulator.serving import ServedScores
-from espalier.simulator.usage import Usage
 
 #: a training step over a batch: forward, and backward to the inputs and to the weights
 PASSES_PER_STEP = 3
@@ -55,16 +51,12 @@ class Meter(Saved):
 
     def __init__(
         self,
+        context: SimulationContext,
         runtime: Runtime,
         rounds: RunRounds,
-        fleet: Fleet,
         ledger: Ledger,
         views: Views,
-        conditions: Conditions,
         scores: Scores,
-        usage: Usage,
-        clock: VirtualClock,
-        recorder: Recorder,
         served: ServedScores | None = None,
         with_prior: ServedScores | None = None,
         share: float | None = None,
@@ -75,10 +67,10 @@ class Meter(Saved):
         ``share`` is the most that judging devices' own models may take (None: as much as it takes), counted in passes
         over samples, ``batch_size`` of them in a training step.
         """
-        self._runtime, self._rounds, self._fleet, self._ledger = runtime, rounds, fleet, ledger
-        self._views, self._conditions, self.scores, self._usage = views, conditions, scores, usage
-        self._clock, self._recorder, self._served = clock, recorder, served
-        self._with_prior = with_prior
+        self._fleet, self._conditions, self._usage = context.fleet, context.conditions, context.usage
+        self._clock, self._recorder = context.clock, context.recorder
+        self._runtime, self._rounds, self._ledger, self._views = runtime, rounds, ledger, views
+        self.scores, self._served, self._with_prior = scores, served, with_prior
         self._serves, self._counts_root = runtime.plan.serves, runtime.plan.clock == "root"
         self.last: dict[str, float] = {}
         self.evaluations = 0

@@ -32,7 +32,7 @@ from espalier.simulator.conditions import Conditions, Presence
 from espalier.simulator.dataviews import Views
 from espalier.simulator.delivery import Delivery
 from espalier.simulator.device_work import SimulatedWork
-from espalier.simulator.environment import Fleet
+from espalier.simulator.environment import Fleet, SimulationContext
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.meter import Divergence, Meter
 from espalier.simulator.metrics import Scores
@@ -84,8 +84,11 @@ class Simulation:
         self.runtime = Runtime(plan, self.fleet, self, PRIVATE, lambda: np.zeros(shape.n_devices, dtype=np.int64))
         self._schedule = schedule or EvaluationSchedule()
         self.rounds = RunRounds(plan, self.fleet, self.limits, self._schedule, self)
-        self._wire_computing(partition)
-        self._wire_world(spans)
+        context = SimulationContext(
+            self.world, self.fleet, self.presence, self.conditions, self.clock, recorder, self.usage, spans
+        )
+        self._wire_computing(context, partition)
+        self._wire_world(context)
         self._divergence = Divergence()
         self.finished = False
         #: why the run ended before it had reached its limits ("": it has not)
@@ -96,7 +99,7 @@ class Simulation:
         self._moment = (-1.0, 0)
         self._event: ToNode | ToWorld | None = None
 
-    def _wire_computing(self, partition: Partition) -> None:
+    def _wire_computing(self, context: SimulationContext, partition: Partition) -> None:
         """Make what computes models and judges them."""
         task, seed, fleet, views = self.task, self.seed, self.fleet, self.views
         edges = np.full(fleet.n_devices, -1) if self.plan.root.structure.flat else partition.edge.astype(np.int64)
@@ -118,8 +121,8 @@ class Simulation:
         served = None if serve.plain else ServedScores(serve, *parts, scores)
         with_prior = None if prior is None else ServedScores(prior, *parts, scores)
         self.meter = Meter(
-            self.runtime, self.rounds, fleet, self.ledger, views, self.conditions, scores, self.usage, self.clock,
-            self.recorder, served, with_prior, self._schedule.share, task.training.batch_size,
+            context, self.runtime, self.rounds, self.ledger, views, scores, served, with_prior, self._schedule.share,
+            task.training.batch_size,
         )  # fmt: skip
         trials = SimulatedTrials(
             task, partition, views, self.ledger, seed, lambda: self.world.drift.concepts(0, 0.0), self.conditions.look,
@@ -129,23 +132,13 @@ class Simulation:
         judge = SimulatedJudge(fleet, views, self.conditions, scores, len(data.cell_train), len(data.cell_test))
         fleet.connect(self.ledger, judge, self.conditions, task.training, trials)
 
-    def _wire_world(self, spans: bool) -> None:
+    def _wire_world(self, context: SimulationContext) -> None:
         """Make what carries messages, does devices' work and lets the world act."""
-        fleet, presence, clock, recorder = self.fleet, self.presence, self.clock, self.recorder
-        self.delivery = Delivery(
-            self.runtime, fleet, presence, self.rounds, clock, recorder, lambda device: self.process.trained(device)
-        )
-        self.process = WorldProcess(
-            self.world, self.runtime, fleet, presence, self.conditions, self.delivery, clock, recorder, self.stall
-        )
-        self.transport = Transport(
-            self.world, self.conditions, presence, self.task.spec, self.plan.local, self.runtime.shares,
-            fleet.n_devices, clock, recorder, self.usage, self.delivery.inform, spans,
-        )  # fmt: skip
-        self._work = SimulatedWork(
-            self.task, fleet, self.views, self.ledger, self.attacks, self.conditions, presence, clock, recorder,
-            self.usage, spans,
-        )  # fmt: skip
+        runtime = self.runtime
+        self.delivery = Delivery(context, runtime, self.rounds, lambda device: self.process.trained(device))
+        self.process = WorldProcess(context, runtime, self.delivery, self.stall)
+        self.transport = Transport(context, self.task.spec, self.plan.local, runtime.shares, self.delivery.inform)
+        self._work = SimulatedWork(context, self.task, self.views, self.ledger, self.attacks)
 
     @property
     def now(self) -> float:

@@ -13,13 +13,10 @@ from espalier.core.address import Address, host_of
 from espalier.core.messages import Arrived, ChildLeft, Message, Order, Part, Report
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Local
-from espalier.record.database import Recorder
 from espalier.simulator.checkpoint import Saved
-from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld, VirtualClock
-from espalier.simulator.conditions import Conditions, Presence
-from espalier.simulator.usage import Usage
+from espalier.simulator.clock import NODE, WORLD, ToNode, ToWorld
+from espalier.simulator.environment import SimulationContext
 from espalier.world import BoundLinks, Hop, Tier, Uplink
-from espalier.world.world import BoundWorld
 
 #: seconds after which a message without acknowledgement is sent again
 RESEND_SECONDS = 2.0
@@ -79,16 +76,10 @@ class Transport(Saved):
     """Carries messages between hosts.
 
     Args:
-        world: Its faults, and after how long silence is noticed.
-        conditions: The links of now.
-        presence: Which hosts are there.
+        context: What the parts of the simulation share.
         spec: The models' size.
         local: The devices' policy: how they code the models of their reports.
         shares: Which places of a model go between a host and those above it.
-        n_devices: How many devices there are.
-        clock: Virtual time.
-        recorder: Where lost ways are written, and (``spans``) how long models travel.
-        usage: Where bytes and seconds are counted.
         inform: Lets an aggregator know that a child cannot be reached.
     """
 
@@ -96,25 +87,18 @@ class Transport(Saved):
 
     def __init__(
         self,
-        world: BoundWorld,
-        conditions: Conditions,
-        presence: Presence,
+        context: SimulationContext,
         spec: ParamSpec,
         local: Local,
         shares: Callable[[Address, ParamSpec], Spans | None],
-        n_devices: int,
-        clock: VirtualClock,
-        recorder: Recorder,
-        usage: Usage,
         inform: Callable[[Address, ChildLeft], None],
-        spans: bool,
     ) -> None:
-        self._world, self._conditions, self._presence = world, conditions, presence
-        self._spec, self._local, self._n_devices = spec, local, n_devices
-        self._clock, self._recorder, self._usage, self._inform = clock, recorder, usage, inform
+        self._world, self._conditions, self._presence = context.world, context.conditions, context.presence
+        self._clock, self._recorder, self._usage = context.clock, context.recorder, context.usage
+        self._spans, self._n_devices = context.spans, context.fleet.n_devices
+        self._spec, self._local, self._inform = spec, local, inform
         #: the bytes of a model between a host and those above it
         self._model_bytes = cache(lambda child: spec.link_bytes(shares(child, spec)))
-        self._spans = spans
         self._messages = 0
         self._uplinks = Uplinks()
 

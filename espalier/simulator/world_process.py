@@ -12,13 +12,10 @@ from espalier.core.messages import ChildJoined, ChildLeft, Lost, Started
 from espalier.core.policies import Structure
 from espalier.core.runtime import Runtime
 from espalier.core.tree import NOBODY
-from espalier.record.database import Recorder
 from espalier.simulator.checkpoint import Saved
-from espalier.simulator.clock import WORLD, ToWorld, VirtualClock, WorldBlock
-from espalier.simulator.conditions import Conditions, Presence
+from espalier.simulator.clock import WORLD, ToWorld, WorldBlock
 from espalier.simulator.delivery import Delivery
-from espalier.simulator.environment import Fleet
-from espalier.world.world import BoundWorld
+from espalier.simulator.environment import SimulationContext
 
 #: churn, moves and drift are looked up for so many seconds at once
 WINDOW_SECONDS = 50.0
@@ -32,34 +29,20 @@ class WorldProcess(Saved):
     """Applies the world's changes to a simulation.
 
     Args:
-        world: The world.
+        context: What the parts of the simulation share.
         runtime: The nodes.
-        fleet: The tree, and where devices are.
-        presence: Which hosts are there.
-        conditions: Links, speeds and looks of now.
         delivery: Gives nodes their events and changes the tree.
-        clock: Virtual time.
-        recorder: Where changes are written.
         stall: Ends the run because nothing will come of it.
     """
 
     SAVED = ("_unnoticed", "_homes", "_quiet_windows", "_goings")
 
     def __init__(
-        self,
-        world: BoundWorld,
-        runtime: Runtime,
-        fleet: Fleet,
-        presence: Presence,
-        conditions: Conditions,
-        delivery: Delivery,
-        clock: VirtualClock,
-        recorder: Recorder,
-        stall: Callable[[str], None],
+        self, context: SimulationContext, runtime: Runtime, delivery: Delivery, stall: Callable[[str], None]
     ) -> None:
-        self._world, self._runtime, self._fleet, self._presence = world, runtime, fleet, presence
-        self._conditions, self._delivery, self._clock, self._recorder = conditions, delivery, clock, recorder
-        self._stall = stall
+        self._world, self._fleet, self._presence = context.world, context.fleet, context.presence
+        self._conditions, self._clock, self._recorder = context.conditions, context.clock, context.recorder
+        self._runtime, self._delivery, self._stall = runtime, delivery, stall
         self._starts_devices = runtime.plan.starts == "device"
         self._structure: Structure = runtime.plan.root.structure
         self._unnoticed: set[int] = set()
@@ -273,7 +256,7 @@ class WorldProcess(Saved):
         self._unnoticed.discard(host)
         parent = fleet.parent(host)
         if unnoticed and forgets and parent is not None:
-            # Nobody missed it, but it no longer knows what it was asked: it greets its parent anew.
+            # Nobody missed it, but it no longer knows what it was asked: it joins its parent again.
             self._delivery.inform(parent, ChildLeft(host))
             self._delivery.inform(parent, ChildJoined(host))
         if fleet.shape.is_edge(host):
