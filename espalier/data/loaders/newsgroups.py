@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -164,27 +164,17 @@ def _chosen(topics: int | tuple[str, ...]) -> tuple[str, ...] | None:
     return TEN if topics == 10 else None
 
 
-def read_folders(
-    folder: Path, *, topics: int | tuple[str, ...] = 20, max_len: int = 200, vocab: int = 10_000
-) -> Dataset:
-    """Read the extracted folders: token ids ``[n, max_len]``."""
-    return build(from_folders(folder), folder, topics, max_len, vocab)
+def reader(posts: Callable[[Path], Iterator[NewsPost]]) -> Callable[..., Dataset]:
+    """Return what makes a dataset of a folder's posts: token ids ``[n, max_len]``."""
 
+    def read(folder: Path, *, topics: int | tuple[str, ...] = 20, max_len: int = 200, vocab: int = 10_000) -> Dataset:
+        return build(posts(folder), folder, topics, max_len, vocab)
 
-def read_archive(
-    folder: Path, *, topics: int | tuple[str, ...] = 20, max_len: int = 200, vocab: int = 10_000
-) -> Dataset:
-    """Read the published archive: token ids ``[n, max_len]``."""
-    return build(from_archive(folder), folder, topics, max_len, vocab)
-
-
-def read_lines(folder: Path, *, topics: int | tuple[str, ...] = 20, max_len: int = 200, vocab: int = 10_000) -> Dataset:
-    """Read one JSON object per line: token ids ``[n, max_len]``."""
-    return build(from_lines(folder), folder, topics, max_len, vocab)
+    return read
 
 
 LAYOUTS = (
-    Layout("extracted folders", tuple(f"{top}/*/*" for top in PARTS), read_folders),
-    Layout("published archive", ("20news-bydate*.tar.gz",), read_archive),
-    Layout("JSON lines", ("*.jsonl*",), read_lines),
+    Layout("extracted folders", tuple(f"{top}/*/*" for top in PARTS), reader(from_folders)),
+    Layout("published archive", ("20news-bydate*.tar.gz",), reader(from_archive)),
+    Layout("JSON lines", ("*.jsonl*",), reader(from_lines)),
 )
