@@ -35,9 +35,18 @@ from espalier.core.store import Ref
 class DeviceState:
     """All that a device remembers. ``memory`` outlives an order; the rest is empty between orders.
 
-    ``waiting`` holds what cannot be begun yet; ``superseded`` says that a training whose order was replaced may
-    still end, so that tokens must not start over. ``training`` names the training under way, ``models`` are those
-    of the order's trainings so far; ``decides``: the pace is asked after each update whether the first one goes on.
+    Attributes:
+        order: The order under way.
+        order_at: When it arrived.
+        done: Updates made for it so far.
+        spent: Seconds spent on it so far.
+        token: The number of the training or statistic under way; results of another are dropped.
+        memory: What its policies remember.
+        waiting: Orders that cannot be begun yet.
+        superseded: Whether a training whose order was replaced may still end, so that tokens must not start over.
+        training: The name of the training under way.
+        models: The models of the order's trainings so far, by the trainings' names.
+        decides: Whether the pace is asked after each update if the first training goes on.
     """
 
     order: Order | None = None
@@ -145,9 +154,11 @@ class Device:
             self.local.returned("then", following, new, "the order's next Train, with a name of its own, or None")
             state.token += 1
             return [self._begin(replace(following, follows=True))]
-        told = self.local.done(view, order, state.models)
-        self.local.returned("done", told, isinstance(told, Contribution), "a Contribution: what is reported")
-        return self._report(now, told)
+        contribution = self.local.done(view, order, state.models)
+        self.local.returned(
+            "done", contribution, isinstance(contribution, Contribution), "a Contribution: what is reported"
+        )
+        return self._report(now, contribution)
 
     def _on_measured(self, event: Measured, now: float) -> list[Action]:
         state = self.state
@@ -159,7 +170,7 @@ class Device:
             return self._train(state.order, now)
         return self._report(now, Contribution(stats=self.local.reply(self._view(now), state.order, event.values)))
 
-    def _report(self, now: float, told: Contribution) -> list[Action]:
+    def _report(self, now: float, made: Contribution) -> list[Action]:
         state = self.state
         order = state.order
         assert order is not None
@@ -169,11 +180,11 @@ class Device:
         to = order.sender if order.ask is not None or order.back or parent is None else parent
         state.order, state.models = None, {}
         report = Report(
-            order.id, order.sender, self.me, to, told.models, dict.fromkeys(told.models, samples), state.done,
-            order.round, now, download=state.order_at - order.sent, compute=state.spent, stats=told.stats,
-            auxiliary=told.auxiliary,
+            order.id, order.sender, self.me, to, made.models, dict.fromkeys(made.models, samples), state.done,
+            order.round, now, download=state.order_at - order.sent, compute=state.spent, stats=made.stats,
+            auxiliary=made.auxiliary,
         )  # fmt: skip
-        served: list[Action] = [] if told.uses is None else [Serve({ALL: told.uses})]
+        served: list[Action] = [] if made.uses is None else [Serve({ALL: made.uses})]
         return [*served, Send(report), *(self._on_order(state.waiting.pop(0), now) if state.waiting else [])]
 
     def _view(self, now: float) -> LocalView:

@@ -219,13 +219,13 @@ class Merge(Policy, family="merge", kind="samples"):
 
     def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new auxiliary vectors by name: by default averages with the weights that models have."""
-        beside = [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
-        if not beside:
+        auxiliary = [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
+        if not auxiliary:
             return {}
         own = view.of_auxiliary()
         return {
             name: view.store.combine(terms, fallback=own.models.get(name))
-            for name, terms in self.weights(own, beside).items()
+            for name, terms in self.weights(own, auxiliary).items()
         }
 
     def sums(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, dict[Address, Ref]]:
