@@ -77,7 +77,7 @@ class Seeded(TorchFunctionMode):
 
 
 @dataclass(slots=True)
-class _Walk:
+class _Descent:
     """A training under way: the module runs ``run``, steps move ``own`` (the same vector, unless it is mixed)."""
 
     job: TrainerJob
@@ -131,37 +131,37 @@ class Sequential:
         if isinstance(job.objective, Mixture):
             return self._mixed(job, job.objective.alpha)
         vector = job.start.clone()
-        walk = _Walk(job, vector, vector)
-        for _ in self._steps(walk):
+        descent = _Descent(job, vector, vector)
+        for _ in self._steps(descent):
             pass
-        return walk.result(self._spec.n_params)
+        return descent.result(self._spec.n_params)
 
     def _mixed(self, job: TrainerJob, alpha: float) -> Result:
         """Train v where it is mixed with w, and w beside it on the same mini-batches."""
         assert job.beside is not None
         self._twin = self._twin or Sequential(self._module, self._spec, self._loss)
         n = self._spec.n_params
-        mine = _Walk(job, mixed_start(job, n), job.start.clone(), alpha)
+        mine = _Descent(job, mixed_start(job, n), job.start.clone(), alpha)
         other = job.beside.clone()
-        for _ in zip(self._steps(mine), self._twin._steps(_Walk(alone(job), other, other)), strict=True):
+        for _ in zip(self._steps(mine), self._twin._steps(_Descent(alone(job), other, other)), strict=True):
             mine.run[:n] = mixed(mine.own[:n], other[:n], alpha)
         mine.own[n:] = mine.run[n:]
         return mine.result(n)
 
-    def _steps(self, walk: _Walk) -> Iterator[None]:
+    def _steps(self, descent: _Descent) -> Iterator[None]:
         """Make a training's steps, one after each yield."""
-        job, vector = walk.job, walk.run
+        job, vector = descent.job, descent.run
         terms: Tensor | None = None
         mode = Seeded(DropoutNoise([job.seed], width(job)), 1)
-        aside = Terms([job], self._features) if job.has_term else None
+        extra = Terms([job], self._features) if job.has_term else None
         self._attach(vector)
-        with catching(self._module, self._spec, wanted=aside is not None and aside.of_features) as caught:
-            for rows, size in zip(walk.plan.rows, walk.plan.sizes.tolist(), strict=True):
+        with catching(self._module, self._spec, wanted=extra is not None and extra.of_features) as caught:
+            for rows, size in zip(descent.plan.rows, descent.plan.sizes.tolist(), strict=True):
                 x, y = job.pool.gather(torch.from_numpy(rows[:size].copy()))
-                if walk.update is not None:
-                    walk.update.before()
-                    if walk.update.stale:
-                        torch._foreach_zero_(walk.update.sinks)
+                if descent.update is not None:
+                    descent.update.before()
+                    if descent.update.stale:
+                        torch._foreach_zero_(descent.update.sinks)
                 mode.samples = size
                 with mode:
                     answers = outputs = self._module(cast(x, vector.dtype))
@@ -170,14 +170,16 @@ class Sequential:
                     outputs = adjusted(outputs, terms)
                 losses = checked(self._loss(outputs, cast(y, vector.dtype)), size)
                 learnt = losses
-                if aside is not None:
-                    seen = caught.take(size) if aside.of_features else answers
-                    learnt = losses + aside.of(seen, rows[None, :size])
-                torch.autograd.backward([learnt.sum() * (walk.factor / size) if walk.mixes else learnt.sum() / size])
-                walk.total += float(losses.detach().sum())
-                if walk.update is None:
-                    walk.update = self._update(job, walk.own)
-                walk.update.after()
+                if extra is not None:
+                    seen = caught.take(size) if extra.of_features else answers
+                    learnt = losses + extra.of(seen, rows[None, :size])
+                torch.autograd.backward(
+                    [learnt.sum() * (descent.factor / size) if descent.mixes else learnt.sum() / size]
+                )
+                descent.total += float(losses.detach().sum())
+                if descent.update is None:
+                    descent.update = self._update(job, descent.own)
+                descent.update.after()
                 yield
         self._detach(vector)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from espalier.world.churn.base import BoundChurn, Churn, Combined
 from espalier.world.churn.renewal import Failures, TwoState
-from espalier.world.churn.scheduled import Happening, Scheduled
+from espalier.world.churn.scheduled import ChurnEvent, Scheduled
 from espalier.world.shape import Shape
 
 
@@ -17,4 +17,4 @@ class NoChurn(Churn, kind="none"):
         return BoundChurn(shape)
 
 
-__all__ = ["BoundChurn", "Churn", "Combined", "Failures", "Happening", "NoChurn", "Scheduled", "TwoState"]
+__all__ = ["BoundChurn", "Churn", "ChurnEvent", "Combined", "Failures", "NoChurn", "Scheduled", "TwoState"]

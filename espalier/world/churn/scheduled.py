@@ -22,7 +22,7 @@ _WORDS = ("join", "restart", "leave", "die")
 
 
 @dataclass(frozen=True)
-class Happening(Spec, family="churn.events"):
+class ChurnEvent(Spec, family="churn.events"):
     """At ``time`` (seconds) a host joins, restarts without its state, leaves with a word, or dies silently.
 
     ``host`` is a device's number, ``"edge:3"`` or ``"cloud"``.
@@ -40,7 +40,7 @@ class Scheduled(Churn, kind="scheduled"):
     A device whose first event is ``join`` is not there at the start; all others are.
     """
 
-    events: tuple[Happening, ...] = ()
+    events: tuple[ChurnEvent, ...] = ()
     file: Path | None = None
 
     def check(self) -> None:
@@ -54,14 +54,14 @@ class Scheduled(Churn, kind="scheduled"):
         if self.file is not None:
             rows = read(self.file, {"time": clock, "device": _name, "event": word(*_WORDS)})
             columns = zip(rows["time"], rows["device"], rows["event"], strict=True)
-            events = [Happening(t, d, e) for t, d, e in columns]
+            events = [ChurnEvent(t, d, e) for t, d, e in columns]
         return _Scheduled(shape, events, str(self.file or "churn.events"))
 
 
 class _Scheduled(BoundChurn):
     still = False
 
-    def __init__(self, shape: Shape, events: list[Happening], where: str) -> None:
+    def __init__(self, shape: Shape, events: list[ChurnEvent], where: str) -> None:
         super().__init__(shape)
         hosts = np.array([_host(shape, e.host, where) for e in events], dtype=np.int64)
         found = Transitions(

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from espalier.core.errors import ConfigError, WorldError
 from espalier.world import Shape
-from espalier.world.churn import Combined, Failures, Happening, Scheduled, TwoState
+from espalier.world.churn import ChurnEvent, Combined, Failures, Scheduled, TwoState
 
 # Devices 0 … 2, edges 3 and 4, the cloud 5.
 SHAPE = Shape(3, 2, 0)
 
 
 def script(*rows: tuple[float, int | str, str]) -> Scheduled:
-    return Scheduled(tuple(Happening(*row) for row in rows))  # type: ignore[arg-type]
+    return Scheduled(tuple(ChurnEvent(*row) for row in rows))  # type: ignore[arg-type]
 
 
 def test_a_script() -> None:
@@ -69,9 +69,9 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not both"):
         Scheduled()
     with pytest.raises(ConfigError, match="not both"):
-        Scheduled((Happening(1, 0, "leave"),), tmp_path / "x.csv")
+        Scheduled((ChurnEvent(1, 0, "leave"),), tmp_path / "x.csv")
     with pytest.raises(ConfigError, match="Did you mean 'leave'"):
-        Happening(1, 0, "leav")  # type: ignore[arg-type]
+        ChurnEvent(1, 0, "leav")  # type: ignore[arg-type]
     file = tmp_path / "bad.csv"
     file.write_text("time,device,event\n1,0,dies\n")
     with pytest.raises(WorldError, match="Did you mean 'die'"):
