@@ -154,9 +154,10 @@ class LocalFleet:
         if member.parent is not None and not options.parents:
             options = replace(options, parents=(self.address(member.parent),))
         (self.directory / name / "endpoint").unlink(missing_ok=True)
-        if options.listen is not None and options.listen.endswith(":0") and name in self._ports():
+        before = self.directory / name / "port"
+        if options.listen is not None and options.listen.endswith(":0") and before.is_file():
             # children look for a node where it was
-            options = replace(options, listen=f"{LOCAL}:{self._ports()[name]}")
+            options = replace(options, listen=f"{LOCAL}:{before.read_text()}")
         table = None if self._standing else self.experiment.to_plain()
         cloud = {"table": table, **self._cloud} if name == "cloud" else None
         self.processes[name] = self._begin(name, options, cloud)
@@ -165,14 +166,6 @@ class LocalFleet:
         process = self._context.Process(target=run_node, args=(options, cloud), name=name, daemon=False)
         process.start()
         return process
-
-    def _ports(self) -> dict[str, str]:
-        found = {}
-        for name in self.members:
-            path = self.directory / name / "port"
-            if path.is_file():
-                found[name] = path.read_text()
-        return found
 
     def endpoint(self, name: str) -> str:
         """Return where a node listens, as soon as it does."""

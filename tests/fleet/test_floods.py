@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
+import msgpack
 import pytest
 
 from espalier.core.errors import ProtocolError
@@ -18,7 +20,7 @@ from espalier.core.messages import Report
 from espalier.core.store import Ref
 from espalier.fleet.certs import Bundle, Identity
 from espalier.fleet.coordinator.coordinator import Coordinator
-from espalier.fleet.links import transport, wire
+from espalier.fleet.links import relay, transport, wire
 from espalier.fleet.links.delivery import BYTES_AHEAD, DeliveryState, Transmitter
 from espalier.fleet.links.door import REASON_LETTERS
 from espalier.fleet.links.framing import LetterPart, ReceivedLetter
@@ -188,17 +190,17 @@ def test_a_peers_frames_are_counted_as_a_childs_are() -> None:
     def nowhere(*_: Any) -> Any:
         raise AssertionError("nothing is sent")
 
-    relay = Relay(
+    passed_on = Relay(
         RoutingTable(1), Transmitter(1, nowhere, nowhere), Limits(letters_per_second=1.0), 4, nowhere,
         LetterSignatures(credentials("d1", "device"), "run", 4, 5, nowhere), nowhere,
     )  # fmt: skip
     for link in (Link("a", Identity("d3", "device", 7)), Link("b", Identity("d3", "device", 7))):
         with pytest.raises(ProtocolError, match="More than 1 frames"):
             for _ in range(11):
-                relay.rate(link, 1, 0)
+                passed_on.rate(link, 1, 0)
     made = Link("parent")
     for _ in range(100):
-        relay.rate(made, 1, 0)
+        passed_on.rate(made, 1, 0)
 
 
 def test_who_reads_no_answers_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,3 +351,60 @@ def test_a_member_waits_over_one_link(ca: Path, quick: Path) -> None:
 
 def hello() -> pb.Frame:
     return pb.Frame(hello=pb.Hello(version=wire.VERSIONS.newest, member=pb.Member(incarnation=1, stamp=1), wish=-1))
+
+
+def test_a_letter_of_countless_values_is_not_read() -> None:
+    # four megabytes of small lists took ten seconds to read, and two thousand such letters could be said at once
+    for value in ([1] * 300_000, [[]] * 300_000, [[[]] * 600] * 600, {"!": "dict", "v": [["a", 1]] * 100_000}):
+        letter = msgpack.packb({"!": "data", "c": "ControlLetter", "v": ["notes", {"!": "dict", "v": [["x", value]]}]})
+        with pytest.raises(ProtocolError, match=r"values|exceeds"):
+            wire.unpack(letter)
+    # what the cloud says of a large fleet is read
+    everybody = wire.control("groups", {"groups": {n: "" for n in range(200_000)}})
+    with pytest.raises(ProtocolError, match="more than 262144 values"):
+        wire.unpack(everybody)
+    assert isinstance(wire.unpack(everybody, 1 << 32), wire.ControlLetter)
+
+
+def test_who_says_much_is_read_slowly(ca: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # sixty letters of four megabytes kept an edge busy for minutes, and its memory full: no round was closed meanwhile
+    monkeypatch.setattr(relay, "CONTENT_PER_SECOND", 1 << 20)
+
+    async def play() -> None:
+        async with fleet(ca, quick, limits=Limits(content_bytes=1 << 18)) as (scene, rogue):
+            cloud, begun = scene.hosts["cloud"], time.monotonic()
+            assert isinstance(cloud.conduct, Coordinator)
+            for number in range(8):
+                told = Report(number, 3, rogue.address, 3, {}, {}, 1, 0, 0.0, stats={"x": bytes(250_000)})
+                await rogue.letter(3, wire.pack(told, Places()))
+            await rogue.say(pb.Frame(ping=pb.Ping(sent=7.0)))
+            while (frame := await rogue.hear()) is not None and not frame.HasField("pong"):
+                pass
+            assert time.monotonic() - begun > 1.2
+
+    asyncio.run(play())
+
+
+def test_what_waits_for_one_who_does_not_read_is_bounded() -> None:
+    # the contents of letters did not count, and one sender could take all the room
+    link = Link("somebody who does not read")
+
+    def said(origin: int, size: int) -> bool:
+        return link.relay(pb.Frame(head=pb.Head(envelope=pb.Envelope(origin=origin), content=bytes(size))), 1000, 500)
+
+    assert [said(1, 200) for _ in range(4)] == [True, True, False, False]
+    assert [said(2, 200), said(3, 300), said(4, 200)] == [True, True, False]
+
+    async def read() -> None:
+        written: list[pb.Frame] = []
+
+        async def write(frame: pb.Frame) -> None:
+            written.append(frame)
+
+        reader = asyncio.create_task(link.pump(write))
+        while len(written) < 4:
+            await asyncio.sleep(0)
+        assert said(1, 500)
+        reader.cancel()
+
+    asyncio.run(read())

@@ -85,7 +85,8 @@ class Authority:
         rule = self._rule(message)
         what = f"A message ({rule.kind}) of node {message.sender} to {message.to}"
         self._in_scope(rule, what)
-        self._fields(rule, origin, {name: getattr(message, name) for name in rule.fields}, what)
+        said = {name: getattr(message, name) for name in rule.fields}
+        _check_fields(rule, said, Statement(origin, self._here), what)
         self._sent_by(rule, message, what)
         if isinstance(message, Order):
             if message.ask is None and not message.models and self._here.fleet.is_device(message.to):
@@ -205,7 +206,7 @@ class Authority:
         coordinates = fleet.me == fleet.cloud
         if rule.to in ("the coordinator", "a member") and (rule.to == "the coordinator") != coordinates:
             raise ProtocolError(f"{what}: it is said to {rule.to}, which this host is not.")
-        self._fields(rule, origin, data, what)
+        _check_fields(rule, data, Statement(origin, self._here), what)
         if kind == "closed":
             self._counts(data["node"], data["progress"], what)
         elif kind == "notes":
@@ -242,9 +243,6 @@ class Authority:
             raise ProtocolError(f"{what}: this run's method has no such thing; it is not its to say.")
         if self._here.over() and not rule.after:
             raise Outdated
-
-    def _fields(self, rule: Rule, origin: int, data: Mapping[str, Any], what: str) -> None:
-        _check_fields(rule, data, Statement(origin, self._here), what)
 
 
 def check_request(role: str, what: str, data: Any) -> None:

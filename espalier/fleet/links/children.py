@@ -84,7 +84,8 @@ class ChildLinks:
                 raise ProtocolError(f"The first frame is {kind!r}; a greeting is accepted.")
             await self.greetings.greet(link, frame.hello)
         elif hub.relay is not None and hub.relay.take(link, frame):
-            pass
+            if frame.HasField("head") and (seconds := hub.relay.owed(link, frame.head)):
+                await asyncio.sleep(seconds)
         else:
             await self._take_hop(link, child, frame)
 

@@ -42,16 +42,12 @@ class Limits(Spec, family="limits"):
 
     def fitted(self, numbers: int) -> Limits:
         """Return these limits for models of so many numbers: no letter is larger than its models may be."""
-        return replace(self, letter_bytes=min(self.letter_bytes, self.parts * _model_bytes(numbers)))
+        # masked ones have one word more, compressed ones may grow
+        return replace(self, letter_bytes=min(self.letter_bytes, self.parts * (8 * (numbers + 1) + 1024)))
 
     def of_device(self) -> int:
         """Return the bytes of a device's letter."""
         return max(1, self.letter_bytes * min(self.device_parts, self.parts) // self.parts)
-
-
-def _model_bytes(numbers: int) -> int:
-    """Return the bytes that a model may take at most: masked ones have one word more, compressed ones may grow."""
-    return 8 * (numbers + 1) + 1024
 
 
 class TokenBucket:
@@ -63,10 +59,18 @@ class TokenBucket:
 
     def take(self, amount: float = 1.0) -> bool:
         """Take tokens; False if there are not enough."""
+        self._fill()
+        there = self._left >= amount
+        self._left -= amount if there else 0.0
+        return there
+
+    def owe(self, amount: float) -> float:
+        """Take tokens, also those that are not there yet; return the seconds until they are."""
+        self._fill()
+        self._left -= amount
+        return max(0.0, -self._left / self._rate)
+
+    def _fill(self) -> None:
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._at) * self._rate)
         self._at = now
-        if self._left < amount:
-            return False
-        self._left -= amount
-        return True

@@ -105,10 +105,7 @@ class ParentLink:
         if self._parents[0] == (name, target):
             return
         self._parents = [(name, target), *(p for p in self._parents if p != (name, target))]
-        if self._link is not None:
-            self._link.post(pb.Frame(bye=pb.Bye(why=why)))
-            self._link.close()
-        self._wake.set()
+        self.leave(why)
 
     def leave(self, why: str) -> None:
         """Say good-bye and end the link."""

@@ -11,8 +11,11 @@ from espalier.fleet.links.limits import Limits, TokenBucket
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.routes import RoutingTable
 from espalier.fleet.links.signing import LetterSignatures
-from espalier.fleet.links.transport import Link
+from espalier.fleet.links.transport import Link, origin_of
 from espalier.fleet.node.events import Acknowledged, Item, Restarted
+
+#: bytes of letters, but for models, that are read of a child: so many a second, and as often for each below it
+CONTENT_PER_SECOND = 256 << 10
 
 
 class Relay:
@@ -44,7 +47,7 @@ class Relay:
         self._devices = devices
         self._assemblers: dict[Link, Assembler] = {}
         #: letters and bytes of each child and peer by name, over all its links
-        self._meters: dict[str, tuple[TokenBucket, TokenBucket]] = {}
+        self._meters: dict[str, tuple[TokenBucket, TokenBucket, TokenBucket]] = {}
         self.relayed = 0
         self.lost = 0
 
@@ -61,12 +64,9 @@ class Relay:
             case "chunk":
                 self.rate(link, 0, len(frame.chunk.data))
                 self._letter(link, frame, frame.chunk.envelope)
-            case "ack":
+            case "ack" | "restart" as kind:
                 self.rate(link, 1, 0)
-                self._answer(link, frame, frame.ack.envelope)
-            case "restart":
-                self.rate(link, 1, 0)
-                self._answer(link, frame, frame.restart.envelope)
+                self._answer(link, frame, getattr(frame, kind).envelope)
             case _:
                 return False
         return True
@@ -126,7 +126,10 @@ class Relay:
 
     def _relay(self, link: Link, frame: pb.Frame, dest: int) -> None:
         out = self._routes.route(dest)
-        if out is None or out is link or not out.relay(frame, 2 * self._limits.letter_bytes):
+        limits = self._limits
+        models = limits.of_device() if origin_of(frame) < self._devices else limits.letter_bytes
+        of_one, most = models + limits.content_bytes, limits.letter_bytes + 8 * limits.content_bytes
+        if out is None or out is link or not out.relay(frame, 2 * most, 2 * of_one):
             self.lost += 1  # its sender keeps it until it is acknowledged
         else:
             self.relayed += 1
@@ -139,19 +142,28 @@ class Relay:
         """
         if link.peer is None:
             return  # this host has made the link, to its parent or to a peer that it was told of
-        child, limits = self._routes.child(link), self._limits
+        limits = self._limits
         if link.peer.name not in self._meters:
             self._meters[link.peer.name] = (
                 TokenBucket(limits.letters_per_second, 10 * limits.letters_per_second),
                 TokenBucket(limits.bytes_per_second, max(10 * limits.bytes_per_second, limits.letter_bytes)),
+                TokenBucket(CONTENT_PER_SECOND, limits.content_bytes),
             )
-        # a relay speaks for everybody below it
-        share = 1 if child is None else max(1, len(child.below))
-        meters = self._meters[link.peer.name]
+        share, meters = self._speakers(link), self._meters[link.peer.name]
         if not meters[0].take(letters / share) or not meters[1].take(data / share):
             raise ProtocolError(
                 f"More than {limits.letters_per_second:g} frames or {limits.bytes_per_second:g} bytes per second."
             )
+
+    def owed(self, link: Link, head: pb.Head) -> float:
+        """Return the seconds for which nothing more is read of somebody who has sent a letter."""
+        meters = None if link.peer is None else self._meters.get(link.peer.name)
+        return 0.0 if meters is None else meters[2].owe(len(head.content) / self._speakers(link))
+
+    def _speakers(self, link: Link) -> int:
+        """Return for how many a link speaks: a child's for everybody below it."""
+        child = self._routes.child(link)
+        return 1 if child is None else max(1, len(child.below))
 
     def drop(self, link: Link) -> None:
         """A link is over: what was unfinished comes again."""

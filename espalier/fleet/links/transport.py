@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +79,8 @@ class Link:
         self._urgent: deque[pb.Frame] = deque()
         self._bulk: deque[pb.Frame] = deque()
         self._waiting = 0
+        #: of that, by whose letters they are
+        self._held: Counter[int] = Counter()
         self._ready = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -102,13 +104,13 @@ class Link:
             self._urgent.append(frame)
             self._ready.set()
 
-    def relay(self, frame: pb.Frame, most: int) -> bool:
-        """Queue a frame of somebody else's letter; False (and it is lost) if too much waits already."""
+    def relay(self, frame: pb.Frame, most: int, of_one: int) -> bool:
+        """Queue a frame of somebody else's letter; False (and it is lost) if too much waits already, or of this one."""
         if not frame.HasField("head") and not frame.HasField("chunk"):
             self.post(frame)
             return not self._ending
-        size = len(frame.chunk.data)
-        if self._ending or self._waiting + size > most:
+        size = _bulk_bytes(frame)
+        if self._ending or self._waiting + size > most or self._held[origin_of(frame)] + size > of_one:
             return False
         self._queue(frame, size)
         return True
@@ -126,6 +128,7 @@ class Link:
 
     def _queue(self, frame: pb.Frame, size: int) -> None:
         self._waiting += size
+        self._held[origin_of(frame)] += size
         self._bulk.append(frame)
         self._ready.set()
 
@@ -148,6 +151,7 @@ class Link:
                     self._sent.leave_out(frame.head)
                 size = frame.ByteSize()
                 self._waiting -= _bulk_bytes(frame)
+                self._held[origin_of(frame)] -= _bulk_bytes(frame)
                 if frame.HasField("chunk"):
                     self.traffic.models_out += size
                 else:
@@ -175,8 +179,13 @@ class Link:
 
 
 def _bulk_bytes(frame: pb.Frame) -> int:
-    """Return the bytes of a frame that count for the queue's length: those of models and files."""
-    return len(frame.chunk.data) + len(frame.piece.data)
+    """Return the bytes of a frame that count for the queue's length: those of letters and files."""
+    return len(frame.head.content) + len(frame.chunk.data) + len(frame.piece.data)
+
+
+def origin_of(frame: pb.Frame) -> int:
+    """Return whose letter a frame is of (0: of none)."""
+    return int((frame.head if frame.HasField("head") else frame.chunk).envelope.origin)
 
 
 #: what a link's owner does with a frame; raising ends the link

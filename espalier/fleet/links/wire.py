@@ -44,6 +44,8 @@ class WireVersions:
 VERSIONS = WireVersions(6, 7)
 CERTIFICATES_ONCE = 7
 
+#: values, lists and tables of a member's letter at most: they take far more time to read than bytes do
+VALUES = 1 << 18
 #: how deep plain data may be nested in a message; each level of tuples and tables is three of msgpack's
 DEPTH = 96
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"}
@@ -113,14 +115,24 @@ def control(kind: str, data: Mapping[str, Any]) -> bytes:
     return _packed(_replaced(ControlLetter(kind, dict(data)), refuse))
 
 
-def unpack(data: bytes) -> Message | ControlLetter:
-    """Read a message, in which models are the numbers of the letter's parts.
+def unpack(data: bytes, values: int = VALUES) -> Message | ControlLetter:
+    """Read a message of so many values at most, in which models are the numbers of the letter's parts.
 
     Raises:
         ProtocolError: It is none, or holds what no node may send.
     """
+    left = values
+
+    def count(several: Any) -> Any:
+        nonlocal left
+        left -= 1 + len(several)
+        if left < 0:
+            raise ProtocolError(f"A letter holds more than {values} values.")
+        return several
+
+    bounds = {"max_array_len": values, "max_map_len": values, "list_hook": count, "object_hook": count}
     try:
-        _check(msgpack.unpackb(data, raw=False, strict_map_key=False), 0, _TOP)
+        _check(msgpack.unpackb(data, raw=False, strict_map_key=False, **bounds), 0, _TOP)
         found = codec.unpack(data)
     except ProtocolError:
         raise

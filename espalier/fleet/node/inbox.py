@@ -22,7 +22,7 @@ from espalier.core.errors import ConfigError, ProtocolError, RunError, TrainingE
 from espalier.core.messages import Message, Order, Report, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority, Outdated
-from espalier.fleet.authority.fields import is_address
+from espalier.fleet.authority.fields import COUNT, is_address
 from espalier.fleet.authority.rules import IN_USE, SERVED, SUM, SUMMAND
 from espalier.fleet.links import wire
 from espalier.fleet.links.encoding import Encoding, decode
@@ -95,7 +95,7 @@ class Inbox:
     def _open(self, arrival: ReceivedLetter) -> None:
         """Read a letter, check that its sender may say this, and only then let it have consequences."""
         origin = arrival.origin
-        said = wire.unpack(arrival.content)
+        said = wire.unpack(arrival.content, COUNT if origin == self._state.directory.cloud else wire.VALUES)
         if not isinstance(said, wire.ControlLetter):
             try:
                 self._authority.check(origin, said)
@@ -167,18 +167,16 @@ class Inbox:
             at += stop - start
         return vector
 
-    def _decoded(self, part: LetterPart, origin: int) -> Tensor:
+    def _kept(self, part: LetterPart, origin: int) -> Ref:
+        """Keep a model."""
         if part.encoding != Encoding.Q8:
-            return self._whole(part, origin)
+            return self._state.store.put(self._whole(part, origin))
         found = self._outbox.feedback.decoded(part, origin)
         if found is None:
             # Its sender waits for nothing: it takes part again from the next order on.
             self._state.gave_up(origin)
             raise ProtocolError(f"Host {origin} sends a difference from a model that is not here any more.")
-        return found
-
-    def _kept(self, part: LetterPart, origin: int) -> Ref:
-        return self._state.store.put(self._decoded(part, origin))
+        return self._state.store.put(found)
 
     def _kept_masked(self, part: LetterPart, origin: int, said: Report) -> Ref:
         """Keep a masked model, and what is beside it; one that is not masked is not even looked at."""

@@ -78,14 +78,13 @@ class Operators:
                 return overview(service)
             case "stop":
                 return self._stop(queue.find(data["run"]), who)
-            case "fetch":
+            case _:
                 run = queue.find(data["run"])
                 with tempfile.TemporaryDirectory(prefix="espalier-") as folder:
                     copy = Path(folder) / "run.sqlite"
                     for path, source in await asyncio.to_thread(lambda: list(_files(run, copy))):
                         await _send(link, path, source)
                 return {"run": run.name, "state": run.state}
-        raise ProtocolError(f"{what!r} is no request of this version.")
 
     def _row(self, run: QueuedRun) -> dict[str, Any]:
         """Return what is known of a run."""
