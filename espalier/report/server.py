@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import URL
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
@@ -46,7 +47,8 @@ class AccessControl:
         if scope["type"] == "http":
             request = Request(scope)
             if self.token is None:
-                allowed = is_loopback(request.url.hostname or "")
+                # not request.url: without a name in the request that has the server's own
+                allowed = is_loopback(URL(f"//{request.headers.get('host', '')}").hostname or "")
             else:
                 allowed = secrets.compare_digest(request.query_params.get("token", "").encode(), self.token.encode())
             if not allowed:

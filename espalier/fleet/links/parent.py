@@ -22,8 +22,6 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.2, 2.0
 TRIES = 5
 #: seconds between two looks at the parent's clock
 CLOCK_SECONDS = 30.0
-#: the latest time of a run that is believed: what a node then says must still be a time (`espalier.fleet.authority`)
-LATEST_SECONDS = SECONDS / 2
 #: seconds that a parent may take to tell the time
 PONG_SECONDS = 10.0
 
@@ -135,7 +133,7 @@ class ParentLink:
                 hub.log("refused", level="warning", why=self._told)
         elif kind == "pong":
             waiting = self._pongs.pop(frame.pong.sent, None)
-            if not 0 <= frame.pong.now <= LATEST_SECONDS:
+            if not 0 <= frame.pong.now <= SECONDS / 2:  # what this node says from then on must still be a time
                 raise ProtocolError(f"The parent says that it is {frame.pong.now} o'clock.")
             if waiting is not None and not waiting.done():
                 waiting.set_result(hub.clock.heard(frame.pong.now, frame.pong.sent))
