@@ -16,7 +16,7 @@ import msgpack
 import pytest
 
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Report
+from espalier.core.messages import Part, Report
 from espalier.core.store import Ref
 from espalier.fleet.certs import Bundle, Identity
 from espalier.fleet.coordinator.coordinator import Coordinator
@@ -112,6 +112,21 @@ def test_a_letter_that_was_never_written_is_not_acknowledged(quick: Path) -> Non
     for number in (max(before) + 1, 1 << 63, (1 << 64) - 1):
         net.give(EDGE, Acknowledged(ROGUE, series, number))
         assert net.engines[EDGE].outbox.delivery.waiting[ROGUE] == before
+
+
+def test_cuts_of_models_are_as_few_as_models(quick: Path) -> None:
+    # each of fifteen thousand cuts of one number was kept as a whole model
+    class OneNumber(Places):
+        def numbers(self, part: Part) -> bytes:
+            return bytes(4)
+
+    net = RogueNet(quick)
+    cuts = [Part(Ref(0), ((0, 1),))] * 9
+    told = Report(1, EDGE, ROGUE, EDGE, {"": Ref(0)}, {"": 10}, 1, 0, 0.0, stats={"x": cuts})
+    why = net.attack(EDGE, wire.pack(told, OneNumber()), model())
+    assert why is not None and "more than 8 cuts" in why
+    told = replace(told, stats={"x": cuts[1:]})
+    assert net.attack(EDGE, wire.pack(told, OneNumber()), model()) is None
 
 
 def test_two_devices_that_count_bytes_do_not_end_the_cloud(quick: Path) -> None:

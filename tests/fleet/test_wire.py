@@ -73,7 +73,7 @@ def read(data: bytes, refs: list[Ref], restore: Any = None) -> Any:
     """A message as it arrives."""
     found = wire.unpack(data)
     assert not isinstance(found, wire.ControlLetter)
-    return wire.enclosed(found, refs, restore)
+    return wire.enclosed(found, refs, restore, 8)
 
 
 @settings(deadline=None)

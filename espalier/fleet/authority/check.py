@@ -85,8 +85,7 @@ class Authority:
         rule = self._rule(message)
         what = f"A message ({rule.kind}) of node {message.sender} to {message.to}"
         self._in_scope(rule, what)
-        said = {name: getattr(message, name) for name in rule.fields}
-        _check_fields(rule, said, Statement(origin, self._here), what)
+        _check_fields(rule, {name: getattr(message, name) for name in rule.fields}, Statement(origin, self._here), what)
         self._sent_by(rule, message, what)
         if isinstance(message, Order):
             if message.ask is None and not message.models and self._here.fleet.is_device(message.to):

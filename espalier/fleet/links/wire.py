@@ -143,20 +143,24 @@ def unpack(data: bytes, values: int = VALUES) -> Message | ControlLetter:
     return found
 
 
-def enclosed(message: Message, refs: Sequence[Ref], restore: Restore) -> Message:
+def enclosed(message: Message, refs: Sequence[Ref], restore: Restore, most: int) -> Message:
     """Return a message with its models in place of the numbers of parts.
 
     Args:
         message: What came.
         refs: The letter's models, in the order of its parts.
         restore: Makes a model of some of its numbers.
+        most: So many cuts of models may be in it: each takes the room of a model.
 
     Raises:
-        ProtocolError: It names a part that the letter does not have, or a cut makes no sense.
+        ProtocolError: It names a part that the letter does not have, or a cut makes no sense, or there are too many.
     """
+    cuts = iter(range(most))
 
     def found(value: Any) -> Any:
         if isinstance(value, ModelCut):
+            if next(cuts, None) is None:
+                raise ProtocolError(f"A message has more than {most} cuts of models.")
             return _cut(value, restore)
         if not 0 <= int(value) < len(refs):
             raise ProtocolError(f"A message names part {int(value)} of a letter that has {len(refs)}.")

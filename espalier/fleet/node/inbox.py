@@ -20,6 +20,7 @@ from torch import Tensor
 from espalier.core.address import host_of
 from espalier.core.errors import ConfigError, ProtocolError, RunError, TrainingError
 from espalier.core.messages import Message, Order, Report, Word
+from espalier.core.params import Spans
 from espalier.core.store import Ref
 from espalier.fleet.authority.check import Authority, Outdated
 from espalier.fleet.authority.fields import COUNT, is_address
@@ -119,7 +120,7 @@ class Inbox:
         masked = said if isinstance(said, Report) and self._sums.concerns(said.to) else None
         keep = partial(self._kept_masked, said=masked) if masked else self._kept
         refs = [keep(part, arrival.origin) for part in arrival.parts]
-        message = self._clocked(wire.enclosed(said, refs, self._restored))
+        message = self._clocked(wire.enclosed(said, refs, self._restored, state.manifest.limits.device_parts))
         if isinstance(message, Word) and message.kind in (SERVED, IN_USE):
             state.conduct.handed(message)
             return
@@ -144,12 +145,7 @@ class Inbox:
         store = self._state.store
         if spans and max(stop for _, stop in spans) > store.spec.size:
             raise ProtocolError(f"A cut of a model ends at {spans[-1][1]}; the model has {store.spec.size} numbers.")
-        vector = torch.zeros(store.spec.size)
-        at = 0
-        for start, stop in spans:
-            vector[start:stop] = torch.from_numpy(numbers[at : at + stop - start].copy())
-            at += stop - start
-        return store.put(vector)
+        return store.put(_filled(torch.zeros(store.spec.size), spans, torch.from_numpy(numbers.copy())))
 
     def _whole(self, part: LetterPart, origin: int) -> Tensor:
         """Return a model; where only a part of it travels, the rest is the initial one's (zero where nobody has it)."""
@@ -157,15 +153,12 @@ class Inbox:
         spans = state.runtime.shares(min(state.me, origin), state.store.spec)
         if spans is None:
             return decode(part, state.store.spec.size)
-        numbers, at = decode(part, sum(b - a for a, b in spans)), 0
+        numbers = decode(part, sum(b - a for a, b in spans))
         knows = state.directory.is_device(state.me) or state.me == state.directory.cloud
         vector = (
             state.store.vector(state.store.initial()).clone() if knows else numbers.new_zeros(state.store.spec.size)
         )
-        for start, stop in spans:
-            vector[start:stop] = numbers[at : at + stop - start]
-            at += stop - start
-        return vector
+        return _filled(vector, spans, numbers)
 
     def _kept(self, part: LetterPart, origin: int) -> Ref:
         """Keep a model."""
@@ -210,6 +203,15 @@ class Inbox:
         speed = report.compute / batches if batches and directory.is_device(sender) else member.seconds_per_batch
         directory.members[sender] = replace(member, seconds_per_batch=speed, model_seconds=way)
         return report
+
+
+def _filled(vector: Tensor, spans: Spans, numbers: Tensor) -> Tensor:
+    """Put numbers into some places of a vector, and return it."""
+    at = 0
+    for start, stop in spans:
+        vector[start:stop] = numbers[at : at + stop - start]
+        at += stop - start
+    return vector
 
 
 def plausible(report: Report, now: float, took: float) -> Report:
