@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from espalier.callbacks import Bar, Callback, Followers, RunProgress, loggers
-from espalier.core.errors import ComparisonError, ConfigError, EspalierError, SetupWarning
+from espalier.callbacks import Bar, Callback, RunProgress, StopRun, loggers
+from espalier.core.code import homeless, short_name
+from espalier.core.errors import ComparisonError, ConfigError, EspalierError, raised, warn
 from espalier.core.method import Method
 from espalier.data import registry
 from espalier.data.dataset import Dataset
@@ -67,17 +67,23 @@ def simulate(
     _check(dataset, callbacks, experiment)
     told = [*callbacks, *loggers(one.record.log)]
     where = None if directory is None else Path(directory)
+    for name in filter(homeless, (one.task.model, str(one.task.loss)) if where else ()):
+        warn(
+            f"{short_name(name)} is known to this program alone: no other can load the run's models, go on with it or "
+            "export them. Put it into a file of its own and import it from there."
+        )
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     with contextlib.ExitStack() as stack:
         watched = list(told)
         if Bar.wanted() if progress is None else progress:
-            watched.append(stack.enter_context(Bar()))
+            watched.append(bar := Bar())
+            stack.callback(bar.close)
         follow = following(runner, watched)
         runner.run(follow if watched else None)
         follow(runner.simulation)  # the last event ended the run
     if runner.simulation.diverged:
-        warnings.warn(f"{runner.entry.label}, seed {seed}: {runner.simulation.stalled}", SetupWarning, stacklevel=2)
+        warn(f"{runner.entry.label}, seed {seed}: {runner.simulation.stalled}")
     run = Run(where) if where is not None else Run(connection=runner.recorder.connection, models=runner.kept)
     for callback in told:
         callback.on_end(run)
@@ -94,24 +100,29 @@ def _check(dataset: object, callbacks: object, experiment: ExperimentLike) -> No
         )
     silent = experiment is None or (isinstance(experiment, Mapping) and "partition" not in experiment)
     if silent and isinstance(dataset, Dataset) and dataset.owner_train is not None:
-        warnings.warn(OWNERS_UNUSED, SetupWarning, stacklevel=3)
+        warn(OWNERS_UNUSED)
     if not isinstance(callbacks, Sequence) or not all(isinstance(c, Callback) for c in callbacks):
         raise ConfigError(f"callbacks = {callbacks!r}: must be a list of objects of classes below espalier.Callback.")
 
 
 def following(runner: Runner, callbacks: Sequence[Callback]) -> Callable[[Simulation], None]:
-    """Return what tells callbacks after every event, and ends the run where one asks for it."""
-    followers, entry, plain = Followers(callbacks), runner.entry, runner.experiment.to_plain()
-    seen = [-1, -1]
+    """Return what tells callbacks after every event what is new, and ends the run where one asks for it."""
+    entry, plain = runner.entry, runner.experiment.to_plain()
+    seen = {"on_evaluation": 0, "on_round": 0}
 
     def after(sim: Simulation) -> None:
-        if seen == [sim.round, sim.meter.evaluations]:
+        now = {"on_evaluation": sim.meter.evaluations, "on_round": sim.round}
+        if now == seen:
             return
-        seen[:] = sim.round, sim.meter.evaluations
         at = RunProgress(entry.label, runner.seed, sim.round, sim.now, runner.experiment.stop, sim.meter.last, plain)
-        why = followers.tell(at, sim.meter.evaluations)
-        if why and not sim.finished:
-            sim.stall(why)
+        try:
+            for name in [n for n in now if now[n] > seen[n]]:
+                seen[name] = now[name]
+                for callback in callbacks:
+                    getattr(callback, name)(at)
+        except StopRun as stop:
+            if not sim.finished:
+                sim.stall(f"It was stopped: {str(stop) or 'a callback asked for it'}.")
 
     return after
 
@@ -140,6 +151,7 @@ def compare(
         registry.require(base.task.dataset, place, base.task.dataset_options.get("kind"))
     runs: list[Run] = []
     failed: dict[str, list[str]] = {}
+    cause: Exception | None = None
     leaders: dict[int, float] = {}
     for entry in entries:
         for seed in numbers:
@@ -149,15 +161,17 @@ def compare(
                 runs.append(simulate(entry, one, seed=seed, directory=where, **options))
                 if (seconds := runs[-1].seconds) is not None:
                     leaders.setdefault(seed, seconds)
-            except EspalierError as error:
+            except Exception as error:  # also what a user's model raises: what the others learnt is not lost
                 if not runs and len(entries) * len(numbers) == 1:
                     raise
-                failed.setdefault(str(error), []).append(f"{entry.label}, seed {seed}")
+                cause = cause or error
+                why = str(error) if isinstance(error, EspalierError) else f"{raised(error)}."
+                failed.setdefault(why, []).append(f"{entry.label}, seed {seed}")
     if failed:
         number = sum(map(len, failed.values()))
         raise ComparisonError(
             f"{number} of {number + len(runs)} runs failed; the others are in this error's runs. "
             + " ".join(f"{'; '.join(who)}: {why}" for why, who in failed.items()),
             runs,
-        )
+        ) from cause
     return Comparison(runs)

@@ -18,8 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -57,12 +56,7 @@ class RunProgress:
     @property
     def done(self) -> float:
         """The share of the run that is done, 0 … 1."""
-        shares = [0.0]
-        if self.limits.rounds is not None:
-            shares.append(self.round / self.limits.rounds)
-        if self.limits.seconds is not None:
-            shares.append(self.time / self.limits.seconds)
-        return min(1.0, max(shares))
+        return self.limits.done(self.round, self.time)
 
 
 class Callback:
@@ -84,6 +78,7 @@ class Bar(Callback):
     def __init__(self) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[text]}"))
         self._bars = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
+        self._bars.start()
         self._tasks: dict[tuple[str, int], Any] = {}
 
     @staticmethod
@@ -91,13 +86,8 @@ class Bar(Callback):
         """Tell whether a person watches: on a terminal, or in a notebook."""
         return sys.stderr.isatty() or "ipykernel" in sys.modules
 
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Leave the bars as they are."""
         self._bars.stop()
 
     def on_round(self, progress: RunProgress) -> None:
@@ -221,27 +211,4 @@ def _load(module: str, package: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ConfigError(f"This logger needs {error.name}, which is not installed: pip install {package}.") from error
-
-
-class Followers:
-    """Tells callbacks what has changed from event to event."""
-
-    def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self.callbacks = list(callbacks)
-        self._round = self._evaluations = 0
-
-    def tell(self, progress: RunProgress, evaluations: int) -> str:
-        """Call those who want to know; return why the run is to end ("": it goes on)."""
-        try:
-            if evaluations > self._evaluations:
-                self._evaluations = evaluations
-                for callback in self.callbacks:
-                    callback.on_evaluation(progress)
-            if progress.round > self._round:
-                self._round = progress.round
-                for callback in self.callbacks:
-                    callback.on_round(progress)
-        except StopRun as stop:
-            return f"It was stopped: {str(stop) or 'a callback asked for it'}."
-        return ""
+        raise ConfigError(f"This logger needs {package}, which is not installed: pip install {package}.") from error

@@ -80,6 +80,10 @@ class TaskSpec(Spec, family="task"):
                 raise ConfigError(f"task.dataset = {dict(self.dataset)!r}: a table has a kind and a path.")
             object.__setattr__(self, "dataset", str(options.pop("path")))
             object.__setattr__(self, "dataset_options", options)
+        elif not isinstance(self.dataset, str):
+            raise ConfigError(
+                "task.dataset is a name or a table; data of your own stand beside: simulate(…, dataset=…)."
+            )
         if not isinstance(self.model, str):
             object.__setattr__(self, "model", name_of(self.model))
         if not isinstance(self.loss, str | None):

@@ -3,7 +3,7 @@
 The bundled methods' cards (title, citation, text), the reference of experiment files, the studies' titles and what was
 run of them are shipped as ``lists.json``, which ``python -m espalier.cli.cards`` (and ``espalier reproduce --pages
 docs/results``) writes anew and a test keeps true. Where another package announces methods too, all are imported and
-asked, unless one of the shipped is asked for by name.
+asked once; what they say is kept in the user's cache until a file of that package changes.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import inspect
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from espalier.data import cache
 
 GROUP = "espalier.methods"
 BUNDLED = "espalier.methods.bundled"
@@ -51,17 +55,8 @@ def cards(plugins: Sequence[str] = ()) -> dict[str, MethodCard]:
 
 
 def _ask(cls: Any) -> MethodCard:
-    module = inspect.getmodule(cls)
-    text = (module.__doc__ if module else None) or ""
-    return MethodCard(
-        cls.title,
-        cls.citation,
-        cls.reconstruction,
-        cls.category,
-        cls.needs,
-        inspect.cleandoc(text),
-        inspect.cleandoc(cls.__doc__ or ""),
-    )
+    texts = [inspect.cleandoc(source.__doc__ or "") for source in (inspect.getmodule(cls), cls)]
+    return MethodCard(cls.title, cls.citation, cls.reconstruction, cls.category, cls.needs, *texts)
 
 
 def lists(plugins: Sequence[str] = (), method: str = "") -> dict[str, Any]:
@@ -71,8 +66,35 @@ def lists(plugins: Sequence[str] = (), method: str = "") -> dict[str, Any]:
     Who asks for a shipped ``method`` alone does not wait for what other packages announce.
     """
     shipped: dict[str, Any] = json.loads(LISTS.read_text(encoding="utf-8"))
-    alone = method in shipped["methods"] or all(point.value == BUNDLED for point in entry_points(group=GROUP))
-    return shipped if alone and not plugins else made()
+    others = [point for point in entry_points(group=GROUP) if point.value != BUNDLED]
+    if plugins:
+        return made()
+    return _with(others) if others and method not in shipped["methods"] else shipped
+
+
+def _with(others: Sequence[EntryPoint]) -> dict[str, Any]:
+    """Return the lists with what other packages announce, as it was kept if none of their files has changed since."""
+    place, stamp = cache() / "lists.json", _stamp(others)
+    with suppress(OSError, ValueError, LookupError):
+        kept = json.loads(place.read_text(encoding="utf-8"))
+        if kept["stamp"] == stamp:
+            return dict(kept["lists"])
+    found = made()
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps({"stamp": stamp, "lists": found}), encoding="utf-8")
+    return found
+
+
+def _stamp(others: Sequence[EntryPoint]) -> list[Any]:
+    """Return which files stand behind the lists, and when each was written; nothing is imported."""
+    files = [LISTS]
+    for point in others:
+        spec = find_spec(point.module.partition(".")[0])
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            files += sorted(Path(folder).rglob("*.py"))
+        files += [Path(spec.origin)] if spec and spec.origin else []
+    return [[point.value for point in others], *([str(f), f.stat().st_mtime_ns] for f in files)]
 
 
 def made(*, bundled: bool = False) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
         tell=lambda text: tell(RunStatus(number, 0.0, text, "note")),
     )  # fmt: skip
     follow = following(runner, told)
-    limits, last = experiment.stop, [0.0]
+    last = [0.0]
     parent = multiprocessing.parent_process()
 
     def progress(sim: Simulation) -> None:
@@ -131,14 +131,9 @@ def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop
         last[0] = now
         if parent is not None and not parent.is_alive():
             runner.stop = True  # nobody is left to hear the news
-        parts = [0.0]
-        if limits.rounds is not None:
-            parts.append(sim.round / limits.rounds)
-        if limits.seconds is not None:
-            parts.append(sim.now / limits.seconds)
         score = sim.meter.last.get(experiment.task.score, sim.meter.last.get("acc_global"))
         shown = "" if score is None else f"  {experiment.task.score} {score:.3f}"
-        tell(RunStatus(number, min(1.0, max(parts)), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
+        tell(RunStatus(number, experiment.stop.done(sim.round, sim.now), f"round {sim.round}  {sim.now:,.0f} s{shown}"))
 
     runner.run(progress)
     sim = runner.simulation

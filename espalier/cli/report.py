@@ -11,7 +11,7 @@ from types import TracebackType
 
 import click
 
-from espalier.core.errors import ConfigError, RunError, nearest
+from espalier.core.errors import RunError
 from espalier.report.endpoint import Endpoint, listen
 
 FORMATS = ("html", "md", "latex", "csv")
@@ -65,17 +65,13 @@ def report(
     else:
         from espalier.report import formats
         from espalier.report.groups import compare
-        from espalier.report.verdict import measures, verdicts
+        from espalier.report.verdict import judged
 
-        groups = compare(found)
-        known = measures(groups.groups)
-        if measure is not None and measure not in known:
-            raise ConfigError(f"--measure {measure}: known are {', '.join(known)}.{nearest(measure, known)}")
-        judged = verdicts(groups, measure, budget)
+        shown = judged(compare(found), measure, budget)
         if kind == "csv":
-            text = "".join(formats.to_csv(v, headings=not i) for i, v in enumerate(judged))
+            text = "".join(formats.to_csv(v, headings=not i) for i, v in enumerate(shown))
         else:
-            text = "\n".join((formats.to_markdown if kind == "md" else formats.to_latex)(v) for v in judged)
+            text = "\n".join((formats.to_markdown if kind == "md" else formats.to_latex)(v) for v in shown)
         if out is None:
             click.echo(text, nl=False)
         else:

@@ -132,7 +132,7 @@ def _search(sweep: Sweep, grid: Mapping[str, list[str]], ranges: Mapping[str, An
     try:
         import optuna
     except ImportError as error:
-        raise ConfigError("--search optuna needs optuna, which is not installed: pip install optuna.") from error
+        raise ConfigError("--search optuna needs it installed: pip install 'espalier-hfl[sweep]'.") from error
     from espalier.record.measures import lower_is_better
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -25,6 +25,11 @@ def is_own(name: str) -> bool:
     return ":" in name or name.startswith(_OBJECT)
 
 
+def homeless(name: str) -> bool:
+    """Tell whether a name means something that was made in a program itself, where no other process finds it."""
+    return name.startswith((_OBJECT, "__main__:"))
+
+
 def name_of(thing: Any, where: str, accepted: str) -> str:
     """Return the name under which :func:`named` finds what can be called.
 
@@ -57,14 +62,15 @@ def named(name: str, where: str) -> Any:
     Raises:
         ConfigError: There is no such thing, or it cannot be called; ``where`` is the key that named it.
     """
-    if name.startswith(_OBJECT):
-        if name not in _OBJECTS:
-            raise ConfigError(
-                f"{where} = {name!r} was an object of the process that began the run. Put it into a file as a class "
-                "or a function and name it 'file:Name', so that other processes find it."
-            )
-        return _OBJECTS[name]
-    found = imported(name, f"{where} =")
+    try:
+        found = _OBJECTS[name] if name in _OBJECTS else imported(name, f"{where} =")
+    except ConfigError:
+        if not homeless(name):
+            raise
+        raise ConfigError(
+            f"{where} = {name!r} was made in the program that began the run, where others cannot find it. Put it into "
+            "a file of its own as a class or a function and name it 'file:Name'."
+        ) from None
     if not callable(found):
         raise ConfigError(f"{where} = {name!r} is a {type(found).__name__}; a callable is accepted.")
     return found

@@ -18,7 +18,9 @@ without a traceback and exits with the class's ``exit_code``.
 from __future__ import annotations
 
 import difflib
+import sys
 import traceback
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,9 +95,18 @@ def raised(error: Exception) -> str:
     said = " ".join(str(error).split()).rstrip(".")
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {said}"  # says its place itself
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in last)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not {"site-packages", "espalier"} & set(Path(f.filename).parts)] or frames
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in own[-1:])
     return f"{type(error).__name__}: {said}{where}"
+
+
+def warn(text: str, category: type[Warning] = SetupWarning) -> None:
+    """Warn the user, at the line of their own program that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "espalier":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

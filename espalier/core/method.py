@@ -25,7 +25,7 @@ from espalier.core.aggregator import Aggregator
 from espalier.core.bounds import PositiveInt, Share
 from espalier.core.device import Device
 from espalier.core.environment import Environment
-from espalier.core.errors import ConfigError, nearest
+from espalier.core.errors import ConfigError, nearest, raised
 from espalier.core.guard import Guard
 from espalier.core.learning import TrainingFacts
 from espalier.core.memory import Policy, check_products
@@ -285,10 +285,19 @@ def _check(plan: Plan) -> None:
 
 
 @cache
-def load_methods() -> None:
+def load_methods() -> tuple[Any, ...]:
     """Import what packages announce: this one its bundled methods, policies and partitions, others theirs."""
+    found = []
     for point in entry_points(group="espalier.methods"):
-        point.load()
+        try:
+            found.append(point.load())
+        except Exception as error:  # whatever another package's code raises
+            who = point.dist.name if point.dist else point.module
+            raise ConfigError(
+                f"The package {who}, which announces methods ({point.name} = {point.value}), cannot be imported: "
+                f"{raised(error)}."
+            ) from error
+    return tuple(found)
 
 
 def available() -> dict[str, type[Method]]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
@@ -43,6 +44,10 @@ class RunLimits(Spec, family="stop"):
             object.__setattr__(self, "budget", self.budget or "time")
         object.__setattr__(self, "budget", self.budget or "rounds")
         self.require(self.budget == "rounds" or self.rounds is not None, "budget", "'rounds' where no rounds are given")
+
+    def done(self, rounds: int, seconds: float) -> float:
+        """Return the share of a run that is done, 0 … 1: the larger one of its rounds and of its seconds."""
+        return min(1.0, max(rounds / (self.rounds or math.inf), seconds / (self.seconds or math.inf)))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from espalier.core.errors import ConfigError, DataError, nearest
+from espalier.data import cache
 from espalier.data.dataset import Dataset, Kind
 from espalier.data.download import Progress, download
 from espalier.data.entries import ENTRIES
@@ -207,17 +207,6 @@ def _own_data(name: str, kind: str | None = None) -> tuple[Path, Callable[..., D
 
 def _plain(name: str) -> str:
     return "".join(c for c in name.lower() if c.isalnum())
-
-
-def cache() -> Path:
-    """The user's cache directory of this program, by the platform's custom."""
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "espalier"
 
 
 def places(data_dir: Path | None = None) -> list[Path]:

@@ -6,7 +6,6 @@ asked about rows as they stand in the table.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.errors import ConfigError, DataError, SetupWarning, nearest
+from espalier.core.errors import ConfigError, DataError, nearest, warn
 from espalier.data.arrays import CLASSES_LOOK
 from espalier.data.sources import Samples, have, plain
 
@@ -195,11 +194,9 @@ def _check_numbers(column: pd.Series[Any]) -> None:
             f"Column {column.name!r} has an infinite number in row {row}; replace it, or leave the row out."
         )
     if len(values) >= MANY_ROWS and (values == np.round(values)).all() and column.is_unique:
-        warnings.warn(
+        warn(
             f"Column {column.name!r} has another whole number in every row: if it numbers the rows, leave it out "
-            f"(ignore = [{column.name!r}]).",
-            SetupWarning,
-            stacklevel=2,
+            f"(ignore = [{column.name!r}])."
         )
 
 
@@ -245,8 +242,7 @@ def _without_gaps(frame: pd.DataFrame, features: list[str], roles: list[str], mi
         raise DataError(f"Every row has an empty cell in one of the columns {', '.join(map(repr, empty.columns))}.")
     if out.any():
         why = "have empty cells" if missing == "drop" else f"do not say {' or '.join(map(repr, roles))}"
-        told = f"{int(out.sum()):,} of {len(frame):,} rows {why} and are left out."
-        warnings.warn(told, SetupWarning, stacklevel=2)
+        warn(f"{int(out.sum()):,} of {len(frame):,} rows {why} and are left out.")
     return frame[~out]
 
 

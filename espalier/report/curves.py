@@ -57,7 +57,7 @@ def curves(groups: Groups, x: str = "time", measure: str | None = None) -> Figur
     chosen = measure or next(iter(known), "acc_device")
     if measure is not None and measure not in known:
         raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
-    found = [(g, [r for r in g.readings if _has(r, chosen)]) for g in groups.groups]
+    found = [(g, [r for r in g.readings if chosen in r.frame and r.frame[chosen].notna().any()]) for g in groups.groups]
     bands = [(g, rs, band([_curve(r, x, chosen) for r in rs])) for g, rs in found]
     title, unit, size = _horizontal(x, [b for _, _, b in bands if b is not None])
     if x == "time":
@@ -70,10 +70,6 @@ def _horizontal(x: str, bands: Sequence[Band]) -> tuple[str, str | None, float]:
     largest = max((float(b.x[-1]) for b in bands), default=0.0)
     units = {"time": time_unit, "bytes": byte_unit}
     return (AXES[x], *units[x](largest)) if x in units else (AXES[x], None, 1.0)
-
-
-def _has(reading: Reading, measure: str) -> bool:
-    return measure in reading.frame and bool(reading.frame[measure].notna().any())
 
 
 def _curve(reading: Reading, x: str, measure: str) -> tuple[Floats, Floats]:

@@ -13,9 +13,9 @@ from typing import Any
 
 from espalier.core.errors import RunError
 from espalier.report.groups import Groups, compare
-from espalier.report.page import dumps, finals
+from espalier.report.page import details_of, dumps, finals
 from espalier.report.reading import Reading, directories_of, opened, read
-from espalier.report.sections import Room, curve_section, detail, overview, spread_section
+from espalier.report.sections import Room, curve_section, overview, spread_section
 from espalier.report.timeline import material
 
 #: a part is made again at most for this share of the time, so that watching does not slow the runs down …
@@ -123,8 +123,7 @@ class LiveParts:
         reading = self._reading(name.removeprefix("detail/"))
         if reading is None or reading.directory is None:
             return None
-        with opened(reading.directory) as run:
-            return detail(run, reading.score, self.room)
+        return details_of(reading, self.room)
 
     def _overview(self) -> dict[str, Any]:
         notes = tuple(f"{where} is not shown: {why}" for where, why in self._problems.items())

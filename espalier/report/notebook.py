@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from espalier.core.errors import ConfigError, RunError, nearest
+from espalier.core.errors import ConfigError, RunError
 from espalier.record.measures import human_bytes, human_seconds, spoken
 from espalier.record.run import Run
-from espalier.report.budget import BUDGETS, called, reached
+from espalier.report.budget import called, reached
 from espalier.report.curves import curves
 from espalier.report.figures import colour, to_plotly
 from espalier.report.formats import BEHIND, gap_text
-from espalier.report.groups import Groups, compare
+from espalier.report.groups import compare
 from espalier.report.heatmaps import labels_per_device, labels_per_edge
 from espalier.report.heatmaps import similarity as similarity_of
 from espalier.report.notes import noted
@@ -28,7 +28,7 @@ from espalier.report.standings import Place
 from espalier.report.timeline import timeline as timeline_of
 from espalier.report.tree import dressed
 from espalier.report.tree import tree as tree_of
-from espalier.report.verdict import Verdict, measures, verdicts
+from espalier.report.verdict import Verdict, judged, measures, verdicts
 
 _CELL = "padding:2px 10px 2px 0;text-align:right;white-space:nowrap"
 _LEFT = "padding:2px 10px 2px 0;text-align:left;white-space:nowrap"
@@ -121,41 +121,27 @@ def _curve(reading: Reading, name: str) -> str:
 
 def verdict_text(runs: Iterable[Run], measure: str | None, budget: str | None) -> str:
     """Return what leads, as text, and what keeps the comparison from being whole; a paragraph per setting."""
-    return "\n\n".join("\n".join((v.sentence, *v.warnings)) for v in _judged(runs, measure, budget))
+    return "\n\n".join(
+        "\n".join((v.sentence, *v.warnings)) for v in judged(compare(readings_of(runs)), measure, budget)
+    )
 
 
 def ranking(runs: Iterable[Run], measure: str | None, budget: str | None) -> pd.DataFrame:
     """Return the ranking as a frame: a row per method with the measure's mean, deviation and gap, then the others."""
     rows = []
-    for found in _judged(runs, measure, budget):
+    for found in judged(compare(readings_of(runs)), measure, budget):
         for place in found.places:
             gap, first = place.gap, place.cells[0]
             row = {
                 "rank": place.rank, "method": place.group.label, "seeds": len(first.by_seed),
                 found.measure: first.mean, f"{found.measure}_std": first.std,
                 "behind": 0.0 if gap is None else gap.mean, "behind_low": None if gap is None else gap.low,
-                "behind_high": None if gap is None else gap.high, "p": place.p, "told_apart": _told_apart(place),
+                "behind_high": None if gap is None else gap.high, "p": place.p,
+                "told_apart": None if place.p is None else not place.tied,
             }  # fmt: skip
             row |= {c.key: cell.mean for c, cell in list(zip(found.columns, place.cells, strict=True))[1:]}
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _told_apart(place: Place) -> bool | None:
-    """Tell whether a method can be told from the leader (None: it leads, or there are too few seeds to say)."""
-    return None if place.p is None else not place.tied
-
-
-def _judged(runs: Iterable[Run], measure: str | None, budget: str | None) -> list[Verdict]:
-    groups: Groups = compare(readings_of(runs))
-    known = measures(groups.groups)
-    if not known:
-        raise RunError("No run has been evaluated yet: there is nothing to compare.")
-    if measure is not None and measure not in known:
-        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
-    if budget is not None and budget not in BUDGETS:
-        raise ConfigError(f"budget = {budget!r}: must be one of {', '.join(BUDGETS)}.{nearest(budget, BUDGETS)}")
-    return verdicts(groups, measure, budget)
 
 
 def write(runs: Iterable[Run], path: Path) -> Path:

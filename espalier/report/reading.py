@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ConfigError, RunError
+from espalier.core.run_rounds import RunLimits
 from espalier.record.database import GROWING, connect
 from espalier.record.measures import main_score
 from espalier.record.run import Run
@@ -93,12 +94,7 @@ class Reading:
         if self.state == "finished":
             return 1.0
         stop = self.experiment.get("stop", {})
-        shares = [0.0]
-        if stop.get("rounds"):
-            shares.append(self.rounds / stop["rounds"])
-        if stop.get("seconds"):
-            shares.append(self.time / stop["seconds"])
-        return min(1.0, max(shares))
+        return RunLimits(stop.get("rounds"), stop.get("seconds")).done(self.rounds, self.time)
 
     @property
     def score(self) -> str:

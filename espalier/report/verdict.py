@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from espalier.core.errors import ConfigError, RunError, nearest
 from espalier.record.measures import human_bytes, lower_is_better, spoken
-from espalier.report.budget import Budget, budgets, called, reached
+from espalier.report.budget import BUDGETS, Budget, budgets, called, reached
 from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
 from espalier.report.reading import Reading
@@ -60,6 +61,18 @@ def verdicts(groups: Groups, measure: str | None = None, budget: str | None = No
     if found and groups.notes:
         found[-1] = replace(found[-1], warnings=(*found[-1].warnings, *groups.notes))
     return found
+
+
+def judged(groups: Groups, measure: str | None, budget: str | None) -> list[Verdict]:
+    """Judge as :func:`verdicts` does; a measure or a budget that is not there is refused."""
+    known = measures(groups.groups)
+    if not known:
+        raise RunError("No run has been evaluated yet: there is nothing to compare.")
+    if measure is not None and measure not in known:
+        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
+    if budget is not None and budget not in BUDGETS:
+        raise ConfigError(f"budget = {budget!r}: must be one of {', '.join(BUDGETS)}.{nearest(budget, BUDGETS)}")
+    return verdicts(groups, measure, budget)
 
 
 def measures(groups: Sequence[Group]) -> list[str]:

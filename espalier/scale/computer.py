@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from espalier.simulator.jobs import Job, Outcome, RemoteOutcome, Sum
 from espalier.simulator.portions import Portion
 from espalier.simulator.reduction import PartialSum
 from espalier.simulator.task import Task
-from espalier.training.trainer import FallbackWarning
 
 #: bytes of a model from which workers join sums: Ray brings smaller objects to the driver in any case
 FEWEST_BYTES = 100 << 10
@@ -272,13 +270,7 @@ class RayComputer:
         self.received += sum(a.nbytes for a in arrays if a is not None)
         trainer = self._task.trainer
         if answer.why_not is not None and trainer.batched:
-            trainer.batched, trainer.why_not = False, answer.why_not
-            warnings.warn(
-                f"{type(self._task.module).__name__} is trained one client at a time: {answer.why_not}. "
-                "The results are the same.",
-                FallbackWarning,
-                stacklevel=2,
-            )
+            trainer.give_up(answer.why_not)
         return answer
 
 

@@ -19,13 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from espalier.core.errors import ConfigError, nearest
+from espalier.core.method import load_methods
 from espalier.experiment import Experiment, MethodEntry
 from espalier.record.run import Run, slug
 
@@ -237,7 +237,7 @@ def papers() -> dict[str, str]:
     Beside its study a paper's package has ``published.toml``, ``claims.toml`` and ``page.md``. A paper is called as its
     package, or as the module's ``PAPER``.
     """
-    modules = [m for point in entry_points(group="espalier.methods") for m in getattr(point.load(), "STUDIES", ())]
+    modules = [m for announced in load_methods() for m in getattr(announced, "STUDIES", ())]
     packages = {}
     for module in modules:
         found = importlib.import_module(module)

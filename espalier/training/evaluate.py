@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -21,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from espalier.core.errors import ConfigError, TrainingError
+from espalier.core.errors import ConfigError, TrainingError, warn
 from espalier.core.params import ParamSpec
 from espalier.training import chunks
 from espalier.training.host import keep_pages, one_thread
@@ -347,12 +346,8 @@ class Evaluator:
                     Replica(self._module, self._spec, dtype, training=False, plan=plan.calls)
             except Unsupported as refusal:
                 self.batched = False
-                warnings.warn(
-                    f"{type(self._module).__name__} is evaluated one model at a time: {refusal}. "
-                    "The results are the same.",
-                    FallbackWarning,
-                    stacklevel=2,
-                )
+                name = type(self._module).__name__
+                warn(f"{name} is evaluated one model at a time: {refusal}. The results are the same.", FallbackWarning)
             else:
                 self._plans[dtype] = plan
         return self._plans.get(dtype) if self.batched else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from espalier.core.code import is_own
-from espalier.core.errors import ConfigError, SetupWarning, raised
+from espalier.core.errors import ConfigError, raised, warn
 from espalier.training.losses import Loss, PerSample, checked, resolve
 
 #: samples that are looked at
@@ -58,11 +57,11 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
             f"{n_classes}."
         )
     if shape[1] > n_classes:
-        _warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
+        warn(f"The model has {shape[1]} outputs and the data have {n_classes} classes: the others are never right.")
     if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), torch.ones(()).to(outputs), atol=1e-4):
-        _warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
+        warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
     elif isinstance(list(module.modules())[-1], nn.Sigmoid) and bool(((outputs >= 0) & (outputs <= 1)).all()):
-        _warn("The model ends with a sigmoid; cross-entropy wants logits, one output per class: leave it out.")
+        warn("The model ends with a sigmoid; cross-entropy wants logits, one output per class: leave it out.")
 
 
 def _check_loss(loss: PerSample, outputs: Tensor, y: Tensor) -> None:
@@ -97,12 +96,8 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
 def check_classes(y_train: Tensor, y_test: Tensor) -> None:
     """Warn about test classes that no training sample has, and about a single class."""
     if len(y_train) > 1 and bool((y_train == y_train[0]).all()):
-        _warn(f"All training samples are of class {int(y_train[0])}: there is nothing to tell apart.")
+        warn(f"All training samples are of class {int(y_train[0])}: there is nothing to tell apart.")
     unseen = np.setdiff1d(y_test.numpy(), y_train.numpy()).tolist()
     if unseen:
         shown = ", ".join(map(str, unseen[:5])) + (" …" if len(unseen) > 5 else "")
-        _warn(f"The test data have classes that no training sample has ({shown}): they cannot be learnt.")
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, SetupWarning, stacklevel=2)
+        warn(f"The test data have classes that no training sample has ({shown}): they cannot be learnt.")

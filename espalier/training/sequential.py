@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from espalier.core.objectives import Mixture
@@ -46,7 +47,10 @@ def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Seeded(TorchFunctionMode):
-    """Answers dropout calls from a job's own stream while one client's samples run; without one, drops nothing."""
+    """Answers dropout calls from a job's own stream while one client's samples run; without one, drops nothing.
+
+    A batch of one value per channel, such as a device's last sample, has no variance: batch norm takes the running one.
+    """
 
     def __init__(self, noise: DropoutNoise | None, samples: int) -> None:
         super().__init__()
@@ -58,6 +62,8 @@ class Seeded(TorchFunctionMode):
     ) -> Any:
         """Answer one call."""
         kwargs = kwargs or {}
+        if func is functional.batch_norm and args[0].numel() == args[0].shape[1] and kwargs.get("training"):
+            kwargs = {**kwargs, "training": args[1] is None}
         if func not in dropout.FUNCTIONS:
             return func(*args, **kwargs)
         return self._dropout(func, *args, **kwargs)

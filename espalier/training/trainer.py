@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from espalier.core.errors import ConfigError
+from espalier.core.errors import ConfigError, warn
 from espalier.core.objectives import ClassSums
 from espalier.core.params import ParamSpec
 from espalier.core.seeds import torch_seed
@@ -212,26 +211,24 @@ class Trainer:
         """How to merge jobs of this job's arithmetic; None to train one by one."""
         dtype = job.start.dtype
         if self.batched and job.optimizer.own:
-            self._give_up(f"the optimiser {job.optimizer.name!r} steps one client, 'sgd' and 'adam' step many at once")
+            self.give_up(f"the optimiser {job.optimizer.name!r} steps one client, 'sgd' and 'adam' step many at once")
         if self.batched and dtype not in self._plans:
             x, y = job.pool.gather(torch.from_numpy(job.rows[:16].copy()))
             try:
                 with one_thread():
                     self._plans[dtype] = probe(self._module, self.spec, self._loss, x, y, dtype)
             except Unsupported as refusal:
-                self._give_up(str(refusal))
+                self.give_up(str(refusal))
         return self._plans.get(dtype) if self.batched else None
 
     def _told(self, outcome: tuple[list[Result], str | None]) -> list[Result]:
         results, why = outcome
         if why is not None and self.batched:
-            self._give_up(why)
+            self.give_up(why)
         return results
 
-    def _give_up(self, why: str) -> None:
+    def give_up(self, why: str) -> None:
+        """Train one client at a time from now on, and say why."""
         self.batched, self.why_not = False, why
-        warnings.warn(
-            f"{type(self._module).__name__} is trained one client at a time: {why}. The results are the same.",
-            FallbackWarning,
-            stacklevel=2,
-        )
+        name = type(self._module).__name__
+        warn(f"{name} is trained one client at a time: {why}. The results are the same.", FallbackWarning)

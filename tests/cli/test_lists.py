@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +16,7 @@ from espalier.cli.cards import LISTS, cards, lists
 from espalier.cli.lists import CATEGORIES, ROBUST
 from espalier.cli.main import COMMANDS, main
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "torch", "scipy", "sklearn", "pandas", "plotly")
 
 
@@ -54,14 +57,33 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert "'compare'" in done.stdout and "'Dataset'" in done.stdout and "'Run'" in done.stdout
 
 
-def test_a_bundled_method_is_described_at_once_beside_other_packages() -> None:
-    code = (
-        "import sys, importlib.metadata as m\nfrom espalier.cli import cards\n"
-        "cards.entry_points = lambda group: [m.EntryPoint('theirs', 'json', group)]\n"
-        "print(cards.lists(method='easf')['methods']['easf']['title'], 'torch' in sys.modules)\n"
-        "print(cards.lists() == cards.made(), 'torch' in sys.modules)"
-    )
-    assert alone(code).split() == ["EASF", "False", "True", "True"]
+THEIRS = """
+import espalier
+class Theirs(espalier.Method, kind="theirs"):
+    title = "Theirs"
+"""
+
+
+def test_what_other_packages_announce_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bundled method is described without asking; what was said is kept until a file of the package changes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "theirs.py").write_text(THEIRS, encoding="utf-8")
+    (tmp_path / "theirs-1.dist-info").mkdir()
+    (tmp_path / "theirs-1.dist-info/METADATA").write_text("Name: theirs\nVersion: 1\n", encoding="utf-8")
+    (tmp_path / "theirs-1.dist-info/entry_points.txt").write_text("[espalier.methods]\nt = theirs\n", encoding="utf-8")
+    code = "import sys\nfrom espalier.cli.cards import lists, made\nfound = lists(method={!r})['methods']\n"
+    code += "print(found.get('theirs', {{}}).get('title'), 'torch' in sys.modules, {})"
+    assert alone(code.format("easf", 0)).split() == ["None", "False", "0"]
+    assert alone(code.format("", "lists() == made()")).split() == ["Theirs", "True", "True"]
+    assert alone(code.format("theirs", 0)).split() == ["Theirs", "False", "0"]
+    (tmp_path / "theirs.py").write_text(THEIRS.replace('"Theirs"', '"Anew"'), encoding="utf-8")
+    assert alone(code.format("theirs", 0)).split() == ["Anew", "True", "0"]
+    (tmp_path / "theirs.py").write_text("1 / 0\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-m", "espalier", "methods"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "espalier: The package theirs, which announces methods (t = theirs), cannot be imported: Zero" in done.stderr
 
 
 def test_the_list_of_commands_says_what_each_says_of_itself() -> None:

@@ -20,7 +20,7 @@ from torch import nn
 import espalier
 from espalier.cli import pool
 from espalier.cli.main import main
-from espalier.core.errors import EspalierError, SetupWarning
+from espalier.core.errors import ComparisonError, EspalierError, SetupWarning
 
 FILE = """
 methods = ["hierfavg"]
@@ -293,6 +293,7 @@ def with_model(model: Any) -> Any:
         (lambda: with_model(nn.Linear(5, 3).requires_grad_(False)), "no parameters to train"),
         (lambda: with_model(lambda: None), "Model 'lambda' gave a NoneType"),
         (lambda: with_model(3), "task.model is a int"),
+        (lambda: run(setting={"task": {"dataset": DATA}}), r"stand beside: simulate\(…, dataset=…\)"),
         (lambda: espalier.compare([], SETTING), "name at least one"),
         (lambda: espalier.compare(["fedavg"] * 2, SETTING), "two are labelled 'FedAvg'"),
         (lambda: espalier.compare("fedavg", SETTING, seeds=[1, 1]), "each must stand there once"),
@@ -331,8 +332,38 @@ def test_owners_that_nothing_is_done_with_are_told(here: Path) -> None:
 
 
 def test_a_sigmoid_at_the_end_is_told() -> None:
-    with pytest.warns(SetupWarning, match="ends with a sigmoid"):
+    with pytest.warns(SetupWarning, match="ends with a sigmoid") as told:
         with_model(nn.Sequential(nn.Linear(5, 3), nn.Sigmoid()))
+    assert told[0].filename == __file__  # the user's own line, not ours
+
+
+def test_a_model_that_no_other_program_finds_is_told(here: Path) -> None:
+    with pytest.warns(SetupWarning, match="^lambda is known to this program alone"):
+        run(setting={**SETTING, "task": {"model": lambda: nn.Linear(5, 3)}}, directory=here / "o")
+    code = "import sys, espalier\nprint(espalier.Run('o').model())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=here)
+    assert "was made in the program that began the run" in done.stderr.splitlines()[-1]
+
+
+class Capricious(nn.Linear):
+    """A model that fails once it is trained for real."""
+
+    calls = 0
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Fail after a while."""
+        Capricious.calls += 1
+        if Capricious.calls > 200:
+            raise OSError("no")
+        return super().forward(input)
+
+
+@pytest.mark.filterwarnings("ignore:Capricious")
+def test_what_others_learnt_outlives_a_model_that_fails_late() -> None:
+    setting = {**SETTING, "task": {"model": Capricious, "model_options": {"in_features": 5, "out_features": 3}}}
+    with pytest.raises(ComparisonError, match=r"OSError: no.*\(test_mistakes.py, line \d+\)") as caught:
+        espalier.compare("hierfavg", {**setting, "stop": {"rounds": 3}}, seeds=range(40), dataset=DATA, progress=False)
+    assert 0 < len(caught.value.runs) < 40 and isinstance(caught.value.__cause__, OSError)
 
 
 def test_columns_of_pandas_are_words_too() -> None:

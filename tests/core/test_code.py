@@ -25,7 +25,7 @@ def test_other_objects_are_known_in_this_process_alone():
         assert is_own(name) and named(name, "key") is thing
         assert name_of(thing, "key", "a function") == name, "one object has one name"
     assert short_name(name_of(lambda a: a, "key", "")) == "lambda"
-    with pytest.raises(ConfigError, match="key = 'object add 99' was an object of the process that began the run"):
+    with pytest.raises(ConfigError, match="key = 'object add 99' was made in the program that began the run"):
         named("object add 99", "key")
 
 

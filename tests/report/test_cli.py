@@ -45,5 +45,5 @@ def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
 
 def test_a_measure_that_no_run_has_is_refused(runs: Path) -> None:
     done = CliRunner().invoke(main, ["report", str(runs), "--format", "csv", "--measure", "acc_globl"])
-    assert done.exit_code == 2 and "--measure acc_globl: known are acc_device, acc_global" in done.output
+    assert done.exit_code == 2 and "measure = 'acc_globl': the runs have acc_device, acc_global" in done.output
     assert "Did you mean 'acc_global'" in done.output

@@ -102,6 +102,19 @@ def test_running_statistics_travel_in_the_vector():
     assert moved["1.num_batches_tracked"].tolist() == [2.0]
 
 
+def test_a_batch_of_one_sample_is_normed_by_the_running_statistics():
+    torch.manual_seed(0)
+    module = Normed()
+    g = torch.Generator().manual_seed(0)
+    pool = Memory(torch.randn(16, 6, generator=g), torch.randint(3, (16,), generator=g))
+    (job,) = make(module, pool, [5], batch=4)  # four samples, then the last one alone
+    trainer = Trainer(module, "cross_entropy", batched=False)
+    (result,) = trainer.run([job])
+    assert torch.isfinite(result.vector).all() and result.loss > 0
+    moved = {e.name: result.vector[e.start : e.stop] - job.start[e.start : e.stop] for e in trainer.spec.entries}
+    assert moved["0.weight"].abs().sum() > 0 and moved["1.num_batches_tracked"].tolist() == [2.0]
+
+
 class Noisy(nn.Linear):
     def __init__(self):
         super().__init__(6, 3)
