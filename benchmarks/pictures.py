@@ -49,8 +49,8 @@ def _photograph(opened: Any, page: Path, scheme: str) -> None:
     opened.goto(page.as_uri())
     opened.wait_for_selector("body[data-ready=yes]", timeout=120_000)
     opened.wait_for_timeout(1000)
-    table = opened.locator("#verdict table").first.bounding_box()
-    part = {"x": 0, "y": 0, "width": WIDTH, "height": table["y"] + table["height"] + 24}
+    last = opened.locator("#verdict :is(.warning, .wide)").locator("visible=true").last.bounding_box()
+    part = {"x": 0, "y": 0, "width": WIDTH, "height": last["y"] + last["height"] + 6}
     opened.screenshot(path=FIGURES / f"report-{scheme}.png", clip=part)
     if scheme == "light":
         opened.locator("#run").select_option(label=TIMELINE_RUN)

@@ -94,7 +94,7 @@ def compare(readings: Sequence[Reading]) -> Groups:
         key = json.dumps({p: reading.experiment.get(p) for p in PARTS}, sort_keys=True)
         keys.setdefault(key, reading)
         setting = list(keys).index(key)
-        seeds = found.setdefault((setting, reading.label, json.dumps(_choices(reading), sort_keys=True)), {})
+        seeds = found.setdefault((setting, reading.label, json.dumps(choices_of(reading), sort_keys=True)), {})
         if reading.seed in seeds:
             one, other = seeds[reading.seed], reading
             kept, left = (other, one) if _written(other) >= _written(one) else (one, other)
@@ -112,7 +112,7 @@ def compare(readings: Sequence[Reading]) -> Groups:
     return Groups(tuple(settings), tuple(groups), tuple(notes))
 
 
-def _choices(reading: Reading) -> dict[str, Any]:
+def choices_of(reading: Reading) -> dict[str, Any]:
     """Return what the user chose for a run: the method's options, and how devices train."""
     methods = reading.experiment.get("methods") or [None]
     options = methods[0] if isinstance(methods[0], Mapping) else {}

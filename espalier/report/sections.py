@@ -12,14 +12,14 @@ from espalier.record.run import Run
 from espalier.report import formats, rerun
 from espalier.report.budget import BUDGETS, budgets, called, reached
 from espalier.report.curves import axes_of, curves, measures
-from espalier.report.groups import Group, Groups, describe
+from espalier.report.groups import Groups, choices_of, describe
 from espalier.report.heatmaps import labels_per_device, labels_per_edge, samples_per_device, similarity
 from espalier.report.notes import noted
 from espalier.report.reading import Reading
 from espalier.report.spread import Floats, at_the_end, edges_over_time, over_time
 from espalier.report.timeline import material
 from espalier.report.tree import tree
-from espalier.report.verdict import Verdict, lead, verdicts
+from espalier.report.verdict import MOST_DRAWN, Verdict, lead, verdicts
 from espalier.report.verdict import measures as measures_of
 
 #: how the horizontal axes besides time are called on a switch
@@ -43,27 +43,22 @@ class Room:
 def overview(groups: Groups) -> dict[str, Any]:
     """Return the verdicts, the state of the runs and the configuration, and whom one may look at in detail."""
     names = [str(s.experiment.get("name", "runs")) for s in groups.settings]
+    order = {number: i for i, number in enumerate(p.group.number for v in verdicts(groups) for p in v.places)}
     return {
         "title": " and ".join(dict.fromkeys(names)) if 0 < len(names) <= 2 else "runs",
         "about": describe(groups.settings[0].experiment) if len(groups.settings) == 1 else "",
         **_verdicts(groups),
-        "methods": [{"number": g.number, "title": g.label} for g in groups.groups],
+        "methods": [{"number": g.number, "title": g.label, "choices": choices_of(g.face)} for g in groups.groups],
         "seeds": sorted({s for g in groups.groups for s in g.seeds}),
         "runs": runs_html(groups.readings),
         "state": _state(groups.readings),
         "settings": rerun.to_html(groups),
         "details": [
             {"key": g.face.key, "title": f"{g.label}, seed {g.face.seed}", "colour": g.number}
-            for g in _leader_first(groups)
+            for g in sorted(groups.groups, key=lambda g: order.get(g.number, len(order)))  # the leader's first
             if len(g.face.frame)
         ],
     }
-
-
-def _leader_first(groups: Groups) -> list[Group]:
-    """Return the methods in the order of the verdict, so that the first run shown in detail is the leader's."""
-    order = [p.group.number for v in verdicts(groups) for p in v.places]
-    return sorted(groups.groups, key=lambda g: order.index(g.number) if g.number in order else len(order))
 
 
 def _verdicts(groups: Groups) -> dict[str, Any]:
@@ -97,6 +92,7 @@ def _block(found: Verdict) -> dict[str, Any]:
     return {
         "name": found.setting.name, "headline": found.headline, "detail": found.detail,
         "table": formats.to_html(found), "figure": lead(found), "order": [p.group.number for p in found.places],
+        "scores": [{"mean": p.cells[0].mean, "seeds": p.cells[0].known} for p in found.places], "drawn": MOST_DRAWN,
     }  # fmt: skip
 
 

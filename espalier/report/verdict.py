@@ -22,6 +22,8 @@ from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values,
 UNLEARNT_GAIN = 0.1
 #: what methods can be ranked by beside the task's own score
 RANKED_SCOPES = ("device", "device_prior", "global", "edge", "device_worst")
+#: methods that a sentence names, and that the verdict's picture shows
+MOST_NAMED, MOST_DRAWN = 12, 24
 #: fills a column: a run → its figure
 Reader = Callable[[Reading], float]
 
@@ -193,7 +195,8 @@ def _others(places: Sequence[Place]) -> str:
     if len(places) < 2 or not (tied or apart):
         return ""
     if not apart:
-        return f"These seeds cannot tell it from any of the {len(tied)} others. "
+        which = "either of the" if len(tied) == 2 else f"any of the {len(tied)}"
+        return f"These seeds cannot tell it from {which} others. "
     if not tied:
         return f"It is ahead of {'both' if len(apart) == 2 else f'all {len(apart)}'} others by more than chance. "
     rest = [p.group.label for p in places[1:] if p.tied]
@@ -219,7 +222,8 @@ def _cost(places: Sequence[Place], held: Budget) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    told = names if len(names) <= MOST_NAMED else [*names[: MOST_NAMED - 1], f"{len(names) - MOST_NAMED + 1} more"]
+    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
 
 
 def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> list[str]:
@@ -290,7 +294,7 @@ def _unlearnt(group: Group) -> list[str]:
 
 def lead(verdict: Verdict) -> Figure:
     """Draw the ranking, best on top: left each seed's score and their mean, right the paired differences."""
-    shown = [p for p in verdict.places if p.rank is not None]
+    shown = [p for p in verdict.places if p.rank is not None][:MOST_DRAWN]
     names = [_name(p) for p in shown]
     data = [t for p, name in zip(shown, names, strict=True) for t in (*_scores(p, name), *_gaps(p, name))]
     compared = len(shown) > 1

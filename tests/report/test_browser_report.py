@@ -350,3 +350,14 @@ def test_two_hundred_nodes_with_a_thousand_spans_each_are_fast(desk: Desk, tmp_p
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         seconds.append(busy() - before)
     assert min(seconds) < 0.6, seconds
+
+
+def test_settings_that_were_tried_are_drawn_against_their_key(desk: Desk, tmp_path: Path) -> None:
+    for lr in (0.001, 0.01, 0.1):
+        write_run(tmp_path / f"lr{lr}", label=f"HierFAVG, lr={lr}", lr=lr)
+    write_report([tmp_path], tmp_path / "report.html")
+    page = desk.open(tmp_path / "report.html")
+    assert (
+        page.locator(".tried .plot").count() == 1 and "training.lr" in page.locator("#plot-lead-tried-1").inner_text()
+    )
+    assert page.locator("#plot-lead-tried-1 .scatterlayer .trace").count() == 1

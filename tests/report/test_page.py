@@ -47,6 +47,10 @@ def test_the_file_has_everything_inside(runs: Path, tmp_path: Path) -> None:
     (block,) = overview["verdicts"]["acc_device/time"]["blocks"]
     assert block["headline"].startswith("CSAHFL leads with accuracy per device") and "HierFAVG" in block["table"]
     assert block["order"] == [1, 0, 2] and "cannot be told with 2 seeds" in block["detail"]
+    assert [m["choices"]["training.lr"] for m in overview["methods"]] == [0.05] * 3  # the page draws what was tried
+    assert [len(s["seeds"]) for s in block["scores"]] == [2, 2, 2] and block["scores"][0]["mean"] > block["scores"][1][
+        "mean"
+    ]
     assert len(part(html, "curves")["figures"]) == 3 * 9
     assert out.stat().st_size < 3_000_000
 

@@ -3,6 +3,7 @@
 const about = JSON.parse(document.getElementById("about").textContent);
 const byId = (id) => document.getElementById(id);
 const page = { overview: null, curves: null, spread: null, detail: null, key: null, look: null, frames: {}, hidden: new Set(), left: new Set() };
+const FEWEST_TRIED = 3, MOST_PANELS = 24; // values that make a picture; methods that are drawn side by side
 let plotly = null; // while it is being unpacked, and after
 
 function trouble(error) {
@@ -133,6 +134,8 @@ async function showVerdict() {
     box.querySelector("h3").hidden = !block.name;
     box.querySelector(".headline").textContent = block.headline.replace(/ ± /g, "\u00a0±\u00a0");
     box.querySelector(".detail").textContent = block.detail;
+    const drawn = block.drawn < block.order.length ? ` The first ${block.drawn} are drawn; the table has all ${block.order.length}.` : "";
+    box.querySelector(".drawn").textContent = drawn;
     box.querySelector(".key").hidden = page.overview.seeds.length < 3 || block.order.length < 2;
     box.querySelector(".table").innerHTML = block.table;
     box.querySelectorAll("details").forEach((d, n) => { d.open = Boolean(open[n]); });
@@ -141,16 +144,63 @@ async function showVerdict() {
   swatches();
   if (!plotly) return;
   await plotly;
-  for (const [i, block] of found.blocks.entries()) await draw(body.children[i].querySelector(".plot"), withoutHidden(block.figure), "lead");
+  for (const [i, block] of found.blocks.entries()) {
+    await showTried(body.children[i].querySelector(".tried"), block, byId("verdict-measure").selectedOptions[0].text);
+    await draw(body.children[i].querySelector(".lead"), withoutHidden(block.figure), "lead");
+  }
+}
+
+// What was tried of a method (a sweep's settings, an option's values): its score against each key that has several.
+async function showTried(box, block, score) {
+  const choices = new Map(page.overview.methods.map((m) => [m.number, m.choices]));
+  const points = block.order.map((group, n) => ({ group, of: choices.get(group), method: choices.get(group)["method.name"] || "", ...block.scores[n] }));
+  const values = (key, method) => new Set(points.filter((p) => p.method === method).map((p) => p.of[key]).filter(Number.isFinite));
+  const several = (key) => points.some((p) => values(key, p.method).size >= FEWEST_TRIED);
+  const keys = [...new Set(points.flatMap((p) => Object.keys(p.of)))].filter(several);
+  box.hidden = !keys.length;
+  for (const [i, key] of keys.entries()) {
+    if (!box.children[i]) {
+      const plot = Object.assign(document.createElement("div"), { className: "plot", id: `${box.parentNode.querySelector(".lead").id}-tried-${i + 1}` });
+      box.append(document.createElement("div"));
+      box.lastChild.append(plot);
+    }
+    await draw(box.children[i].firstChild, triedFigure(points, key, keys.length === 1, score), `tried/${key}`);
+  }
+}
+
+function triedFigure(points, key, joined, score) {
+  const shown = points.filter((p) => Number.isFinite(p.of[key]) && p.mean !== null && !page.hidden.has(p.group));
+  const all = shown.map((p) => p.of[key]), least = Math.min(...all), log = least > 0 && Math.max(...all) / least >= 8;
+  const name = key.replace(/^method\./, ""), data = [];
+  for (const [n, method] of [...new Set(points.map((p) => p.method))].sort().entries()) {
+    const own = shown.filter((p) => p.method === method).sort((a, b) => a.of[key] - b.of[key]);
+    if (!own.length) continue;
+    const color = about.colours[n % about.colours.length], symbol = about.symbols[n % about.symbols.length];
+    const seeds = own.flatMap((p) => p.seeds.map((y) => [p.of[key], y])), shared = { type: "scatter", legendgroup: method };
+    if (seeds.length > own.length) data.push({
+      ...shared, name: `${method}, every seed`, mode: "markers", showlegend: false, hoverinfo: "skip",
+      x: seeds.map((s) => s[0]), y: seeds.map((s) => s[1]), marker: { color, size: 6, symbol: "line-ew-open", opacity: 0.7 },
+    });
+    data.push({
+      ...shared, name: method, mode: joined ? "lines+markers" : "markers", x: own.map((p) => p.of[key]), y: own.map((p) => p.mean),
+      line: { color, width: 1.5 }, marker: { color, size: 9, symbol }, hovertemplate: `${method}, ${name} %{x}: %{y:.4f}<extra></extra>`,
+    });
+  }
+  const axis = (text) => ({ title: { text }, automargin: true, zeroline: false });
+  return { data, layout: {
+    xaxis: { ...axis(name), type: log ? "log" : "linear", ...(log ? { dtick: 1 } : {}) }, yaxis: axis(score), height: 340,
+    margin: { l: 56, r: 16, t: 24, b: 48 }, hovermode: "closest", hoverlabel: { align: "left", namelength: -1 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
+  } };
 }
 
 function blankBlock(_, number) {
   const box = Object.assign(document.createElement("div"), { className: "block" });
-  box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="plot"></div><p class="note key" hidden></p><div class="table"></div>';
+  box.innerHTML = '<h3></h3><p class="headline"></p><p class="detail"></p><div class="tried pair" hidden></div><div class="plot lead"></div><p class="note key" hidden></p><div class="table"></div>';
   box.querySelector(".key").textContent = "Mark: mean over seeds; ticks: every seed.";
   const right = Object.assign(document.createElement("span"), { className: "not-on-phones", textContent: " Right: the mean difference with its 95\u00a0% interval, in grey where zero is in it." });
-  box.querySelector(".key").append(right);
-  box.querySelector(".plot").id = number ? `plot-lead-${number + 1}` : "plot-lead";
+  box.querySelector(".key").append(right, Object.assign(document.createElement("span"), { className: "drawn" }));
+  box.querySelector(".lead").id = number ? `plot-lead-${number + 1}` : "plot-lead";
   return box;
 }
 
@@ -188,7 +238,7 @@ async function showCurves(part) {
   const methods = new Set(page.overview.methods.map((m) => m.number).filter((n) => !page.hidden.has(n)));
   const seeds = new Set(page.overview.seeds.filter((s) => !page.left.has(s)));
   const rank = (traces) => rankOf(traces[0].meta.group);
-  const found = chosenCurves(figure, methods, seeds).sort((a, b) => rank(a) - rank(b)), crowded = found.length > 4;
+  const found = chosenCurves(figure, methods, seeds).sort((a, b) => rank(a) - rank(b)), crowded = found.length > 4 && found.length <= MOST_PANELS;
   const layouts = [{ key: "together", title: "together" }, { key: "apart", title: "side by side" }];
   radios(byId("curves-layout"), "layout", crowded ? layouts.reverse() : layouts, again);
   byId("curves-layout").hidden = found.length < 2;
