@@ -140,3 +140,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     return str(value) if isinstance(value, Path) else value
+
+
+def without_none(value: Any) -> Any:
+    """Return plain data without None: TOML has none."""
+    if isinstance(value, dict):
+        return {k: without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [without_none(v) for v in value]
+    return value

@@ -32,7 +32,7 @@ from espalier.core.method import PersonalModels, Setting
 from espalier.core.objectives import ClassSums, NearPrototypes
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.policies import Contribution, Local, LocalView, Merge, Rules
-from espalier.core.store import ModelStore, Ref
+from espalier.core.store import Ref
 from espalier.core.view import View
 
 PROTOTYPES = "prototypes"
@@ -88,11 +88,6 @@ class PrototypeMerge(Merge, kind="fedproto"):
         return dict.fromkeys(view.models, view.store.initial())
 
 
-def nothing_known(store: ModelStore) -> dict[str, Ref]:
-    """Return the root's first prototypes: none, all numbers zero."""
-    return {ALL: store.combine([(0.0, store.initial())])}
-
-
 @dataclass(frozen=True)
 class FedProto(PersonalModels, kind="fedproto"):
     """Own models at all devices, drawn together by shared prototypes.
@@ -112,7 +107,7 @@ class FedProto(PersonalModels, kind="fedproto"):
 
     def rules(self) -> Rules:
         """Return that prototypes are averaged; the root begins with none."""
-        return Rules(merge=PrototypeMerge(), initial=nothing_known)
+        return Rules(merge=PrototypeMerge(), initial=lambda store: {ALL: store.combine([(0.0, store.initial())])})
 
     def local(self, setting: Setting) -> Local:
         """Return training near prototypes."""

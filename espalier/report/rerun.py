@@ -9,6 +9,7 @@ from typing import Any
 
 import tomli_w
 
+from espalier.core.spec import without_none
 from espalier.report.groups import Group, Groups
 from espalier.report.reading import Reading
 
@@ -20,7 +21,7 @@ def experiment_text(comparison: Groups, setting: int) -> str:
     methods: list[Any] = [m for g in groups for m in g.face.experiment.get("methods", [])]
     table["methods"] = methods
     table["seeds"] = sorted({s for g in groups for s in g.seeds})
-    return tomli_w.dumps(_without_none(table))
+    return tomli_w.dumps(without_none(table))
 
 
 def about(reading: Reading) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def to_html(comparison: Groups) -> str:
 
 def _limits(groups: list[Group]) -> str:
     """Say so where runs of one setting ended by different rules: one file cannot hold them all."""
-    rules = {str(_without_none(r.experiment.get("stop", {}))) for g in groups for r in g.readings}
+    rules = {str(without_none(r.experiment.get("stop", {}))) for g in groups for r in g.readings}
     if len(rules) == 1:
         return ""
     return "<p>These runs ended by different rules (their own <code>run.toml</code> has each one's).</p>"
@@ -95,11 +96,3 @@ def _runs(groups: Groups) -> str:
         f'<details class="runs"><summary>Where the {len(runs)} runs are</summary>{said}<div class="wide">'
         f'<table class="text"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>'
     )
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [_without_none(v) for v in value]
-    return value

@@ -24,6 +24,7 @@ from filelock import FileLock, Timeout
 
 from espalier._version import __version__
 from espalier.core.errors import ConfigError, RunError
+from espalier.core.spec import without_none
 from espalier.experiment import Experiment
 from espalier.simulator.checkpoint import atomic_write
 
@@ -150,15 +151,6 @@ def read_description(path: Path) -> tuple[Experiment, dict[str, Any]]:
 def load_experiment(directory: Path) -> Experiment:
     """Read the experiment of a run directory."""
     return read_description(directory / "run.toml")[0]
-
-
-def without_none(value: Any) -> Any:
-    """Return plain data without None: TOML has none."""
-    if isinstance(value, dict):
-        return {k: without_none(v) for k, v in value.items() if v is not None}
-    if isinstance(value, list | tuple):
-        return [without_none(v) for v in value]
-    return value
 
 
 def differences(one: Experiment, other: Experiment) -> list[str]:

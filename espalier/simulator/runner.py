@@ -39,14 +39,13 @@ from espalier.simulator.directory import (
     load_experiment,
     read_description,
     versions,
-    without_none,
 )
 from espalier.simulator.meter import MOST_DESCRIBED_DEVICES
 from espalier.simulator.simulation import Simulation
 from espalier.simulator.task import Backend, Task
 from espalier.training.host import release_pages
 
-__all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions", "without_none"]
+__all__ = ["Runner", "Stopped", "load_experiment", "resume", "versions"]
 
 
 class Stopped(Exception):

@@ -136,10 +136,9 @@ def reached(run: Run, target: float, name: str) -> float:
     return float("nan") if found is None else found
 
 
-def best(run: Run, name: str, before: float | None = None) -> float:
-    """Return a metric's largest value (up to a virtual time)."""
-    limit = float("inf") if before is None else before
-    rows = run.query("SELECT max(value) FROM metrics WHERE name = ? AND time <= ? AND round > 0", name, limit)
+def best(run: Run, name: str) -> float:
+    """Return a metric's largest value."""
+    rows = run.query("SELECT max(value) FROM metrics WHERE name = ? AND round > 0", name)
     return float("nan") if rows[0][0] is None else float(rows[0][0])
 
 

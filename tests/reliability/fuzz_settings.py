@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from espalier.cli.main import main
 from espalier.core.errors import ConfigError, EspalierError
+from espalier.core.spec import without_none
 from espalier.data.dataset import Dataset
 from espalier.data.partition import partition
 from espalier.data.partitions import partition_spec
@@ -20,7 +21,6 @@ from espalier.data.partitions.base import PartitionSpec
 from espalier.experiment import Experiment, read
 from espalier.experiments import bundled
 from espalier.record.run import Run
-from espalier.simulator.directory import without_none
 from espalier.simulator.runner import Runner
 from tests.reliability.fuzzing import CHANGE, DAMAGE, JUNK, Target, changed, damaged, folder
 from tests.reliability.runs import DIGITS

@@ -357,11 +357,6 @@ def width_grid(which: Literal["A", "A+"]) -> Callable[[Scale], list[Cell]]:
     return cells
 
 
-def mean_accuracy(run: Run) -> float:
-    """Return the mean over all global rounds of the accuracy after each, in per cent."""
-    return 100 * float(np.mean(accuracies(run)[1:]))
-
-
 GRID_NOTES = (
     *NOTES,
     f"{GRID_SEEDS} seeds, as in the paper. Its heat maps have no numbers, and of z and n_swap it names only what it "
@@ -373,7 +368,7 @@ figure(
 )  # fmt: skip
 figure(
     "fig15", "accuracy averaged over all global rounds by z and n_swap, solutions 1.1 and 3", swap_grid,
-    {"accuracy": Metric("mean accuracy (%)", mean_accuracy, digits=1)},
+    {"accuracy": Metric("mean accuracy (%)", lambda run: 100 * float(np.mean(accuracies(run)[1:])), digits=1)},
     GRID_NOTES, runs_of="d2d/fig14",
 )  # fmt: skip
 figure(

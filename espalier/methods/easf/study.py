@@ -132,21 +132,11 @@ TOLD = {"label_correlation": "δ against labels (correlation)", "delta_r": "Δ_r
 LENGTH = Metric("seconds per round", seconds_per_round, lower=True)
 
 
-def devices_column(number: int) -> str:
-    """Name a column of Tables I and II."""
-    return f"{number} devices"
-
-
-def classes_column(number: int) -> str:
-    """Name a column of Tables III, IV and VI."""
-    return f"{number} classes"
-
-
 def comparison(scale: Scale, numbers: Sequence[int] | None = None, graph: GraphKind = "random") -> list[Cell]:
     """Return the four methods on MNIST with different numbers of devices (Tables I, II, V)."""
     known = {"smoke": (8, 12), "small": (30, 60), "full": DEVICES}[scale]
     return [
-        cell(scale, row, devices_column(n), method, "MNIST", devices=n, classes=2, seconds=250, graph=graph)
+        cell(scale, row, f"{n} devices", method, "MNIST", devices=n, classes=2, seconds=250, graph=graph)
         for n in numbers or known
         for row, method in METHODS.items()
     ]
@@ -156,7 +146,7 @@ def distributions(scale: Scale) -> list[Cell]:
     """Return the four methods on EMNIST with different numbers of classes per device (Tables III, IV)."""
     known = {"smoke": (4, 8), "small": (4, 47), "full": CLASSES}[scale]
     return [
-        cell(scale, row, classes_column(k), method, "EMNIST", devices=50, classes=k, seconds=500)
+        cell(scale, row, f"{k} classes", method, "EMNIST", devices=50, classes=k, seconds=500)
         for k in known
         for row, method in METHODS.items()
     ]
@@ -165,7 +155,7 @@ def distributions(scale: Scale) -> list[Cell]:
 def ablation(scale: Scale) -> list[Cell]:
     """Return the eight sets of Table VI, and what is run beside them."""
     return [
-        cell(scale, row, classes_column(k), method, "EMNIST", devices=ABLATED, classes=k, seconds=400)
+        cell(scale, row, f"{k} classes", method, "EMNIST", devices=ABLATED, classes=k, seconds=400)
         for k in (ABLATION_CLASSES[:1] if scale == "smoke" else ABLATION_CLASSES)
         for row, method in {**ABLATION, **BESIDE}.items()
     ]
