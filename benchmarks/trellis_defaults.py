@@ -12,6 +12,11 @@ model's accuracy, and devices' on their own label mix with their label prior; an
 model was right on 80 % of digits, on half of Fashion-MNIST (one more than there were, if never). An average changes no
 training, so every run is judged under several.
 
+Of Trellis's answer to drift (``alert``) the worlds are *calm*, or after 25 edge rounds labels *exchange* places in
+devices' mixes, or are *permuted*. Then a run's figures are devices' accuracy with their label priors before the drift,
+in the first five rounds from it on, in the second five and in the last five; the rounds until it was back (30: never);
+and the MB sent.
+
 Each run's figures are kept as they come; runs that are kept are not made again.
 """
 
@@ -31,8 +36,10 @@ import torch
 from espalier.core.serving import smoothed
 from espalier.data.registry import load
 from espalier.experiment import Experiment
+from espalier.methods.cflhkd.measures import shock
 from espalier.methods.csahfl.world import paper_world
 from espalier.policies.server_optimizers import newest_share
+from espalier.record.run import Run
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 
@@ -42,6 +49,14 @@ FAST = ("fashion-mnist EIID fast",)
 FAST_SEEDS, FAST_RATE, FAST_ROUNDS = range(10, 40), 0.2, 9
 WORLDS = ("digits EIID", "digits ENIID", "fashion-mnist EIID", "fashion-mnist ENIID")
 NOISY = ("digits EIID noisy", "digits ENIID noisy")
+DRIFTS: dict[str, dict[str, Any]] = {
+    "calm": {}, "exchange": {"kind": "exchange_labels"}, "permuted": {"kind": "permute_labels"},
+}  # fmt: skip
+DRIFTING = (
+    *(f"digits {skew} {drift}" for skew in ("EIID", "ENIID") for drift in DRIFTS),
+    "fashion-mnist EIID permuted",
+)
+DRIFT_AT, DRIFT_ROUNDS, ALERTS = 25, 55, (0.0, 1.5, 2.0, 3.0)
 AVERAGES = (0.0, 0.5, 0.7)
 LATEST = 5
 #: a global model that is right on less of ten labels has not learnt
@@ -153,9 +168,29 @@ def judged(runner: Runner, models: Sequence[torch.Tensor], target: float) -> tup
     return 100 * float(curve[-LATEST:].mean()), 100 * right / len(mixes), reached
 
 
+def drifted(method: dict[str, Any], world: str, seed: int, folder: Path) -> list[float]:
+    """Run a method through a drift; return its accuracies before and after it, the rounds until it was back, the MB."""
+    table, drift = setting(world, folder), DRIFTS[world.split()[-1]]
+    if drift:
+        table["world"] = {**table["world"].to_plain(), "drift": {**drift, "at_round": DRIFT_AT}}
+    table |= {"stop": {"rounds": DRIFT_ROUNDS}, "evaluate": {"prior": True}, "methods": [method], "seeds": [seed]}
+    runner = Runner(Experiment.build(table).only(method, seed), None)
+    runner.run()
+    frame = Run(connection=runner.recorder.connection).frame().drop_duplicates("round", keep="last").set_index("round")
+    curve = 100 * frame["acc_device_prior"]
+    after = curve.loc[DRIFT_AT:]
+    back = shock(curve[DRIFT_AT - 1], dict(after), DRIFT_AT).recovery
+    means = [curve[DRIFT_AT - 1], after[:5].mean(), after[5:10].mean(), after[-5:].mean()]
+    return [*means, DRIFT_ROUNDS - DRIFT_AT if back is None else back, frame["bytes"].iloc[-1] / 1e6]
+
+
 def figures(label: str, method: dict[str, Any], world: str, seed: int, folder: Path) -> dict[str, Any]:
     """Run one method in one world; return its figures under every average."""
     begun = time.process_time()
+    if world in DRIFTING:
+        told = [round(float(v), 2) for v in drifted(method, world, seed, folder)]
+        seconds = {"cpu_seconds": round(time.process_time() - begun, 1)}
+        return {"variant": label, "world": world, "seed": seed, "drifted": told, **seconds}
     runner, models = rounds(method, world, seed, folder)
     target = 0.8 if world.startswith("digits") else 0.5
     found = {str(a): [round(float(v), 2) for v in judged(runner, averaged(models, a), target)] for a in AVERAGES}
@@ -169,8 +204,11 @@ def plan() -> list[tuple[str, dict[str, Any], str, int]]:
     for label, options in {
         "waits for all": {"semi_async": False}, "alpha 0.4": {"alpha": 0.4}, "alpha 1.5": {"alpha": 1.5},
     }.items():  # fmt: skip
-        method = {"name": "trellis", "kappa2": 3, "prior": "none", "average": 0.0, **options}
+        method = {"name": "trellis", "kappa2": 3, "prior": "none", "alert": 0.0, **options}
         found += [(label, method, world, seed) for world in NOISY for seed in SEEDS]
+    for alert in ALERTS:
+        method = {"name": "trellis", "kappa2": 3, "clock": "edge", "prior": "none", "alert": alert}
+        found += [(f"alert {alert:g}", method, world, seed) for world in DRIFTING for seed in SEEDS]
     for label in ("HierFAVG", "cloud 0.7", "cloud 0.7, edges 0.5", "cloud 0.7, warmed up"):
         found += [(label, VARIANTS[label], world, seed) for world in FAST for seed in FAST_SEEDS]
     return found
@@ -182,6 +220,10 @@ def table(runs: Sequence[dict[str, Any]]) -> None:
     for run in runs:
         at.setdefault((run["world"], run["variant"]), []).append(run)
     for (world, label), found in at.items():
+        if world in DRIFTING:
+            told = "  ".join(f"{v:6.2f}" for v in np.mean([f["drifted"] for f in found], axis=0))
+            print(f"{world:27} {label:10} {told}  {len(found)} seeds")
+            continue
         means = [np.mean([f["judged"][str(a)] for f in found], axis=0) for a in AVERAGES]
         told = "  ".join(f"{a}: {m[0]:5.1f} {m[1]:5.1f} {m[2]:4.1f}" for a, m in zip(AVERAGES, means, strict=True))
         seconds = np.mean([f["virtual_seconds"] for f in found])

@@ -37,11 +37,18 @@ def test_a_pull_changes_the_model() -> None:
 
 
 def test_trellis_without_its_parts_is_hierfavg_to_the_bit() -> None:
-    bare = {"name": "trellis", "beta": 0.0, "average": 0.0, "semi_async": False, "prior": "none"}
+    bare = {"name": "trellis", "beta": 0.0, "semi_async": False, "prior": "none"}
     world = {"compute": {"kind": "uniform", "low": 0.5, "high": 2.0}}
     assert torch.equal(final(bare, world=world), final("hierfavg", world=world))
-    for part in ({"beta": 0.5}, {"average": 0.5}, {"semi_async": True}):
+    for part in ({"beta": 0.5}, {"semi_async": True}):
         assert not torch.equal(final({**bare, **part}, world=world), final("hierfavg", world=world)), part
+
+
+def test_an_alert_changes_nothing_where_nothing_is_noticed() -> None:
+    world = {"compute": {"kind": "uniform", "low": 0.5, "high": 2.0}}
+    quiet = {"name": "trellis", "alert": 0.0}
+    assert torch.equal(final("trellis", world=world), final(quiet, world=world))  # orders of one round
+    assert torch.equal(final({"name": "trellis", "kappa2": 3}), final({**quiet, "kappa2": 3}))
 
 
 @pytest.mark.parametrize("method", ["hierfavg", "edge_cloud"])
