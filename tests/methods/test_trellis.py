@@ -66,21 +66,23 @@ def test_an_edge_reports_at_once_when_most_losses_have_doubled() -> None:
     assert edge.close(2.0, 1.9, 1.7)  # two of three: 1.9 > 1.8 and 1.7 > 1.6
     assert not edge.close(2.0, 1.9, 1.7)  # a jump counts once
     assert not edge.close(4.1, 3.8, None)  # half of them is not most, and 3.8 is not more than twice 1.9
-    assert edge.close(None, None, 3.5)
-    assert not edge.close(math.nan, math.nan, 3.5)  # losses that are not told say nothing
+    assert not edge.close(None, None, 3.5)  # one alone is not most
+    assert edge.close(8.3, None, 7.1)
+    assert not edge.close(math.nan, math.nan, 14.3)  # losses that are not told say nothing
 
 
 def test_what_a_device_told_is_forgotten_when_it_leaves() -> None:
     edge = Edge()
-    edge.close(1.0)
+    edge.close(1.0, 1.0)
     edge.pace.forget(edge.memory, 0)
-    assert not edge.close(9.0) and edge.close(19.0)
+    assert not edge.close(9.0, 9.0) and edge.close(19.0, 19.0)
 
 
 def test_nobody_looks_at_losses_for_nothing() -> None:
-    assert not any(Edge(alert=0.0).close(loss) for loss in (1.0, 9.0))
-    one_round = Edge(updates=1)
-    assert all(one_round.close(loss) for loss in (1.0, 9.0)) and not one_round.memory.state(one_round.pace).losses
+    never, one_round = Edge(alert=0.0), Edge(updates=1)
+    assert not any(never.close(loss, loss) for loss in (1.0, 9.0))
+    assert all(one_round.close(loss, loss) for loss in (1.0, 9.0))
+    assert not one_round.memory.state(one_round.pace).losses
 
 
 def test_a_drift_is_noticed_and_answered_at_once() -> None:

@@ -60,8 +60,8 @@ from espalier.policies.server_optimizers import Momentum
 class Alert(SemiAsync, kind="alert"):
     """Rounds close in time; an order ends early when most who report tell ``alert`` times their last loss (0: never).
 
-    Losses are those of their own training, which reports tell anyhow. Where the order is one round there is nothing to
-    end early, and nobody looks.
+    One alone is not most. Losses are those of their own training, which reports tell anyhow. Where the order is one
+    round there is nothing to end early, and nobody looks.
     """
 
     @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Alert(SemiAsync, kind="alert"):
         state, now = view.state(self), {child: loss for child, loss, _ in told(view, arrivals)}
         rose = [loss > self.alert * state.losses[child] for child, loss in now.items() if child in state.losses]
         state.losses |= now
-        state.noticed = sum(rose) > len(rose) / 2
+        state.noticed = sum(rose) > max(1, len(rose) / 2)
         if state.noticed:
             view.note("noticed", round=view.round, children=len(rose))
 
