@@ -56,7 +56,7 @@ DRIFTING = (
     *(f"digits {skew} {drift}" for skew in ("EIID", "ENIID") for drift in DRIFTS),
     "fashion-mnist EIID permuted",
 )
-DRIFT_AT, DRIFT_ROUNDS, ALERTS = 25, 55, (0.0, 1.5, 2.0, 3.0)
+DRIFT_AT, DRIFT_ROUNDS, ALERTS = 25, 55, (0.0, 1.5, 2.0)
 AVERAGES = (0.0, 0.5, 0.7)
 LATEST = 5
 #: a global model that is right on less of ten labels has not learnt
