@@ -165,6 +165,7 @@ def _work(line: Connection) -> None:
     """Entry point of a worker process: do one run after another, until there is none or the parent is gone."""
     # The terminal sends Ctrl-C to every process of the group; the parent passes it on as SIGTERM, once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     stop = Stop()
     signal.signal(signal.SIGTERM, lambda *_: setattr(stop, "asked", True))
 
@@ -297,7 +298,12 @@ class _Side:
     def _hire(self) -> _Worker:
         mine, theirs = self.context.Pipe()
         process = self.context.Process(target=_work, args=(theirs,), daemon=False)
-        process.start()
+        # Ctrl-C would end a process that is just being started with a traceback: until it is ready, the signal is held.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         return _Worker(process, mine)
 

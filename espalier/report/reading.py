@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.errors import ConfigError, RunError
-from espalier.core.run_rounds import RunLimits
 from espalier.record.database import GROWING, connect
 from espalier.record.measures import main_score
 from espalier.record.run import Run
@@ -94,7 +94,9 @@ class Reading:
         if self.state == "finished":
             return 1.0
         stop = self.experiment.get("stop", {})
-        return RunLimits(stop.get("rounds"), stop.get("seconds")).done(self.rounds, self.time)
+        # as `RunLimits.done`, whose module takes seconds to import
+        rounds, seconds = stop.get("rounds") or math.inf, stop.get("seconds") or math.inf
+        return min(1.0, max(self.rounds / rounds, self.time / seconds))
 
     @property
     def score(self) -> str:

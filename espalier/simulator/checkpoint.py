@@ -25,7 +25,7 @@ from torch import Tensor
 from espalier.core.codec import pack, unpack
 from espalier.core.errors import RunError
 
-VERSION = 7
+VERSION = 8
 KEPT_CHECKPOINTS = 2
 
 _NAME = "state-*.safetensors"

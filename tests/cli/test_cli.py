@@ -233,7 +233,7 @@ def test_a_dataset_in_the_place_of_its_name_is_refused_without_its_numbers() -> 
     data = Dataset.from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], np.zeros((2, 2)), [0, 1])
     with pytest.raises(ConfigError) as told:
         simulate("fedavg", {"task": {"dataset": data}})
-    assert "Dataset('arrays', 4 + 2 samples, classification)" in str(told.value) and len(str(told.value)) < 200
+    assert "stand beside: simulate(…, dataset=…)" in str(told.value) and len(str(told.value)) < 200
 
 
 def test_methods_have_equal_time_also_when_they_go_on(small: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_edges_that_pass_on_change_nothing(method: str) -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [{"name": "fedasync", "alpha0": 1.0, "at": "edges", "kappa2": 1}, {"name": "fedbuff", "at": "edges"}],
+    [{"name": "fedasync", "alpha0": 1.0, "at": "edges", "kappa2": 1}, {"name": "fedbuff", "at": "edges", "buffer": 1}],
     ids=lambda method: method["name"],
 )
 def test_along_a_chain_without_anybody_else_nothing_is_stale(method: dict[str, Any]) -> None:

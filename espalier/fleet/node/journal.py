@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.codec import pack, unpack
 from espalier.core.errors import RunError
 
-FORMAT = 7
+FORMAT = 8
 
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
