@@ -100,7 +100,7 @@ def _judge(setting: CommonSetting, groups: list[Group], measure: str | None, kin
     places = ranked(groups, [tuple(cells[i] for _, cells in shown) for i in range(len(groups))], columns[0])
     first = sum(c in columns for c, _ in main)
     words = _words(places, columns[0], name, held)
-    notes = _warnings(places), tuple(_lines(setting, places, held))
+    notes = _warnings(places, name), tuple(_lines(setting, places, held))
     return Verdict(setting, name, held, columns, first, tuple(places), *words, *notes)
 
 
@@ -251,21 +251,21 @@ def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> lis
     return [*lines, *(f"{g.label} is a reconstruction: {g.reconstruction}" for g in groups if g.reconstruction)]
 
 
-def _warnings(places: Sequence[Place]) -> tuple[str, ...]:
+def _warnings(places: Sequence[Place], name: str) -> tuple[str, ...]:
     """Return what keeps the comparison from being whole: runs that go on, and such as ended early."""
     going = [r for p in places for r in p.group.readings if r.state != "finished"]
     told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
     unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
     idle = [line for place in places for line in _unlearnt(place.group)]
-    return (*unfinished, *(line for place in places for line in place.ended), *idle, *_unlike(places))
+    return (*unfinished, *(line for place in places for line in place.ended), *idle, *_unlike(places, name))
 
 
-def _unlike(places: Sequence[Place]) -> list[str]:
-    """Say which methods' devices answer with their label priors, where others' do not."""
+def _unlike(places: Sequence[Place], name: str) -> list[str]:
+    """Say which methods' devices answer with their label priors, where others' do not and are ranked without."""
     with_prior = [p.group.label for p in places if p.group.face.with_prior]
-    if len(with_prior) in (0, len(places)):
-        return []
     measure = f"{places[0].group.face.score}_device_prior"
+    if len(with_prior) in (0, len(places)) or name == measure:
+        return []
     alike = all(measure in p.group.face.columns for p in places)
     way = f"the measure {measure} ranks" if alike else "evaluate.prior = true measures"
     told = f"Devices of {_listed(with_prior)} answer with their own label shares as prior, others' do not"

@@ -61,7 +61,8 @@ def test_it_says_whose_devices_answer_with_a_prior(tmp_path: Path) -> None:
     scores = {"acc_device": [0.1, 0.9], "acc_device_prior": [0.1, 0.7]}
     ours, theirs = (with_metrics(tmp_path / f"{label}-both", label, 0, scores) for label in "AB")
     found = judge([replace(ours, with_prior=True), theirs], "acc_device_prior")
-    assert found.measure == "acc_device_prior"
+    assert found.measure == "acc_device_prior" and found.warnings == (), "all are ranked with it"
+    found = judge([replace(ours, with_prior=True), theirs], "acc_device")
     assert found.warnings[0].endswith("the measure acc_device_prior ranks all of them with it.")
 
 
