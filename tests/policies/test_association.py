@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,18 @@ def test_makespan() -> None:
     assert makespan([1, 2, 6], [2, 2, 2], "private") == 8.0
     assert makespan([6, 1, 2], [2, 2, 2], "time_shared") == 8.0
     assert makespan([], [], "time_shared") == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 20)), min_size=1, max_size=5))
+def test_whoever_is_ready_first_sends_first_ends_earliest(rows: list[tuple[float, float]]) -> None:
+    def one_after_another(order: tuple[tuple[float, float], ...]) -> float:
+        at = 0.0
+        for ready, upload in order:
+            at = max(at, ready) + upload
+        return at
+
+    ready, upload = (list(column) for column in zip(*rows, strict=True))
+    assert makespan(ready, upload, "time_shared") <= min(map(one_after_another, itertools.permutations(rows))) + 1e-9
 
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.floats(0, 9)), min_size=1, max_size=8), st.randoms())
