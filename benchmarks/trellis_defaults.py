@@ -55,6 +55,7 @@ DRIFTS: dict[str, dict[str, Any]] = {
 DRIFTING = (
     *(f"digits {skew} {drift}" for skew in ("EIID", "ENIID") for drift in DRIFTS),
     "fashion-mnist EIID permuted",
+    "fashion-mnist ENIID calm",
 )
 DRIFT_AT, DRIFT_ROUNDS, ALERTS = 25, 55, (0.0, 1.5, 2.0)
 AVERAGES = (0.0, 0.5, 0.7)

@@ -11,8 +11,8 @@ The method of this project. On the given tree (or, where devices talk to each ot
 - a device uses the cloud's model *with its own label prior*, as far as its own samples bear that out;
 - a *drift* is answered at once. Where a device's labels drift, its prior is another one from then on: that is a step.
   New knowledge takes rounds, so what there is of it waits for nothing: when most devices that report to an edge tell a
-  loss that is ``alert`` times what they told last, the edge ends its order and reports. Each device's loss jumps once,
-  so a drift costs a few merges more, not a faster rhythm for ever.
+  loss that is ``alert`` times their usual one, the edge ends its order and reports. Each device's loss jumps once, so a
+  drift costs a few merges more, not a faster rhythm for ever.
 
 Where no tree is given, ``tree = "easf"`` lets devices elect one and keep it whole as members come and go (EASF's DSF,
 with its pace), and ``tree = "d2d"`` has the server pick heads by directions and link times (D2D's solution 1.1). There
@@ -55,33 +55,41 @@ from espalier.methods.hierfavg import AfterMerge
 from espalier.policies.selections import told
 from espalier.policies.server_optimizers import Momentum
 
+#: the weight of a device's newest loss in what it usually tells
+NEWEST = 0.3
+
 
 @dataclass(frozen=True)
 class Alert(SemiAsync, kind="alert"):
-    """Rounds close in time; an order ends early when most who report tell ``alert`` times their last loss (0: never).
+    """Rounds close in time; an order ends early when most who report tell ``alert`` times their usual loss (0: never).
 
-    One alone is not most. Losses are those of their own training, which reports tell anyhow. Where the order is one
-    round there is nothing to end early, and nobody looks.
+    A device's usual loss is a running mean of what it told, in which the newest has the weight ``NEWEST``: right
+    after a cloud merge losses are higher than at an order's end, and small ones swing. One device alone is not most.
+    Losses are those of devices' own trainings, which reports tell anyhow. Where the order is one round there is
+    nothing to end early, and nobody looks.
     """
 
     @dataclass(slots=True)
     class State:
-        """What each child told last, and whether most now tell of more than that."""
+        """Each child's usual loss, and whether most now tell of more than that."""
 
-        losses: dict[Address, float] = field(default_factory=dict)
+        usual: dict[Address, float] = field(default_factory=dict)
         noticed: bool = False
 
-    alert: NonNegativeFloat = 2.0
+    alert: NonNegativeFloat = 1.5
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
-        """Compare losses with those before."""
+        """Compare losses with the usual ones."""
         super().learn(view, arrivals)
         if not self.alert or view.order is None or view.order.updates == 1:
             return
         state, now = view.state(self), {child: loss for child, loss, _ in told(view, arrivals)}
-        rose = [loss > self.alert * state.losses[child] for child, loss in now.items() if child in state.losses]
-        state.losses |= now
+        rose = [loss > self.alert * state.usual[child] for child, loss in now.items() if child in state.usual]
         state.noticed = sum(rose) > max(1, len(rose) / 2)
+        before = {} if state.noticed else state.usual  # after a drift what is usual begins anew
+        for child, loss in now.items():
+            usual = before.get(child, loss)
+            state.usual[child] = usual + NEWEST * (loss - usual)
         if state.noticed:
             view.note("noticed", round=view.round, children=len(rose))
 
@@ -92,9 +100,9 @@ class Alert(SemiAsync, kind="alert"):
         return noticed or super().enough(progress)
 
     def forget(self, memory: Memory, child: Address) -> None:
-        """Forget a child's loss."""
+        """Forget a child's usual loss."""
         super().forget(memory, child)
-        memory.state(self).losses.pop(child, None)
+        memory.state(self).usual.pop(child, None)
 
 
 @dataclass(frozen=True)
@@ -112,8 +120,8 @@ class Trellis(SampledMethod, kind="trellis"):
 
     ``kappa2`` edge rounds per cloud round; ``beta`` is the cloud's momentum; ``alpha`` is the share of the devices'
     spread that an edge waits beyond their median, and when the losses of most devices that report are ``alert`` times
-    what they were, it reports at once (0: never); ``semi_async = false`` does neither. ``prior`` is how a device knows
-    its labels: from those it trains on (``validated`` by its samples, or as they are, ``known``), ``estimated``
+    their usual ones, it reports at once (0: never); ``semi_async = false`` does neither. ``prior`` is how a device
+    knows its labels: from those it trains on (``validated`` by its samples, or as they are, ``known``), ``estimated``
     from unlabelled inputs, ``none`` (which it is where there are no classes). With ``clock = "edge"`` the run's rounds
     are those of the edges (of the slowest one). ``tree`` is the ``given`` one, or grown as ``easf`` or ``d2d`` do with
     their defaults: then ``kappa2``, ``semi_async``, ``alpha``, ``alert`` and ``clock`` have no part in it.
@@ -127,7 +135,7 @@ class Trellis(SampledMethod, kind="trellis"):
     beta: Decay = 0.7
     semi_async: bool = True
     alpha: NonNegativeFloat = 1.5
-    alert: NonNegativeFloat = 2.0
+    alert: NonNegativeFloat = 1.5
     prior: Literal["none", "known", "validated", "estimated"] = "validated"
     clock: Literal["root", "edge"] = "root"
     tree: Literal["given", "easf", "d2d"] = "given"
