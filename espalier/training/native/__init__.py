@@ -1,4 +1,4 @@
-"""Native kernels for linear layers, small convolutions, ReLU and pooling: optional, built where there is a compiler.
+"""Native kernels for linear layers, small convolutions, norms, attention: optional, built where there is a compiler.
 
 `setup.py` compiles ``kernels.cpp`` into one shared library per level of the processor's architecture, beside this file;
 the best one that the processor has is used. ``ESPALIER_NATIVE=avx2`` asks for another, ``ESPALIER_NATIVE=0`` for none.
@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 6
+_VERSION = 7
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -54,6 +54,12 @@ class ChainTraining(ctypes.Structure):
     ]
 
 
+class StridedTensor(ctypes.Structure):
+    """A tensor ``[sample, head, place, number]``: ``struct Strided`` of attention.h."""
+
+    _fields_ = [("at", ctypes.c_void_p), *_fields(ctypes.c_int64, "row", "head", "place")]
+
+
 class Kernels:
     """The library's functions, for contiguous float32 tensors on the CPU.
 
@@ -61,6 +67,7 @@ class Kernels:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
         last_weights: Weights of one client up to which convolutions of images with channels last are faster here.
+        scores: Queries times keys up to which attention is faster here.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -77,7 +84,10 @@ class Kernels:
         flags = [ctypes.c_int] * 2
         library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, *flags]
         library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, *flags]
+        for name in ("espalier_attention_forward", "espalier_attention_backward"):
+            getattr(library, name).argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_double]
         self.lanes: int = library.espalier_lanes()
+        self.scores: int = library.espalier_attention_scores()
         self.linear_rows: int = library.espalier_linear_rows()
         self.last_weights: int = library.espalier_last_weights()
         # levels without fused multiply-add have none
@@ -185,6 +195,32 @@ class Kernels:
         self._checked(self._library.espalier_norm_backward(*at, sizes, relu, x.dtype == torch.bfloat16), x)
         return gx, gw, gb
 
+    def attention(self, qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+        """Mix values by the softmax of ``scale`` times queries times keys, plus a mask.
+
+        Args:
+            qkv: Queries, keys and values ``[samples, heads, places, numbers]``. Of these and of the mask only the last
+                axis must be contiguous.
+            mask: ``[samples, heads, queries, keys]``, or None. Where it is -inf for all keys the result is 0.
+            scale: A factor.
+
+        Returns:
+            The result (in memory ``[samples, queries, heads, numbers]``), and what the backward pass wants to know.
+        """
+        (samples, heads, queries, numbers), keys = qkv[0].shape, qkv[1].shape[2]
+        y = qkv[0].new_empty(samples, queries, heads, numbers).transpose(1, 2)
+        stats = y.new_empty(samples, heads, 2, -(-queries // self.lanes) * self.lanes)
+        sizes = (ctypes.c_int64 * 5)(samples, heads, queries, keys, numbers)
+        self._checked(self._library.espalier_attention_forward(_strided(*qkv, mask, y), _at(stats), sizes, scale), y)
+        return y, stats
+
+    def attention_backward(
+        self, qkv: Sequence[Tensor], mask: Tensor | None, g: Tensor, stats: Tensor, scale: float, into: Sequence[Tensor]
+    ) -> None:
+        """Overwrite ``into`` with the gradients of queries, keys and values, from ``g``, the result's."""
+        tensors, sizes = _strided(*qkv, mask, g, *into), (ctypes.c_int64 * 5)(*g.shape[:3], *qkv[1].shape[2:])
+        self._checked(self._library.espalier_attention_backward(tensors, _at(stats), sizes, scale), g)
+
     def train(self, training: ChainTraining) -> bool:
         """Make all steps of one client; False if a label is no class (the vector is then of no use)."""
         failed = self._library.espalier_train(ctypes.byref(training))
@@ -231,7 +267,7 @@ class Kernels:
     def _checked(self, failed: int, x: Tensor) -> None:
         if failed:
             raise TrainingError(
-                f"There is no memory to compute images of shape {tuple(x.shape)}; make batches or the fleet smaller."
+                f"There is no memory to compute samples of shape {tuple(x.shape)}; make batches or the fleet smaller."
             )
 
 
@@ -303,6 +339,12 @@ def _shape(x: Tensor, weight: Tensor, padding: list[int], stride: int) -> Any:
     return (ctypes.c_int64 * 12)(
         clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, x.dim() == 4
     )
+
+
+def _strided(*tensors: Tensor | None) -> Any:
+    assert all(t is None or t.stride(3) == 1 for t in tensors)
+    given = (StridedTensor() if t is None else StridedTensor(t.data_ptr(), *t.stride()[:3]) for t in tensors)
+    return (StridedTensor * len(tensors))(*given)
 
 
 def _planes(shape: torch.Size) -> tuple[int, int, int]:

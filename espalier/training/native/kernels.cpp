@@ -1,6 +1,6 @@
 // Small convolutions of many clients, each with its own images and weights, forward and backward,
 // with ReLU and 2x2 max-pooling taken along where the caller asks for it; linear layers are in linear.h, convolutions
-// of images whose channels lie last in last.h.
+// of images whose channels lie last in last.h, attention in attention.h.
 //
 // Plain C functions over float32 arrays, called through ctypes: no Python, no torch, no threads.
 //
@@ -15,6 +15,7 @@
 //    of registers; columns of the kernel that would meet only what lies beside the image are left out.
 // Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
 
+#include "attention.h"
 #include "last.h"
 #include "layout.h"
 #include "linear.h"
@@ -304,7 +305,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 6; }
+int espalier_version() { return 7; }
 
 // The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
 // which runs everywhere.
@@ -422,6 +423,33 @@ int espalier_norm_backward(const void* x, const float* w, const float* bias, con
   };
   try {
     half ? run(static_cast<Half*>(gx)) : run(static_cast<float*>(gx));
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// The scores of a head (queries times keys) up to which attention should come here.
+int espalier_attention_scores() { return MOST_SCORES; }
+
+// y = softmax(scale * q kt + mask) v of every sample and head; sizes: samples, heads, queries, keys, numbers of a head;
+// q, k, v, mask (or one at null) and y in that order; stats: see Attending. Returns 0, or 1 if there was no memory.
+int espalier_attention_forward(const Strided* tensors, float* stats, const int64_t* sizes, double scale) {
+  const Attention s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], scale};
+  try {
+    Attending(s, tensors[3]).forward(tensors[0], tensors[1], tensors[2], tensors[4], stats);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// q, k, v, mask, y's gradient, and the gradients of q, k and v, which are overwritten.
+int espalier_attention_backward(const Strided* tensors, const float* stats, const int64_t* sizes, double scale) {
+  const Attention s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], scale};
+  try {
+    Attending(s, tensors[3]).backward(tensors[0], tensors[1], tensors[2], tensors[4], stats, tensors[5], tensors[6],
+                                      tensors[7]);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
