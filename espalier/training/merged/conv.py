@@ -134,8 +134,8 @@ def rule(
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
     if merge.channels_last and groups == 1 and input.device.type == "cpu":
-        x = input.contiguous(memory_format=torch.channels_last)
-        if not merge.half and _for_native_last(x, weight.slot, how):
+        x = (input.bfloat16() if merge.half else input).contiguous(memory_format=torch.channels_last)
+        if _for_native_last(x, weight.slot, how):
             return _Native.call(merge.tick, x, *slots, how, False)
         return _Conv.call(merge.tick, x, *slots, how, merge.half)
     x = torch.unflatten(input, 0, (merge.clients, -1))
@@ -180,7 +180,8 @@ def _for_native_last(x: Tensor, weight: Slot, how: _Geometry) -> bool:
         and how.stride[0] == how.stride[1]
         and how.dilation == [1, 1]
         and all(p < k for p, k in zip(how.padding, window, strict=True))
-        and native.usable(x, weight.data)
+        and native.usable(weight.data)
+        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and kernels.half and not inside % 2))
     )
 
 

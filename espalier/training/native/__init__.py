@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 7
+_VERSION = 8
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -68,6 +68,7 @@ class Kernels:
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
         last_weights: Weights of one client up to which convolutions of images with channels last are faster here.
         scores: Queries times keys up to which attention is faster here.
+        half: Whether convolutions take images in bfloat16.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -88,6 +89,7 @@ class Kernels:
             getattr(library, name).argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_double]
         self.lanes: int = library.espalier_lanes()
         self.scores: int = library.espalier_attention_scores()
+        self.half = bool(library.espalier_conv_half())
         self.linear_rows: int = library.espalier_linear_rows()
         self.last_weights: int = library.espalier_last_weights()
         # levels without fused multiply-add have none
@@ -140,7 +142,8 @@ class Kernels:
         """Convolve with ``weight [K, O, C, kh, kw]`` per client.
 
         Args:
-            x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes.
+            x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes,
+                also in bfloat16 (the result is, too) with an even C.
             weight: Weights.
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
@@ -153,7 +156,8 @@ class Kernels:
         """
         height, width = ((x.shape[i] + 2 * padding[i] - weight.shape[i]) // stride + 1 for i in (-2, -1))
         size = (*x.shape[:-3], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
-        y = torch.empty(size, memory_format=torch.channels_last if x.dim() == 4 else torch.contiguous_format)
+        layout = torch.channels_last if x.dim() == 4 else torch.contiguous_format
+        y = torch.empty(size, dtype=x.dtype, memory_format=layout)
         where = x.new_empty(size, dtype=torch.uint8) if pooled else None
         tensors, shape = (x, weight, bias, y, where), _shape(x, weight, padding, stride)
         self._checked(self._library.espalier_conv_forward(*map(_at, tensors), shape), x)
@@ -165,7 +169,7 @@ class Kernels:
     ) -> tuple[Tensor | None, Tensor | None, Tensor]:  # fmt: skip
         """Return the gradients of ``x`` (if wanted; if channels are last, C fills lanes), weights (also), biases."""
         gx, gw = torch.empty_like(x) if wants_x else None, torch.empty_like(weight) if wants_w or x.dim() == 5 else None
-        gb = x.new_empty(weight.shape[:2])
+        gb = weight.new_empty(weight.shape[:2])
         tensors, shape = (x, weight, g, where, gx, gw, gb), _shape(x, weight, padding, stride)
         self._checked(self._library.espalier_conv_backward(*map(_at, tensors), shape), x)
         return gx, gw, gb
@@ -336,9 +340,8 @@ def _at(tensor: Tensor | None) -> int | None:
 def _shape(x: Tensor, weight: Tensor, padding: list[int], stride: int) -> Any:
     clients, *_, kh, kw = weight.shape
     images = x.shape[:-3].numel() // clients
-    return (ctypes.c_int64 * 12)(
-        clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, x.dim() == 4
-    )
+    kind = (x.dim() == 4, x.dtype == torch.bfloat16)
+    return (ctypes.c_int64 * 13)(clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, *kind)
 
 
 def _strided(*tensors: Tensor | None) -> Any:

@@ -177,8 +177,8 @@ class Attending {
       const Cut tall(s_.queries, REGISTERS / size);
       for (Int t = 0; t < tall.parts; ++t)
         choose<PAIR, REGISTERS>(
-            [](auto vectors, auto tile) { return &meeting<vectors, vectors * tile <= REGISTERS ? tile : 1>; }, size,
-            tall.size(t))(p + tall.begin(t), 0, lines_, factor + c, 1, s_.keys, wide_, sum + tall.begin(t) * wide_ + c);
+            [](auto vectors, auto tile) { return &meeting<Single, vectors, vectors * tile <= REGISTERS ? tile : 1>; },
+            size, tall.size(t))(p + tall.begin(t), 0, lines_, factor + c, 1, s_.keys, wide_, sum + tall.begin(t) * wide_ + c);
     }
     put(sum, s_.queries, to, r, h);
   }
