@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 8
+_VERSION = 9
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -148,7 +148,7 @@ class Kernels:
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
             stride: Of images with channels last.
-            pooled: ReLU and 2×2 max-pooling follow (not with channels last).
+            pooled: ReLU and 2×2 max-pooling follow.
 
         Returns:
             ``[…, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled), in
@@ -158,7 +158,7 @@ class Kernels:
         size = (*x.shape[:-3], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
         layout = torch.channels_last if x.dim() == 4 else torch.contiguous_format
         y = torch.empty(size, dtype=x.dtype, memory_format=layout)
-        where = x.new_empty(size, dtype=torch.uint8) if pooled else None
+        where = torch.empty(size, dtype=torch.uint8, memory_format=layout) if pooled else None
         tensors, shape = (x, weight, bias, y, where), _shape(x, weight, padding, stride)
         self._checked(self._library.espalier_conv_forward(*map(_at, tensors), shape), x)
         return y, where

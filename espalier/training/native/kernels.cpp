@@ -309,7 +309,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 8; }
+int espalier_version() { return 9; }
 
 // The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
 // which runs everywhere.
@@ -354,7 +354,7 @@ void espalier_pool_backward(const float* g, const uint8_t* where, float* gx, int
 // kernel. With `where`: ReLU and 2x2 max-pooling follow; y and where are [K, B, out, h / 2, w / 2].
 // `shape`: K, B, in, H, W, out, kh, kw, rows and columns of padding, stride (1), whether channels lie last, whether
 // images are bfloat16. If channels lie last, x is [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the
-// lanes, there is no `where`, and any stride. In bfloat16 they do, and `in` is even; see espalier_conv_half.
+// lanes, and any stride. In bfloat16 they do, and `in` is even; see espalier_conv_half.
 // Returns 0, or 1 if there was no memory.
 int espalier_conv_forward(const void* x, const float* w, const float* bias, void* y, uint8_t* where,
                           const int64_t* shape) {
@@ -363,11 +363,13 @@ int espalier_conv_forward(const void* x, const float* w, const float* bias, void
   try {
 #if defined(__AVX512BF16__)
     if (shape[12]) {
-      forward_last<Pair>(static_cast<const Half*>(x), w, bias, static_cast<Half*>(y), Last(shape));
+      forward_last<Pair>(static_cast<const Half*>(x), w, bias, static_cast<Half*>(y), where,
+                         Last(shape, where));
       return 0;
     }
 #endif
-    shape[11] ? forward_last<Single>(from, w, bias, to, Last(shape)) : forward(from, w, bias, to, where, Shape(shape));
+    shape[11] ? forward_last<Single>(from, w, bias, to, where, Last(shape, where))
+              : forward(from, w, bias, to, where, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
@@ -383,12 +385,12 @@ int espalier_conv_backward(const void* x, const float* w, const void* g, const u
   try {
 #if defined(__AVX512BF16__)
     if (shape[12]) {
-      backward_last<Pair>(static_cast<const Half*>(x), w, static_cast<const Half*>(g), static_cast<Half*>(gx), gw, gb,
-                          Last(shape));
+      backward_last<Pair>(static_cast<const Half*>(x), w, static_cast<const Half*>(g), where, static_cast<Half*>(gx), gw,
+                          gb, Last(shape, where));
       return 0;
     }
 #endif
-    shape[11] ? backward_last<Single>(from, w, slope, to, gw, gb, Last(shape))
+    shape[11] ? backward_last<Single>(from, w, slope, where, to, gw, gb, Last(shape, where))
               : backward(from, w, slope, where, to, gw, gb, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {

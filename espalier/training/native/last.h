@@ -18,6 +18,7 @@
 #include <immintrin.h>
 #endif
 
+#include "pooling.h"
 #include "vectors.h"
 
 namespace {
@@ -62,13 +63,17 @@ template <class A>
 inline const float* words(const typename A::Number* numbers) { return reinterpret_cast<const float*>(numbers); }
 
 struct Last {
-  explicit Last(const Int* n)
+  Last(const Int* n, bool pooled)
       : clients(n[0]), images(n[1]), in(n[2]), height(n[3]), width(n[4]), out(n[5]), kh(n[6]), kw(n[7]), ph(n[8]),
         pw(n[9]), step(n[10]), rows((height + 2 * ph - kh) / step + 1), columns((width + 2 * pw - kw) / step + 1),
-        window(kh * kw) {}
+        window(kh * kw), pooled(pooled) {}
   Int clients, images, in, height, width, out, kh, kw, ph, pw, step;  // images of a client
-  Int rows, columns, window;                                          // rows and columns of the result
+  Int rows, columns, window;                                          // rows and columns before pooling
+  bool pooled;                                                        // ReLU and 2x2 max-pooling follow
   Int filters() const { return out * in * window; }
+  Int image() const { return height * width * in; }
+  Int sums() const { return rows * columns * out; }
+  Int result() const { return pooled ? rows / 2 * (columns / 2) * out : sums(); }
 };
 
 // Images with columns of zeros beside them, which a sweep may run into; without any they are taken as they are.
@@ -182,9 +187,8 @@ constexpr Int TOGETHER = 64;  // places that are computed together where each is
 template <class Visit>
 void parts(const Last& s, const Visit& visit) {
   Last part = s;
-  if (s.window > 1 || s.step > 1)
-    for (Int n = 0; n < s.images; ++n)
-      visit(part, n * s.height * s.width * s.in, n * s.rows * s.columns * s.out);
+  if (s.window > 1 || s.step > 1 || s.pooled)
+    for (Int n = 0; n < s.images; ++n) visit(part, n * s.image(), n * s.result());
   else
     for (Int at = 0, till = s.images * s.rows * s.columns; at < till; at += TOGETHER) {
       part.height = part.rows = 1, part.width = part.columns = std::min(TOGETHER, till - at);
@@ -192,20 +196,60 @@ void parts(const Last& s, const Visit& visit) {
     }
 }
 
+// Calls `visit` with the four corners of every window of an image, a vector of channels each.
+template <class T, class Visit>
+void windows(T* image, const Last& s, const Visit& visit) {
+  for (Int r = 0, at = 0; r < s.rows / 2; ++r)
+    for (Int p = 0; p < s.columns / 2; ++p)
+      for (Int c = 0; c < s.out; c += LANES, at += LANES) {
+        T* corner = image + (2 * r * s.columns + 2 * p) * s.out + c;
+        visit(at, corner, corner + s.out, corner + s.columns * s.out, corner + (s.columns + 1) * s.out);
+      }
+}
+
+template <class T>
+void pool_last(const T* x, T* y, uint8_t* where, const Last& s) {
+  windows(x, s, [&](Int at, const T* a, const T* b, const T* c, const T* d) {
+    Largest found{load(a)};
+    found.against(load(b), 1), found.against(load(c), 2), found.against(load(d), 3);
+    store(y + at, found.value());
+    const Bytes which = found.where();
+    std::memcpy(where + at, &which, sizeof which);
+  });
+}
+
+template <class T>
+void unpool_last(const T* g, const uint8_t* where, T* to, const Last& s) {
+  std::memset(to, 0, s.sums() * sizeof(T));
+  windows(to, s, [&](Int at, T* a, T* b, T* c, T* d) {
+    Bytes which;
+    std::memcpy(&which, where + at, sizeof which);
+    const Mask taken = widened(which);
+    const Vector slope = load(g + at);
+    store(a, where_is(0, taken, slope)), store(b, where_is(1, taken, slope));
+    store(c, where_is(2, taken, slope)), store(d, where_is(3, taken, slope));
+  });
+}
+
+thread_local Scratch whole_;
+
 template <class A>
-void forward_last(const typename A::Number* x, const float* w, const float* bias, typename A::Number* y, const Last& s) {
+void forward_last(const typename A::Number* x, const float* w, const float* bias, typename A::Number* y, uint8_t* where,
+                  const Last& s) {
   const Int depth = s.in / A::WORD;
   float* kernel = turned_.get(s.filters());
   for (Int k = 0; k < s.clients; ++k, w += s.filters()) {
     pack_last<A>(w, s.kh, s.kw, s.in, s.out, kernel,
                  [&](Int i, Int j, Int c, Int o) { return (o * s.in + c) * s.window + i * s.kw + j; });
-    const Int image = k * s.images * s.height * s.width * s.in, result = k * s.images * s.rows * s.columns * s.out;
+    const Int image = k * s.images * s.image(), result = k * s.images * s.result();
+    auto* whole = reinterpret_cast<typename A::Number*>(whole_.get(s.pooled ? s.sums() : 0));  // an image before it is pooled
     parts(s, [&](const Last& part, Int from, Int to) {
       const Padded wide(part.height, part.width, depth, s.pw, s.pw);
       const Sweep sweep{wide.line(), s.step, s.step * depth, -s.ph, part.height, s.kh, s.kw * depth,
                         part.rows, part.columns, s.out, part.columns * s.out, s.out};
       sweep.run<A>(wide.put(words<A>(x + image + from), beside_), kernel, bias ? bias + k * s.out : bias,
-                   y + result + to);
+                   s.pooled ? whole : y + result + to);
+      if (s.pooled) pool_last(whole, y + result + to, where + result + to, s);
     });
   }
 }
@@ -353,25 +397,26 @@ class Inward {
 
 // Null: gx, gw, gb that are not wanted; the others are overwritten.
 template <class A>
-void backward_last(const typename A::Number* x, const float* w, const typename A::Number* g, typename A::Number* gx,
-                   float* gw, float* gb, const Last& s) {
-  const Int image = s.images * s.height * s.width * s.in, result = s.images * s.rows * s.columns * s.out;
+void backward_last(const typename A::Number* x, const float* w, const typename A::Number* g, const uint8_t* where,
+                   typename A::Number* gx, float* gw, float* gb, const Last& s) {
+  const Int image = s.images * s.image(), result = s.images * s.result();
   float* kernel = turned_.get(s.filters());
+  auto* whole = reinterpret_cast<typename A::Number*>(whole_.get(s.pooled ? s.sums() : 0));
+  if (gb) std::memset(gb, 0, s.clients * s.out * sizeof(float));
   for (Int k = 0; k < s.clients; ++k, x += image, g += result, w += s.filters()) {
     if (gx) Inward<A>(s).pack(w, kernel);
     float* sum = gathered_.zeros(s.filters());
     parts(s, [&](const Last& part, Int from, Int to) {
-      if (gw) image_weights(x + from, g + to, sum, part);
-      if (gx) Inward<A>(part).run(g + to, kernel, gx + k * image + from);
+      if (s.pooled) unpool_last(g + to, where + k * result + to, whole, s);
+      const auto* slope = s.pooled ? whole : g + to;
+      if (gw) image_weights(x + from, slope, sum, part);
+      if (gx) Inward<A>(part).run(slope, kernel, gx + k * image + from);
+      for (Int at = 0; gb && at < part.sums(); at += s.out)
+        for (Int o = 0; o < s.out; ++o) gb[k * s.out + o] += single(slope[at + o]);
     });
     for (Int o = 0; gw && o < s.out; ++o)
       for (Int c = 0; c < s.in; ++c)
         for (Int at = 0; at < s.window; ++at) *gw++ = sum[(at * s.in + c) * s.out + o];
-    if (!gb) continue;
-    std::memset(gb, 0, s.out * sizeof(float));
-    for (Int at = 0; at < result; at += s.out)
-      for (Int o = 0; o < s.out; ++o) gb[o] += single(g[at + o]);
-    gb += s.out;
   }
 }
 
