@@ -80,12 +80,10 @@ def shortcut(
     **others: Any,
 ) -> Any:
     """`F.scaled_dot_product_attention`, which a module calls without parameters."""
-    scale = others.get("scale")
-    mask = attn_mask
-    if is_causal and mask is None:
-        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()
-    found = None
-    if query.dim() == key.dim() == value.dim() == 4 and not dropout_p and not others.get("enable_gqa"):
+    scale, found = others.get("scale"), None
+    refused = dropout_p or others.get("enable_gqa") or (is_causal and attn_mask is not None)
+    if query.dim() == key.dim() == value.dim() == 4 and not refused:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril() if is_causal else attn_mask
         added = mask if mask is None or mask.dtype != torch.bool else _additive(~mask, query.dtype)
         found = _mixed(0, added, query.shape[-1] ** -0.5 if scale is None else scale, query, key, value)
     return func(query, key, value, attn_mask, dropout_p, is_causal, **others) if found is None else found

@@ -135,7 +135,7 @@ def rule(
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
     if merge.channels_last and groups == 1 and input.device.type == "cpu":
-        x = _laid_last(merge, input)
+        x = _laid_last(input, merge.half)
         if _for_native_last(x, weight.slot, how):
             return _Native.call(merge.tick, x, *slots, how, False)
         return _Conv.call(merge.tick, x, *slots, how, merge.half)
@@ -152,7 +152,7 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
         return NotImplemented
     slots = (weight.slot, None if bias is None else bias.slot)
     if merge.channels_last:
-        x = _laid_last(merge, input)
+        x = _laid_last(input, merge.half and input.shape[1] % 2 == 0)  # the kernels pair channels
         fits = how.groups == 1 and _for_native_last(x, weight.slot, how)
         return _Native.call(merge.tick, x, *slots, how, True) if fits else NotImplemented
     if not native.usable(input):
@@ -163,9 +163,7 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
     return pool.relu_and_pool(rule(merge, input, weight, bias, *args).to(weight.dtype))
 
 
-def _laid_last(merge: ForwardPass, input: Tensor) -> Tensor:
-    """Images with their channels last, in bfloat16 if asked for (a single channel cannot be paired and is left)."""
-    half = merge.half and input.shape[1] > 1
+def _laid_last(input: Tensor, half: bool) -> Tensor:
     return (input.bfloat16() if half else input).contiguous(memory_format=torch.channels_last)
 
 
