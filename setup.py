@@ -10,10 +10,11 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 NATIVE = "espalier/training/native"
-#: levels and the compiler's names for them; "baseline" is what every processor of an architecture has
+#: levels and the compiler's names for them; "baseline" is what every processor of an architecture has. What only some
+#: processors of a level have (products in bfloat16) is used by functions that ask the processor first.
 LEVELS = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
-    LEVELS |= {"avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4"]}
+    LEVELS |= {"avx2": ["-march=x86-64-v3"], "avx512": ["-march=x86-64-v4", "-mavx512bf16"]}
 
 setup(
     ext_modules=[

@@ -38,7 +38,7 @@ import work
 
 CALLS = (
     "linear", "linear_backward", "conv", "conv_backward", "norm", "norm_backward", "train",
-    "pool", "pool_backward",
+    "pool", "pool_backward", "attention", "attention_backward",
 )  # fmt: skip
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "mkldnn_linear", "_scaled_dot_product_flash_attention_for_cpu")
 PARTS = ("native kernels", "convolutions", "matrix products", "other operations", "Python and the rest")

@@ -88,6 +88,28 @@ def test_results_and_gradients_agree_with_torch(name: str, level: str) -> None:
     assert alone[0] is None and torch.equal(alone[1], found[1]) and torch.equal(alone[2], found[2])
 
 
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["residual", "odd image", "points", "wide"])
+def test_relu_and_pooling_are_taken_along(name: str, level: str, half: bool) -> None:
+    kernels, how = native.load(level), SHAPES[name][4:]
+    if half and not kernels.half:
+        pytest.skip("no products in bfloat16 here")
+    x, w, bias, g = drawn(name, 2, 3)
+    if half:
+        x, g = last(x.bfloat16()), last(g.bfloat16())
+    whole = forward(kernels, x, w, bias, *how).requires_grad_()
+    expected = F.max_pool2d(F.relu(whole), 2)
+    y, where = kernels.conv(x, w, bias, how[1], stride=how[0], pooled=True)
+    assert torch.equal(y, expected)
+    g = last(g[:, :, : y.shape[2], : y.shape[3]])
+    (slope,) = torch.autograd.grad(expected, whole, g)
+    found = kernels.conv_backward(x, w, g, where, how[1], stride=how[0], wants_x=True)
+    for mine, theirs in zip(found, backward(kernels, x, w, last(slope), *how), strict=True):
+        assert mine is not None
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["residual", "halving", "odd image"])
 def test_a_client_s_bits_depend_on_no_other_s(name: str, level: str) -> None:

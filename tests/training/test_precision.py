@@ -69,6 +69,51 @@ def test_normalisation_reads_and_writes_bfloat16(level: str) -> None:
     assert kernels.norm(x, w, b, 8, 1e-5, relu=True)[0][0, :4].isnan().all()
 
 
+HALVES = [level for level in native.levels() if native.load(level).half]
+
+
+@pytest.mark.parametrize("level", HALVES)
+@pytest.mark.parametrize(
+    ("channels", "size", "outs", "window", "padding", "stride"),
+    [
+        (16, (8, 8), 32, 3, 1, 1),
+        (16, (9, 7), 16, 3, 1, 2),
+        (48, (5, 5), 16, 1, 0, 1),
+        (32, (6, 6), 48, 1, 0, 2),
+        (2, (7, 7), 16, 5, 2, 1),
+        (64, (3, 41), 16, 2, 1, 2),
+        (16, (1, 1), 16, 3, 1, 1),
+    ],
+)
+def test_convolutions_multiply_bfloat16_and_add_in_float32(
+    channels: int, size: tuple[int, int], outs: int, window: int, padding: int, stride: int, level: str
+) -> None:
+    """What bfloat16 numbers give in the float32 kernels, rounded once at the end."""
+    kernels, around = native.load(level), [padding] * 2
+    draw, last = torch.Generator().manual_seed(0), torch.channels_last
+    x = torch.randn(2 * 3, channels, *size, generator=draw).bfloat16().contiguous(memory_format=last)
+    w = torch.randn(2, outs, channels, window, window, generator=draw)
+    bias, wide = torch.randn(2, outs, generator=draw), x.float().contiguous(memory_format=last)
+    y, _ = kernels.conv(x, w, bias, around, stride=stride, pooled=False)
+    true, _ = kernels.conv(wide, w.bfloat16().float(), bias, around, stride=stride, pooled=False)
+    torch.testing.assert_close(y.float(), true, rtol=2**-8, atol=1e-4)  # half a unit in the last place, and sums' order
+    g = torch.randn(y.shape, generator=draw).bfloat16().contiguous(memory_format=last)
+    wants = channels % kernels.lanes == 0
+    found = kernels.conv_backward(x, w, g, None, around, stride=stride, wants_x=wants)
+    exact = kernels.conv_backward(
+        wide, w.bfloat16().float(), g.float().contiguous(memory_format=last), None, around, stride=stride, wants_x=wants
+    )
+    torch.testing.assert_close(found[1], exact[1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[2], exact[2], rtol=1e-5, atol=1e-5)
+    if found[0] is not None and exact[0] is not None:
+        torch.testing.assert_close(found[0].float(), exact[0], rtol=2**-8, atol=1e-4)
+    # Alone, a client computes the same bits.
+    own, _ = kernels.conv(x[3:], w[1:], bias[1:], around, stride=stride, pooled=False)
+    alone = kernels.conv_backward(x[3:], w[1:], g[3:], None, around, stride=stride, wants_x=wants)
+    assert torch.equal(own, y[3:]) and alone[1] is not None and found[1] is not None
+    assert torch.equal(alone[1], found[1][1:])
+
+
 def learnt(half: bool, seed: int) -> float:
     """Return the accuracy on held-out digits of a CNN that five devices trained."""
     x, y = load_digits(return_X_y=True)

@@ -7,6 +7,7 @@ layout take any stride, and linear layers over many rows, which are convolutions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -134,8 +135,8 @@ def rule(
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
     if merge.channels_last and groups == 1 and input.device.type == "cpu":
-        x = input.contiguous(memory_format=torch.channels_last)
-        if not merge.half and _for_native_last(x, weight.slot, how):
+        x = _laid_last(input, merge.half)
+        if _for_native_last(x, weight.slot, how):
             return _Native.call(merge.tick, x, *slots, how, False)
         return _Conv.call(merge.tick, x, *slots, how, merge.half)
     x = torch.unflatten(input, 0, (merge.clients, -1))
@@ -147,13 +148,23 @@ def rule(
 def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
     """`rule`, then ReLU and 2×2 max-pooling in one; `NotImplemented` where there are no native kernels for it."""
     how = _geometry(weight, *args) if len(args) == 4 else None
-    if how is None or weight.slot is None or (bias is not None and bias.slot is None) or not native.usable(input):
+    if how is None or weight.slot is None or (bias is not None and bias.slot is None):
+        return NotImplemented
+    slots = (weight.slot, None if bias is None else bias.slot)
+    if merge.channels_last:
+        x = _laid_last(input, merge.half and input.shape[1] % 2 == 0)  # the kernels pair channels
+        fits = how.groups == 1 and _for_native_last(x, weight.slot, how)
+        return _Native.call(merge.tick, x, *slots, how, True) if fits else NotImplemented
+    if not native.usable(input):
         return NotImplemented
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
-        slots = (weight.slot, None if bias is None else bias.slot)
         return _Native.call(merge.tick, x.contiguous(), *slots, how, True).flatten(0, 1)
     return pool.relu_and_pool(rule(merge, input, weight, bias, *args).to(weight.dtype))
+
+
+def _laid_last(input: Tensor, half: bool) -> Tensor:
+    return (input.bfloat16() if half else input).contiguous(memory_format=torch.channels_last)
 
 
 def _for_native(x: Tensor, weight: Slot, how: _Geometry) -> bool:
@@ -180,7 +191,8 @@ def _for_native_last(x: Tensor, weight: Slot, how: _Geometry) -> bool:
         and how.stride[0] == how.stride[1]
         and how.dilation == [1, 1]
         and all(p < k for p, k in zip(how.padding, window, strict=True))
-        and native.usable(x, weight.data)
+        and native.usable(weight.data)
+        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and kernels.half and not inside % 2))
     )
 
 
@@ -196,9 +208,18 @@ def _plain(shape: Sequence[int], how: _Geometry) -> bool:
     )
 
 
-def prefer_channels_last(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> bool:
-    """Whether a model with convolutions of these weights' shapes runs faster with its images' channels last."""
-    return dtype == torch.float32 and any(s[0] * s[1] > _FEW_CHANNELS for s in shapes)
+def prefer_channels_last(
+    shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, pooled: bool = False, half: bool = False
+) -> bool:
+    """Whether a model with convolutions of these weights' shapes runs faster with its images' channels last.
+
+    Convolutions that are ``pooled`` do only if native kernels multiply all of them in bfloat16.
+    """
+    kernels, most = native.kernels(), 0
+    if pooled and half and kernels is not None and kernels.half:
+        most = kernels.last_weights if all(s[0] % kernels.lanes == 0 for s in shapes) else 0
+    fits = not pooled or all(math.prod(s) <= most for s in shapes)
+    return fits and dtype == torch.float32 and any(s[0] * s[1] > _FEW_CHANNELS for s in shapes)
 
 
 def chain_padding(weight: Stacked, *args: Any, **kwargs: Any) -> tuple[int, int] | None:

@@ -96,8 +96,7 @@ class ChunkEngine:
         self._terms: Tensor | None = None
         self._aside: Terms | None = None
         self._features = Features(module, spec)
-        self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls)
-        self._replica.merge.half = half
+        self._replica = Replica(module, spec, dtype, training=True, plan=plan.calls, half=half)
         chain = None if half and any(layer.wide for layer in plan.chain or ()) else plan.chain
         self._chain = ChainEngine(spec, chain, self._replica.trained) if chain is not None else None
 

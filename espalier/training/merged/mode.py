@@ -45,7 +45,11 @@ _OWN_AXES: frozenset[Any] = frozenset([F.multi_head_attention_forward, torch.lst
 _HALF: frozenset[Any] = frozenset([F.conv2d, F.group_norm])
 """Rules that take images in bfloat16."""
 
-_SHORTCUTS: dict[Any, Rule] = {F.max_pool2d: pool.shortcut, torch.max_pool2d: pool.shortcut}
+_SHORTCUTS: dict[Any, Rule] = {
+    F.max_pool2d: pool.shortcut,
+    torch.max_pool2d: pool.shortcut,
+    F.scaled_dot_product_attention: attention.shortcut,
+}
 
 _UNEVEN: frozenset[Any] = frozenset(
     [

@@ -33,12 +33,14 @@ class Replica:
         training: bool,
         plan: tuple[PlannedCall, ...] | None = None,
         rows: int = 0,
+        half: bool = False,
     ) -> None:
         self.spec = spec
         self.merge = MergedForward(plan, rows=rows)
         pooled = any(call.fused and call.name == "conv2d" for call in plan or ())
         shapes = [e.shape for e in spec.entries if len(e.shape) == 4]
-        self.merge.channels_last = plan is not None and not pooled and conv.prefer_channels_last(shapes, dtype)
+        self.merge.half = half
+        self.merge.channels_last = plan is not None and conv.prefer_channels_last(shapes, dtype, pooled, half)
         self.module = copy.deepcopy(module).to(dtype).train(training)
         for part in self.module.modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and (training or part.running_mean is None):

@@ -1,4 +1,4 @@
-"""Native kernels for linear layers, small convolutions, ReLU and pooling: optional, built where there is a compiler.
+"""Native kernels for linear layers, small convolutions, norms, attention: optional, built where there is a compiler.
 
 `setup.py` compiles ``kernels.cpp`` into one shared library per level of the processor's architecture, beside this file;
 the best one that the processor has is used. ``ESPALIER_NATIVE=avx2`` asks for another, ``ESPALIER_NATIVE=0`` for none.
@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 6
+_VERSION = 9
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -54,6 +54,12 @@ class ChainTraining(ctypes.Structure):
     ]
 
 
+class StridedTensor(ctypes.Structure):
+    """A tensor ``[sample, head, place, number]``: ``struct Strided`` of attention.h."""
+
+    _fields_ = [("at", ctypes.c_void_p), *_fields(ctypes.c_int64, "row", "head", "place")]
+
+
 class Kernels:
     """The library's functions, for contiguous float32 tensors on the CPU.
 
@@ -61,6 +67,8 @@ class Kernels:
         linear_rows: Rows of one client up to which linear layers are faster here than in PyTorch.
         lanes: Numbers of a vector: channels of a normalisation must be a multiple.
         last_weights: Weights of one client up to which convolutions of images with channels last are faster here.
+        scores: Queries times keys up to which attention is faster here.
+        half: Whether convolutions take images in bfloat16.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -77,7 +85,11 @@ class Kernels:
         flags = [ctypes.c_int] * 2
         library.espalier_norm_forward.argtypes = [*[ctypes.c_void_p] * 6, ctypes.c_double, *flags]
         library.espalier_norm_backward.argtypes = [*[ctypes.c_void_p] * 9, *flags]
+        for name in ("espalier_attention_forward", "espalier_attention_backward"):
+            getattr(library, name).argtypes = [*[ctypes.c_void_p] * 3, ctypes.c_double]
         self.lanes: int = library.espalier_lanes()
+        self.scores: int = library.espalier_attention_scores()
+        self.half = bool(library.espalier_conv_half())
         self.linear_rows: int = library.espalier_linear_rows()
         self.last_weights: int = library.espalier_last_weights()
         # levels without fused multiply-add have none
@@ -130,12 +142,13 @@ class Kernels:
         """Convolve with ``weight [K, O, C, kh, kw]`` per client.
 
         Args:
-            x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes.
+            x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes,
+                also in bfloat16 (the result is, too) with an even C.
             weight: Weights.
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
             stride: Of images with channels last.
-            pooled: ReLU and 2×2 max-pooling follow (not with channels last).
+            pooled: ReLU and 2×2 max-pooling follow.
 
         Returns:
             ``[…, O, h, w]`` and, for the backward pass, which number of each window was taken (if pooled), in
@@ -143,8 +156,9 @@ class Kernels:
         """
         height, width = ((x.shape[i] + 2 * padding[i] - weight.shape[i]) // stride + 1 for i in (-2, -1))
         size = (*x.shape[:-3], weight.shape[1], *((height // 2, width // 2) if pooled else (height, width)))
-        y = torch.empty(size, memory_format=torch.channels_last if x.dim() == 4 else torch.contiguous_format)
-        where = x.new_empty(size, dtype=torch.uint8) if pooled else None
+        layout = torch.channels_last if x.dim() == 4 else torch.contiguous_format
+        y = torch.empty(size, dtype=x.dtype, memory_format=layout)
+        where = torch.empty(size, dtype=torch.uint8, memory_format=layout) if pooled else None
         tensors, shape = (x, weight, bias, y, where), _shape(x, weight, padding, stride)
         self._checked(self._library.espalier_conv_forward(*map(_at, tensors), shape), x)
         return y, where
@@ -155,7 +169,7 @@ class Kernels:
     ) -> tuple[Tensor | None, Tensor | None, Tensor]:  # fmt: skip
         """Return the gradients of ``x`` (if wanted; if channels are last, C fills lanes), weights (also), biases."""
         gx, gw = torch.empty_like(x) if wants_x else None, torch.empty_like(weight) if wants_w or x.dim() == 5 else None
-        gb = x.new_empty(weight.shape[:2])
+        gb = weight.new_empty(weight.shape[:2])
         tensors, shape = (x, weight, g, where, gx, gw, gb), _shape(x, weight, padding, stride)
         self._checked(self._library.espalier_conv_backward(*map(_at, tensors), shape), x)
         return gx, gw, gb
@@ -184,6 +198,32 @@ class Kernels:
         at, sizes = [*map(_at, (x, weight, bias, g, stats, gx, gw, gb))], _norm_sizes(x, weight, stats.shape[1])
         self._checked(self._library.espalier_norm_backward(*at, sizes, relu, x.dtype == torch.bfloat16), x)
         return gx, gw, gb
+
+    def attention(self, qkv: Sequence[Tensor], mask: Tensor | None, scale: float) -> tuple[Tensor, Tensor]:
+        """Mix values by the softmax of ``scale`` times queries times keys, plus a mask.
+
+        Args:
+            qkv: Queries, keys and values ``[samples, heads, places, numbers]``. Of these and of the mask only the last
+                axis must be contiguous.
+            mask: ``[samples, heads, queries, keys]``, or None. Where it is -inf for all keys the result is 0.
+            scale: A factor.
+
+        Returns:
+            The result (in memory ``[samples, queries, heads, numbers]``), and what the backward pass wants to know.
+        """
+        (samples, heads, queries, numbers), keys = qkv[0].shape, qkv[1].shape[2]
+        y = qkv[0].new_empty(samples, queries, heads, numbers).transpose(1, 2)
+        stats = y.new_empty(samples, heads, 2, -(-queries // self.lanes) * self.lanes)
+        sizes = (ctypes.c_int64 * 5)(samples, heads, queries, keys, numbers)
+        self._checked(self._library.espalier_attention_forward(_strided(*qkv, mask, y), _at(stats), sizes, scale), y)
+        return y, stats
+
+    def attention_backward(
+        self, qkv: Sequence[Tensor], mask: Tensor | None, g: Tensor, stats: Tensor, scale: float, into: Sequence[Tensor]
+    ) -> None:
+        """Overwrite ``into`` with the gradients of queries, keys and values, from ``g``, the result's."""
+        tensors, sizes = _strided(*qkv, mask, g, *into), (ctypes.c_int64 * 5)(*g.shape[:3], *qkv[1].shape[2:])
+        self._checked(self._library.espalier_attention_backward(tensors, _at(stats), sizes, scale), g)
 
     def train(self, training: ChainTraining) -> bool:
         """Make all steps of one client; False if a label is no class (the vector is then of no use)."""
@@ -231,7 +271,7 @@ class Kernels:
     def _checked(self, failed: int, x: Tensor) -> None:
         if failed:
             raise TrainingError(
-                f"There is no memory to compute images of shape {tuple(x.shape)}; make batches or the fleet smaller."
+                f"There is no memory to compute samples of shape {tuple(x.shape)}; make batches or the fleet smaller."
             )
 
 
@@ -300,9 +340,14 @@ def _at(tensor: Tensor | None) -> int | None:
 def _shape(x: Tensor, weight: Tensor, padding: list[int], stride: int) -> Any:
     clients, *_, kh, kw = weight.shape
     images = x.shape[:-3].numel() // clients
-    return (ctypes.c_int64 * 12)(
-        clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, x.dim() == 4
-    )
+    kind = (x.dim() == 4, x.dtype == torch.bfloat16)
+    return (ctypes.c_int64 * 13)(clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, *kind)
+
+
+def _strided(*tensors: Tensor | None) -> Any:
+    assert all(t is None or t.stride(3) == 1 for t in tensors)
+    given = (StridedTensor() if t is None else StridedTensor(t.data_ptr(), *t.stride()[:3]) for t in tensors)
+    return (StridedTensor * len(tensors))(*given)
 
 
 def _planes(shape: torch.Size) -> tuple[int, int, int]:

@@ -1,8 +1,8 @@
 // Small convolutions of many clients, each with its own images and weights, forward and backward,
 // with ReLU and 2x2 max-pooling taken along where the caller asks for it; linear layers are in linear.h, convolutions
-// of images whose channels lie last in last.h.
+// of images whose channels lie last in last.h, attention in attention.h.
 //
-// Plain C functions over float32 arrays, called through ctypes: no Python, no torch, no threads.
+// Plain C functions over arrays, called through ctypes: no Python, no torch, no threads.
 //
 // How it computes. A batch is cut into blocks of at most LANES images, and a block's images are laid side by side:
 // [channel][row][column][image]. A row is then one line of numbers in which the next column lies `deep` numbers
@@ -15,6 +15,11 @@
 //    of registers; columns of the kernel that would meet only what lies beside the image are left out.
 // Every client is computed by itself in a fixed order: its bits do not depend on its neighbours.
 
+#if defined(__AVX512BF16__)
+#include <cpuid.h>
+#endif
+
+#include "attention.h"
 #include "last.h"
 #include "layout.h"
 #include "linear.h"
@@ -304,7 +309,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 6; }
+int espalier_version() { return 9; }
 
 // The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
 // which runs everywhere.
@@ -347,13 +352,24 @@ void espalier_pool_backward(const float* g, const uint8_t* where, float* gx, int
 
 // x [K, B, in, H, W], w [K, out, in, kh, kw], bias [K, out] or null -> y [K, B, out, h, w]; padding is smaller than the
 // kernel. With `where`: ReLU and 2x2 max-pooling follow; y and where are [K, B, out, h / 2, w / 2].
-// `shape`: K, B, in, H, W, out, kh, kw, rows and columns of padding, stride (1), whether channels lie last. If they do,
-// x is [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the lanes, there is no `where`, and any stride.
+// `shape`: K, B, in, H, W, out, kh, kw, rows and columns of padding, stride (1), whether channels lie last, whether
+// images are bfloat16. If channels lie last, x is [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the
+// lanes, and any stride. In bfloat16 they do, and `in` is even; see espalier_conv_half.
 // Returns 0, or 1 if there was no memory.
-int espalier_conv_forward(const float* x, const float* w, const float* bias, float* y, uint8_t* where,
+int espalier_conv_forward(const void* x, const float* w, const float* bias, void* y, uint8_t* where,
                           const int64_t* shape) {
+  const auto* from = static_cast<const float*>(x);
+  auto* to = static_cast<float*>(y);
   try {
-    shape[11] ? forward_last(x, w, bias, y, Last(shape)) : forward(x, w, bias, y, where, Shape(shape));
+#if defined(__AVX512BF16__)
+    if (shape[12]) {
+      forward_last<Pair>(static_cast<const Half*>(x), w, bias, static_cast<Half*>(y), where,
+                         Last(shape, where));
+      return 0;
+    }
+#endif
+    shape[11] ? forward_last<Single>(from, w, bias, to, where, Last(shape, where))
+              : forward(from, w, bias, to, where, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
@@ -361,16 +377,35 @@ int espalier_conv_forward(const float* x, const float* w, const float* bias, flo
 }
 
 // g is y's gradient; gx (or null), gw, gb (or null) are overwritten with those of x, w, bias. If channels lie last, gw may
-// be null, and where gx is wanted `in` is a multiple of the lanes, too.
-int espalier_conv_backward(const float* x, const float* w, const float* g, const uint8_t* where, float* gx, float* gw,
+// be null, and where gx is wanted `in` is a multiple of the lanes, too. g and gx are stored as x is.
+int espalier_conv_backward(const void* x, const float* w, const void* g, const uint8_t* where, void* gx, float* gw,
                            float* gb, const int64_t* shape) {
+  const auto *from = static_cast<const float*>(x), *slope = static_cast<const float*>(g);
+  auto* to = static_cast<float*>(gx);
   try {
-    shape[11] ? backward_last(x, w, g, gx, gw, gb, Last(shape))
-              : backward(x, w, g, where, gx, gw, gb, Shape(shape));
+#if defined(__AVX512BF16__)
+    if (shape[12]) {
+      backward_last<Pair>(static_cast<const Half*>(x), w, static_cast<const Half*>(g), where, static_cast<Half*>(gx), gw,
+                          gb, Last(shape, where));
+      return 0;
+    }
+#endif
+    shape[11] ? backward_last<Single>(from, w, slope, where, to, gw, gb, Last(shape, where))
+              : backward(from, w, slope, where, to, gw, gb, Shape(shape));
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;
   }
+}
+
+// Whether convolutions take images in bfloat16: whether this level knows the instructions, and the processor has them.
+int espalier_conv_half() {
+#if defined(__AVX512BF16__)
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && a >> 5 & 1;
+#else
+  return 0;
+#endif
 }
 
 // The weights of a layer up to which convolutions of images with channels last should come here.
@@ -422,6 +457,33 @@ int espalier_norm_backward(const void* x, const float* w, const float* bias, con
   };
   try {
     half ? run(static_cast<Half*>(gx)) : run(static_cast<float*>(gx));
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// The scores of a head (queries times keys) up to which attention should come here.
+int espalier_attention_scores() { return MOST_SCORES; }
+
+// y = softmax(scale * q kt + mask) v of every sample and head; sizes: samples, heads, queries, keys, numbers of a head;
+// q, k, v, mask (or one at null) and y in that order; stats: see Attending. Returns 0, or 1 if there was no memory.
+int espalier_attention_forward(const Strided* tensors, float* stats, const int64_t* sizes, double scale) {
+  const Attention s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], scale};
+  try {
+    Attending(s, tensors[3]).forward(tensors[0], tensors[1], tensors[2], tensors[4], stats);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return 1;
+  }
+}
+
+// q, k, v, mask, y's gradient, and the gradients of q, k and v, which are overwritten.
+int espalier_attention_backward(const Strided* tensors, const float* stats, const int64_t* sizes, double scale) {
+  const Attention s{sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], scale};
+  try {
+    Attending(s, tensors[3]).backward(tensors[0], tensors[1], tensors[2], tensors[4], stats, tensors[5], tensors[6],
+                                      tensors[7]);
     return 0;
   } catch (const std::bad_alloc&) {
     return 1;

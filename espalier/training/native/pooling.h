@@ -15,10 +15,11 @@ struct Largest {
     most = more ? other : most;
     at = more ? index - Mask{} : at;
   }
-  void out(float* y, const float* y_end, uint8_t* where, const uint8_t* where_end) const {
-    const Mask dead = most <= Vector{};
-    write(y, y_end, dead ? Vector{} : most);
-    write(where, where_end, narrowed(dead ? 4 - Mask{} : at));
+  Vector value() const { return most <= Vector{} ? Vector{} : most; }
+  Bytes where() const { return narrowed(most <= Vector{} ? 4 - Mask{} : at); }
+  void out(float* y, const float* y_end, uint8_t* to, const uint8_t* to_end) const {
+    write(y, y_end, value());
+    write(to, to_end, where());
   }
 };
 

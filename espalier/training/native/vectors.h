@@ -121,6 +121,12 @@ inline void store(Half* to, Vector v) {
   std::memcpy(to, &h, sizeof h);
 }
 
+inline Half half(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0;
+}
+
 inline float single(float value) { return value; }
 
 inline float single(Half value) {
