@@ -127,7 +127,7 @@ def refs_in(value: Any, found: set[int]) -> None:
     todo = [value]
     while todo:
         part = todo.pop()
-        kind = type(part)
+        kind: Any = type(part)
         if kind is Ref:
             found.add(int(part))
         elif kind not in _WITHOUT_REFS:  # most are numbers
