@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -152,17 +151,11 @@ class Training(TrainingFacts):
         return self.precision == "bfloat16"
 
     def at(self, clock: int) -> Optimizer:
-        """Return the optimiser of the root's round ``clock``, the same one for all trainings of that round."""
-        if clock not in self._optimizers:
-            self._optimizers[clock] = Optimizer(
-                self.optimizer, lr=self.lr_at(clock), momentum=self.momentum, weight_decay=self.weight_decay,
-                options=self.optimizer_options,
-            )  # fmt: skip
-        return self._optimizers[clock]
-
-    @cached_property
-    def _optimizers(self) -> dict[int, Optimizer]:
-        return {}
+        """Return the optimiser of the root's round ``clock``."""
+        return Optimizer(
+            self.optimizer, lr=self.lr_at(clock), momentum=self.momentum, weight_decay=self.weight_decay,
+            options=self.optimizer_options,
+        )  # fmt: skip
 
     def job(
         self,

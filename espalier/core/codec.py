@@ -8,7 +8,7 @@ never hold what another process cannot read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -124,24 +124,16 @@ _WITHOUT_REFS = frozenset([int, float, str, bool, bytes, type(None), np.ndarray]
 
 def refs_in(value: Any, found: set[int]) -> None:
     """Collect every :class:`Ref` inside plain data."""
-    todo = [value]
-    while todo:
-        part = todo.pop()
-        kind: Any = type(part)
-        if kind is Ref:
-            found.add(int(part))
-        elif kind not in _WITHOUT_REFS:  # most are numbers
-            todo.extend(_inside(kind)(part))
-
-
-@cache
-def _inside(kind: type) -> Callable[[Any], Iterable[Any]]:
-    """Return what gives the values inside plain data of a type."""
-    if issubclass(kind, list | tuple | set | frozenset):
-        return iter
-    if issubclass(kind, dict | MappingProxyType):
-        return kind.values
-    if dataclasses.is_dataclass(kind):
-        names = _names(kind)
-        return lambda value: [getattr(value, name) for name in names]
-    return lambda value: ()
+    if type(value) is Ref:
+        found.add(int(value))
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, list | tuple | set | frozenset):
+        parts = value
+    elif isinstance(value, dict | MappingProxyType):
+        parts = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, name) for name in _names(type(value))]
+    for part in parts:
+        if type(part) not in _WITHOUT_REFS:  # most are numbers: no call for each of them
+            refs_in(part, found)

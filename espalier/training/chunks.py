@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from espalier.core.errors import TrainingError
 from espalier.core.objectives import ClassSums, Contrast, Mixture
@@ -51,7 +52,7 @@ def _cut(group: list[int], size: int, workers: int) -> Iterator[list[int]]:
 def _kind(job: TrainerJob) -> Hashable:
     aim = Mixture if isinstance(job.objective, Mixture) else job.objective  # mixtures may differ in their alpha
     parts = job.proximal, job.correction is None, job.calibration and job.calibration.form, job.trains, aim
-    return width(job), job.start.dtype, job.optimizer.at_rate_one, parts
+    return width(job), job.start.dtype, replace(job.optimizer, lr=1.0), parts
 
 
 def check(jobs: Sequence[TrainerJob], spec: ParamSpec) -> None:

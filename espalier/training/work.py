@@ -10,9 +10,8 @@ what lets many clients run as one. A padded place repeats a row of its own batch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -51,11 +50,6 @@ class Optimizer:
     def own(self) -> bool:
         """Whether it is given by its import path, and steps one client at a time."""
         return is_own(self.name)
-
-    @cached_property
-    def at_rate_one(self) -> Optimizer:
-        """The same with a learning rate of 1: those that are equal then can step together."""
-        return replace(self, lr=1.0)
 
     def __post_init__(self) -> None:
         """Refuse what PyTorch's optimizers would refuse, and what they would quietly ignore."""
