@@ -186,6 +186,8 @@ class Tree:
 def _by_parent(parents: NDArray[np.int64], devices: NDArray[np.int64]) -> Iterator[tuple[Address, NDArray[np.int64]]]:
     """Yield each parent with its devices; ``parents[i]`` is that of ``devices[i]``."""
     order = np.argsort(parents, kind="stable")
-    starts = np.flatnonzero(np.diff(parents[order], prepend=parents[order[:1]] - 1))
-    # without devices np.split gives one empty part, for which there is no parent
-    return zip(parents[order[starts]].tolist(), np.split(devices[order], starts[1:]), strict=False)
+    parents, devices = parents[order], devices[order]
+    stops = [*(np.flatnonzero(parents[1:] != parents[:-1]) + 1).tolist(), len(parents)]
+    for first, stop in zip([0, *stops], stops, strict=False):
+        if first < stop:
+            yield int(parents[first]), devices[first:stop]

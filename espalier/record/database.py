@@ -22,7 +22,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ CREATE TABLE devices (node INTEGER PRIMARY KEY, edge INTEGER NOT NULL, samples I
 GROWING = {"metrics": 4, "arrays": 4, "traffic": 6, "spans": 5, "moves": 4, "events": 4}
 #: moves that wait for the next commit: in Python they take more memory than in the database
 MOST_MOVES_BUFFERED = 1 << 16
+#: SQLite may be built for no more than 999 values in a statement, and a row has up to 6
+ROWS_PER_STATEMENT = 100
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
@@ -185,7 +187,7 @@ class Recorder:
     def devices(self, rows: Iterable[tuple[int, int, int, bytes]]) -> None:
         """Write the fleet."""
         with self._trouble(), self.connection:
-            self.connection.executemany("INSERT OR REPLACE INTO devices VALUES (?, ?, ?, ?)", rows)
+            self._insert("INSERT OR REPLACE INTO devices", 4, rows)
 
     def meta(self, key: str, value: Any) -> None:
         """Write a fact about the run."""
@@ -209,11 +211,15 @@ class Recorder:
             return
         with self._trouble(), self.connection:
             for table, rows in self._rows.items():
-                if rows:
-                    marks = ", ".join("?" * GROWING[table])
-                    self.connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+                self._insert(f"INSERT INTO {table}", GROWING[table], rows)
         for rows in self._rows.values():
             rows.clear()
+
+    def _insert(self, into: str, columns: int, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows, many with each statement: a fleet moves by the million, and this takes half the time."""
+        marks, waiting = f"({', '.join('?' * columns)})", iter(rows)
+        while block := list(islice(waiting, ROWS_PER_STATEMENT)):
+            self.connection.execute(f"{into} VALUES {', '.join([marks] * len(block))}", list(chain(*block)))
 
     def durable(self, what: Any) -> dict[str, int]:
         """Write all buffered rows so that they survive a power cut; return the last row of every table.

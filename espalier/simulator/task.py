@@ -145,13 +145,13 @@ class Task:
         def compute(
             jobs: Sequence[Job], vector: Callable[[Ref], Tensor], optimizer_state: Callable[[Ref], Tensor | None]
         ) -> Iterator[Outcome]:
-            work = [self._job(seed, views, job, vector, optimizer_state) for job in jobs]
-            for job, one, result in zip(jobs, work, self.trainer.run(work), strict=True):
+            results = self.trainer.run([self._job(seed, views, job, vector, optimizer_state) for job in jobs])
+            for job, result in zip(jobs, results, strict=True):
                 trained = result.vector
                 if "private" in job.work.args:
                     rng = stream(seed, "privacy", job.device, job.number)
                     (clip, noise), head = job.work.args["private"], slice(self.spec.n_float)
-                    noisy = privatise(trained[head], one.start[head], clip, noise, rng)
+                    noisy = privatise(trained[head], vector(job.work.start)[head], clip, noise, rng)
                     trained = torch.cat([noisy, trained[self.spec.n_float :]])
                 yield Outcome(trained, result.loss, result.optimizer_state)
 

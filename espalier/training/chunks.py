@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from espalier.core.errors import TrainingError
@@ -25,12 +25,15 @@ def size_for(spec: ParamSpec) -> int:
     return min(_MOST_CLIENTS, max(_LEAST_CLIENTS, _STACK_BYTES // max(1, 4 * spec.n_params)))
 
 
-def arranged(jobs: Sequence[TrainerJob], size: int, workers: int) -> Iterator[list[int]]:
-    """Yield chunks of job indices: alike in shape, near in length, never far from the jobs' own order."""
-    window = size * workers * _CHUNKS_AHEAD
-    for first in range(0, len(jobs), window):
+def arranged(jobs: Sequence[TrainerJob] | Mapping[int, TrainerJob], size: int, workers: int) -> Iterator[list[int]]:
+    """Yield chunks of job indices: alike in shape, near in length, never far from the jobs' own order.
+
+    The jobs of a chunk that was yielded are not looked at again.
+    """
+    window, count = size * workers * _CHUNKS_AHEAD, len(jobs)
+    for first in range(0, count, window):
         groups: dict[Hashable, list[int]] = {}
-        for index in range(first, min(first + window, len(jobs))):
+        for index in range(first, min(first + window, count)):
             groups.setdefault(_kind(jobs[index]), []).append(index)
         for group in groups.values():
             # Equal lengths keep their order (the sort is stable), so results can stream out early.

@@ -123,7 +123,7 @@ class Trainer:
             TrainingError: A job cannot be computed (raised before any is), or the model fails on the data.
         """
         chunks.check(jobs, self.spec)
-        return self._stream(jobs)
+        return self._stream(dict(enumerate(jobs)))
 
     def initial(self, seed: int) -> Tensor:
         """Fresh parameters drawn from the seed, as a flat vector ``[spec.size]``.
@@ -153,7 +153,7 @@ class Trainer:
     ) -> None:
         self.close()
 
-    def _stream(self, jobs: Sequence[TrainerJob]) -> Iterator[Result]:
+    def _stream(self, jobs: dict[int, TrainerJob]) -> Iterator[Result]:
         ready: dict[int, Result] = {}
         given = 0
         for indices, results in self._computed(jobs):
@@ -162,8 +162,10 @@ class Trainer:
                 yield ready.pop(given)
                 given += 1
 
-    def _computed(self, jobs: Sequence[TrainerJob]) -> Iterator[tuple[list[int], list[Result]]]:
+    def _computed(self, jobs: dict[int, TrainerJob]) -> Iterator[tuple[list[int], list[Result]]]:
         """Yield chunks' indices and results, keeping every worker busy and no more than that ahead.
+
+        Jobs are taken out as they are begun: there may be thousands, and each keeps the model that it starts from.
 
         While workers compute, the process is held to one torch thread: a caller that computes between two
         results shares the machine with them anyway.
@@ -171,13 +173,13 @@ class Trainer:
         arranged = chunks.arranged(jobs, self._size(jobs), self._workers)
         if self._threads is None:
             for indices in arranged:
-                yield indices, self._told(self._train([jobs[i] for i in indices]))
+                yield indices, self._told(self._train([jobs.pop(i) for i in indices]))
             return
         waiting: deque[tuple[list[int], Future[tuple[list[Result], str | None]]]] = deque()
         with one_thread():
             try:
                 for indices in arranged:
-                    part = [jobs[i] for i in indices]
+                    part = [jobs.pop(i) for i in indices]
                     self._plan(part[0])
                     waiting.append((indices, self._threads.submit(self._train, part)))
                     if len(waiting) > 2 * self._workers:
@@ -191,7 +193,7 @@ class Trainer:
                     future.cancel()
                 wait([future for _, future in waiting])
 
-    def _size(self, jobs: Sequence[TrainerJob]) -> int:
+    def _size(self, jobs: dict[int, TrainerJob]) -> int:
         """Clients per chunk."""
         if self._chunk is None and jobs and self._where.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self._where)

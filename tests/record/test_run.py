@@ -11,6 +11,7 @@ import torch
 
 import espalier
 from espalier.core.errors import RunError
+from espalier.record.database import ROWS_PER_STATEMENT, Recorder
 
 SETTING = {"fleet": {"devices": 8, "edges": 2}, "stop": {"rounds": 3}, "task": {"model_options": {"hidden": [16]}}}
 
@@ -34,6 +35,20 @@ def test_frame_arrays_and_model(tmp_path: Path) -> None:
 def test_a_run_in_memory_and_one_in_a_directory_agree(tmp_path: Path) -> None:
     kept = espalier.simulate("fedavg", SETTING, directory=tmp_path / "run").frame()
     assert kept.equals(espalier.simulate("fedavg", SETTING).frame())
+
+
+@pytest.mark.parametrize("count", [1, ROWS_PER_STATEMENT, 2 * ROWS_PER_STATEMENT + 1])
+def test_rows_are_written_in_the_order_in_which_they_came(count: int) -> None:
+    recorder = Recorder(None)
+    nodes = list(range(count))[::-1]
+    recorder.moves(1.5, nodes, [count + node for node in nodes], ["a"] * count)
+    recorder.devices((node, node % 3, 10, bytes([node % 256])) for node in nodes)
+    recorder.commit()
+    moves = recorder.connection.execute("SELECT rowid, * FROM moves ORDER BY rowid").fetchall()
+    assert moves == [(place, 1.5, node, count + node, "a") for place, node in enumerate(nodes, 1)]
+    devices = recorder.connection.execute("SELECT * FROM devices ORDER BY node").fetchall()
+    assert devices == [(node, node % 3, 10, bytes([node % 256])) for node in reversed(nodes)]
+    recorder.close()
 
 
 def test_users_own_data_and_module(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -85,6 +86,22 @@ def test_results_come_in_the_jobs_order_while_later_ones_are_still_to_do():
     next(stream)
     assert len(gathered) < 20
     stream.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_jobs_are_forgotten_as_they_are_begun(workers):
+    case = CASES[0]
+    module = case.module()
+    jobs = make(module, case.pool(160), [4] * 40)
+    starts = [weakref.ref(job.start) for job in jobs]
+    with Trainer(module, case.loss, workers=workers, chunk=1) as trainer:
+        results = trainer.run(jobs)
+        del jobs
+        for _ in range(20):
+            next(results)
+        # twenty have been handed back; of the others some are under way
+        assert sum(start() is not None for start in starts) <= 24
+        assert len(list(results)) == 20
 
 
 def test_a_run_that_is_dropped_ends_its_threads():

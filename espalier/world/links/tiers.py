@@ -15,7 +15,7 @@ from espalier.core.spec import Spec
 from espalier.world import piecewise
 from espalier.world.draws import Field, between, normal
 from espalier.world.links.base import BoundLinks, Links, Range, Signal, check_link, ends
-from espalier.world.shape import Shape, Tier
+from espalier.world.shape import Hop, Shape, Tier
 from espalier.world.traces import Steps, number
 
 
@@ -137,6 +137,11 @@ class BoundTiers(BoundLinks):
             row, drawn = row - self.shape.n_devices, self._backhaul
         transfer = nbytes * drawn.per_byte[row]
         return float(drawn.latency[row] + (transfer / drawn.up if src < dst else transfer))
+
+    def hops(self, src: int, dst: int, via: int | None = None) -> tuple[Hop, ...]:
+        """Return the hops that a message pays, in order: only between devices there may be no link."""
+        apart = self.shape.is_device(src) and self.shape.is_device(dst) and self._direct is None
+        return () if apart else self._way(src, dst, via)
 
     def time(self, src: int, dst: int, nbytes: int, now: float, via: int | None = None) -> float:
         """Return the seconds of a message over its whole path; through a shared backhaul at a part of its rate."""

@@ -65,6 +65,13 @@ def test_no_direct_link_is_no_path() -> None:
     assert np.isinf(bound.matrix(np.array([0, 1]), 10)).tolist() == [[False, True], [True, False]]
 
 
+@pytest.mark.parametrize("links", [Uniform(), Uniform(1000.0, 0.1), PerTier(), PerTier(dev_dev=None)])
+def test_a_way_is_there_where_its_hops_take_a_time(links: Links) -> None:
+    bound = links.bind(SHAPE)
+    for src, dst in np.ndindex(SHAPE.n_hosts, SHAPE.n_hosts):
+        assert bound.hops(src, dst) == BoundLinks.hops(bound, src, dst)
+
+
 def test_ideal_links_take_no_time() -> None:
     assert Uniform().bind(SHAPE).time(0, 6, 10**12, 0.0) == 0.0
 
