@@ -270,9 +270,10 @@ async function showCurves(part) {
   await loadPlotly();
   const width = byId("plot-curves").clientWidth || 800;
   await draw("plot-curves", apart ? multiples(figure, found, width) : together(figure, found), `${axis}/${measure}/${apart}`);
-  byId("curves-note").textContent = `Line: mean over ${seeds.size > 1 ? `${seeds.size} seeds` : "the seed"}. `
-    + (seeds.size > 1 && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
-    + (apart ? "Grey: the other methods. " : "") + "A line ends where the first of its seeds ends.";
+  const several = seeds.size > 1;
+  byId("curves-note").textContent = (several ? `Line: mean over ${seeds.size} seeds. ` : "")
+    + (several && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
+    + (apart ? "Grey: the other methods. " : "") + (several ? "A line ends where the first of its seeds ends." : "");
   byId("seeds-hint").hidden = page.overview.seeds.length < 2;
 }
 
