@@ -60,7 +60,7 @@ site: $(STAMP)
 	$(BIN)/python -m sphinx -W -q -b html docs build/site
 	@echo "open build/site/index.html"
 
-# README's pictures, of the demo under three seeds.
+# README's pictures, of the demo.
 .PHONY: pictures
 pictures: $(STAMP) chromium
 	$(BIN)/python benchmarks/pictures.py

@@ -1,4 +1,4 @@
-"""README's pictures: the report of the demo under three seeds, light and dark, and CSAHFL's timeline in it.
+"""README's pictures: the report of the demo, light and dark, and CSAHFL's timeline in it.
 
     python benchmarks/pictures.py [--runs DIRECTORY]      (make pictures)
 
@@ -27,13 +27,12 @@ TIMELINE_RUN = "CSAHFL, seed 0"
 
 def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    options.add_argument("--runs", type=Path, help="Runs of the demo under the seeds 0, 1 and 2.")
+    options.add_argument("--runs", type=Path, help="Runs of the demo.")
     given = options.parse_args().runs
     with tempfile.TemporaryDirectory() as folder:
         runs, page = given or Path(folder) / "runs", Path(folder) / "report.html"
         if given is None:
-            seeds = [word for seed in "012" for word in ("--seed", seed)]
-            subprocess.run([sys.executable, "-m", "espalier", "run", "demo", *seeds, "--out", runs], check=True)
+            subprocess.run([sys.executable, "-m", "espalier", "run", "demo", "--out", runs], check=True)
         write_report([runs], page)
         with sync_playwright() as playwright:
             chromium = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])

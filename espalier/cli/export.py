@@ -25,22 +25,26 @@ FORMATS = ("state_dict", "torchscript", "onnx")
 @click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="The file to write.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="state_dict", show_default=True)
 @click.option("--model", "name", help="A model by name [default: global].")
-@click.option("--edge", type=int, help="The model that this edge uses.")
-@click.option("--device", type=int, help="The model that this device uses.")
-def export(directory: Path, out: Path, kind: str, name: str | None, edge: int | None, device: int | None) -> None:
+@click.option("--edge", help="The model that this edge uses: its number, or its name in the data.")
+@click.option("--device", help="The model that this device uses: its number, or its owner's name in the data.")
+def export(directory: Path, out: Path, kind: str, name: str | None, edge: str | None, device: str | None) -> None:
     """Write a model of the run at DIRECTORY for use elsewhere.
 
     A state dict is a safetensors file; TorchScript and ONNX take batches of any size. A device's label prior, where the
     method serves with one, is part of these two, not of a state dict.
     """
     run = _the_run(directory)
-    module = run.model(name, edge=edge, device=device)
+    module = run.model(name, edge=_who(edge), device=_who(device))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         _write(module, _example(run), kind, out)
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror or error}.") from error
     click.echo(str(out))
+
+
+def _who(told: str | None) -> int | str | None:
+    return int(told) if told is not None and told.isdecimal() else told
 
 
 def _the_run(directory: Path) -> Run:

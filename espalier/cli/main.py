@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
+import signal
 import sys
 from typing import Any
 
@@ -76,6 +78,8 @@ class Commands(click.Group):
         except EspalierError as error:
             click.echo(f"espalier: {error}", err=True)
             sys.exit(error.exit_code)
+        finally:  # what is left is the end of the process: a second Ctrl-C would only print PyTorch's traceback there
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand; Ctrl-C where nothing is being run is a stop like any other."""

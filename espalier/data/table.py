@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 50
 #: rows from which a column of ever other whole numbers looks like the rows' numbers
 MANY_ROWS = 100
+#: columns that are no features, by what they say
+ROLES = ("label", "owner", "edge", "test")
 #: what becomes of empty cells
 Missing = Literal["refuse", "drop", "mean"]
 
@@ -114,11 +116,16 @@ class TableColumns:
         known = get_args(Missing)
         if self.missing not in known:
             raise ConfigError(f"missing = {self.missing!r}; known: {', '.join(known)}.{nearest(self.missing, known)}")
+        if len(set(self._roles)) < len(self._roles):
+            told = ", ".join(f"{r} = {getattr(self, r)!r}" for r in ROLES if getattr(self, r) is not None)
+            raise ConfigError(f"{told}: each must be a column of its own.")
         have(frame.columns, [*self._roles, *(self.columns or ()), *self.ignore])
         features = self._features(frame)
         frame = _without_gaps(frame, features, self._roles, self.missing)
         for name in features:
             _check_numbers(frame[name])
+        for name in (*features, *self._roles):
+            _check_texts(frame[name])
         texts = {c: _categories(frame[c]) for c in features if not _is_number(frame[c])}
         encoding = TableEncoding(tuple(c for c in features if c not in texts), texts)
         owner = None if self.owner is None else plain(frame[self.owner].to_numpy())
@@ -127,6 +134,11 @@ class TableColumns:
             parts = places.parts()
         else:
             chosen = _flags(frame[self.test])
+            if chosen.all() or not chosen.any():
+                raise DataError(
+                    f"Column {self.test!r} is {'true' if chosen.all() else 'false'} in every row: some rows must be "
+                    "for training, some for tests (or name no test column: then a fifth of each class is held out)."
+                )
             parts = places[~chosen], places[chosen]
         encoding = encoding.fitted(frame.iloc[parts[0].x], self.scale)
         train, test = (replace(p, x=encoding.encode(frame.iloc[p.x])) for p in parts)
@@ -136,6 +148,12 @@ class TableColumns:
         """Return what is to be learnt: classes (text, whole numbers) or, as floats, amounts."""
         values = plain(column.to_numpy())
         if not _is_number(column) or values.dtype.kind == "b":
+            different = column.nunique()
+            if different > max(MOST_CATEGORIES, len(column) // 2):
+                raise DataError(
+                    f"Column {self.label!r} has {different:,} different texts in {len(column):,} rows: most have no "
+                    "second row to learn from; name a column whose values come again."
+                )
             return values
         if self.amounts:
             return values.astype(np.float64)
@@ -152,7 +170,7 @@ class TableColumns:
     @property
     def _roles(self) -> list[str]:
         """The columns that are no features."""
-        return [c for c in (self.label, self.owner, self.edge, self.test) if c is not None]
+        return [c for c in (getattr(self, role) for role in ROLES) if c is not None]
 
     def _features(self, frame: pd.DataFrame) -> list[str]:
         wanted = [c for c in frame.columns if c not in self._roles] if self.columns is None else list(self.columns)
@@ -197,6 +215,29 @@ def _check_numbers(column: pd.Series[Any]) -> None:
         warn(
             f"Column {column.name!r} has another whole number in every row: if it numbers the rows, leave it out "
             f"(ignore = [{column.name!r}])."
+        )
+
+
+def _check_texts(column: pd.Series[Any]) -> None:
+    """Refuse numbers with a decimal comma; warn of texts that differ in capitals or spaces alone."""
+    import pandas as pd
+
+    if _is_number(column) or not column.map(pd.api.types.is_hashable).all():
+        return
+    texts = column.dropna().astype(str).drop_duplicates()
+    commas = texts.str.fullmatch(r"\s*[-+]?\d+,\d+\s*")
+    if commas.any() and (commas | texts.str.fullmatch(r"\s*[-+]?\d+\s*")).all():
+        raise DataError(
+            f"Column {column.name!r} holds numbers with a comma ({texts[commas].iloc[0]!r}): write a point, or read "
+            "the table with pandas.read_csv(…, decimal=',') and use Dataset.from_pandas."
+        )
+    alike = texts[texts.str.strip().str.casefold().duplicated(keep=False)]
+    if len(alike):
+        one = alike.iloc[0]
+        other = next(t for t in alike.iloc[1:] if t.strip().casefold() == one.strip().casefold())
+        warn(
+            f"Column {column.name!r} has {one!r} and {other!r}, which differ in capitals or spaces alone and count as "
+            "different: if they mean the same, write them alike."
         )
 
 

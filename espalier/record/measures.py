@@ -23,6 +23,14 @@ def main_score(metrics: Iterable[str]) -> str:
     return next(iter(better + [name for name in names if name not in ("loss", "bytes")]), "loss")
 
 
+def other_scores(metrics: Iterable[str]) -> list[str]:
+    """Return the scores measured beside the main one, without their scopes: ``f1``, ``auc``, a user's own."""
+    names = list(metrics)
+    left_out = (main_score(names), "loss", "bytes")
+    found = (name.removesuffix("_device") for name in names if name.endswith("_device"))
+    return [name for name in found if name not in left_out]
+
+
 #: what a score is called, and the scopes it is measured in, as words behind it
 _NAMES = {
     "acc": "accuracy", "miou": "mean IoU", "f1": "F1", "auc": "AUC", "ece": "calibration error",

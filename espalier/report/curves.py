@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, nearest
-from espalier.record.measures import SCOPES, spoken
+from espalier.record.measures import SCOPES, other_scores, spoken
 from espalier.report.budget import called
 from espalier.report.figures import (
     Figure,
@@ -45,6 +45,7 @@ def measures(groups: Groups) -> dict[str, str]:
     columns = {c for r in groups.readings for c in r.frame.columns}
     main = groups.score
     names = [f"{main}_{s}" for s in ("device", *(s for s in SCOPES if s != "device"))]
+    names += [f"{other}_{s}" for other in other_scores(sorted(columns)) for s in ("device", "global", "edge")]
     names += [f"loss_{s}" for s in ("global", "edge", "device") if main != "loss"]
     return {name: spoken(name) for name in names if name in columns}
 

@@ -100,7 +100,8 @@ def _unit(largest: float, units: Sequence[tuple[str, float]], at_least: float) -
 def axis(title: str, unit: str | None, **more: Any) -> dict[str, Any]:
     """Return an axis; its title ends with its unit (None: numbers without a unit, or names)."""
     text = escape(title) if unit is None else f"{escape(title)} ({escape(unit)})"
-    return {"title": {"text": text}, "automargin": True, "zeroline": False, **more}
+    # "200µ" on an axis without a unit says nothing
+    return {"title": {"text": text}, "automargin": True, "zeroline": False, "exponentformat": "power", **more}
 
 
 def figure(

@@ -30,6 +30,8 @@ except ImportError:  # not a POSIX system: the process number has to do
 
 #: a dead run's process has ended without finishing it
 State = Literal["running", "finished", "dead"]
+#: a class that so many samples have is told of: always answering it scores that much
+COMMON_SHARE = 0.6
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,7 @@ class Reading:
         memory: The run itself, if it is kept in memory only.
         deployed: Whether it ran on a real fleet: its seconds are the clock's on the wall.
         with_prior: Whether its devices answered with their label priors.
+        constant: The class that most samples have, and what always answering it scores per device; None if none has.
     """
 
     key: str
@@ -67,6 +70,7 @@ class Reading:
     memory: Run | None = field(default=None, repr=False)
     deployed: bool = False
     with_prior: bool = False
+    constant: tuple[str, float] | None = None
 
     @cached_property
     def columns(self) -> dict[str, NDArray[np.float64]]:
@@ -123,8 +127,22 @@ def read(run: Run, before: Reading | None = None) -> Reading | None:
         key_of(run), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
         state, stamp, frame, run.meta("privacy"), run.status.get("stalled", ""),
         run if run.directory is None else None, bool(run.meta("deployed")),
-        run.meta("prior") not in (None, "none"),
+        run.meta("prior") not in (None, "none"), before.constant if before is not None else _constant(run),
     )  # fmt: skip
+
+
+def _constant(run: Run) -> tuple[str, float] | None:
+    """Return the commonest class and its mean share over devices, who are tested on their own mix of labels."""
+    rows, task = run.query("SELECT histogram FROM devices ORDER BY node"), run.meta("task") or {}
+    if task.get("kind") != "classification" or not rows:
+        return None
+    counts = np.stack([np.frombuffer(row[0], dtype="<i4") for row in rows]).astype(float)
+    counts = counts[counts.sum(1) > 0]
+    commonest = int(counts.sum(0).argmax())
+    if counts[:, commonest].sum() < COMMON_SHARE * counts.sum() or not len(counts):
+        return None
+    name = repr(task["classes"][commonest]) if "classes" in task else f"class {commonest}"
+    return name, float((counts[:, commonest] / counts.sum(1)).mean())
 
 
 def key_of(run: Run) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 
 from espalier.core.spec import without_none
-from espalier.report.groups import Group, Groups
+from espalier.report.groups import Group, Groups, flat
 from espalier.report.reading import Reading
 
 
@@ -18,6 +18,10 @@ def experiment_text(comparison: Groups, setting: int) -> str:
     """Return one experiment file that makes all runs of a setting again."""
     groups = [g for g in comparison.groups if g.setting == setting]
     table = dict(comparison.settings[setting].experiment)
+    pace = _pace(groups)
+    if pace is not None:  # as it was asked for: the first method's rounds, the others get its time
+        groups.sort(key=lambda g: g is not pace)
+        table["stop"] = pace.face.experiment["stop"]
     methods: list[Any] = [m for g in groups for m in g.face.experiment.get("methods", [])]
     table["methods"] = methods
     table["seeds"] = sorted({s for g in groups for s in g.seeds})
@@ -44,9 +48,11 @@ def to_html(comparison: Groups) -> str:
         name = re.sub(r"[^\w.-]+", "-", str(setting.experiment.get("name", "experiment"))).strip("-.") or "experiment"
         file = f"{name}.toml" if len(comparison.settings) == 1 else f"{name}-{number + 1}.toml"
         title = f"<h3>{escape(setting.name)}</h3>" if setting.name else ""
+        differing = ", ".join(map(escape, _differing(groups)))
+        which = f"runs like the first (they differ in {differing}: each one's <code>run.toml</code> has its own)"
         parts.append(
-            f"{title}<p>Save the configuration below as <code>{escape(file)}</code>; this makes the runs again:</p>"
-            f"<pre><code>espalier run {escape(file)}</code></pre>{_limits(groups)}"
+            f"{title}<p>Save the configuration below as <code>{escape(file)}</code>; this makes "
+            f"{which if differing else 'the runs again'}:</p><pre><code>espalier run {escape(file)}</code></pre>"
             f"<details><summary>{escape(file)}</summary><pre><code>"
             f"{escape(experiment_text(comparison, number))}</code></pre></details>"
         )
@@ -54,12 +60,28 @@ def to_html(comparison: Groups) -> str:
     return "".join(parts)
 
 
-def _limits(groups: list[Group]) -> str:
-    """Say so where runs of one setting ended by different rules: one file cannot hold them all."""
-    rules = {str(without_none(r.experiment.get("stop", {}))) for g in groups for r in g.readings}
-    if len(rules) == 1:
-        return ""
-    return "<p>These runs ended by different rules (their own <code>run.toml</code> has each one's).</p>"
+def _pace(groups: list[Group]) -> Group | None:
+    """Return the method whose virtual time the others got, if the runs were made so (``stop.budget = "time"``)."""
+    paces = [g for g in groups if all(_stop(r).get("budget") == "time" for r in g.readings)]
+    if len(paces) != 1 or len({str(_stop(r)) for r in paces[0].readings}) != 1:
+        return None
+    times = {r.seed: r.time for r in paces[0].readings}
+    rest = [r for g in groups if g is not paces[0] for r in g.readings]
+    given = all(set(_stop(r)) == {"budget", "seconds"} and _stop(r)["seconds"] == times.get(r.seed) for r in rest)
+    return paces[0] if given else None
+
+
+def _stop(reading: Reading) -> Any:
+    return without_none(reading.experiment.get("stop", {}))
+
+
+def _differing(groups: list[Group]) -> list[str]:
+    """Return the keys that runs of one setting were given different values of: one file has room for one."""
+    parts = ("training", "evaluate", *(["stop"] if _pace(groups) is None else []))
+    runs = [r.experiment for g in groups for r in g.readings]
+    tables = [flat({part: without_none(run.get(part, {})) for part in parts}) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    return [key for key in keys if len({str(table.get(key)) for table in tables}) > 1]
 
 
 def _spent(privacy: dict[str, Any] | None) -> str:

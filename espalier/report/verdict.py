@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from espalier.core.errors import ConfigError, RunError, nearest
-from espalier.record.measures import human_bytes, lower_is_better, spoken
+from espalier.record.measures import human_bytes, lower_is_better, other_scores, spoken
 from espalier.report.budget import BUDGETS, Budget, budgets, called, reached
 from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
@@ -22,6 +22,8 @@ from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values,
 UNLEARNT_GAIN = 0.1
 #: what methods can be ranked by beside the task's own score
 RANKED_SCOPES = ("device", "device_prior", "global", "edge", "device_worst")
+#: … and by another score that was measured
+OTHER_SCOPES = ("device", "global", "edge")
 #: methods that a sentence names, and that the verdict's picture shows
 MOST_NAMED, MOST_DRAWN = 12, 24
 #: fills a column: a run → its figure
@@ -84,6 +86,7 @@ def measures(groups: Sequence[Group]) -> list[str]:
     score = shown[0].score if shown else "acc"
     wanted = [shown[0].experiment.get("task", {}).get("score", f"{score}_device")] if shown else []
     names = [*wanted, *(f"{score}_{scope}" for scope in RANKED_SCOPES)]
+    names += [f"{other}_{scope}" for other in other_scores(sorted(columns)) for scope in OTHER_SCOPES]
     return [n for n in dict.fromkeys(names) if n in columns]
 
 
@@ -257,7 +260,20 @@ def _warnings(places: Sequence[Place], name: str) -> tuple[str, ...]:
     told = "; ".join(f"{r.title} ({r.state}, round {r.rounds})" for r in going)
     unfinished = [f"Not finished, shown as far as they are: {told}."] if going else []
     idle = [line for place in places for line in _unlearnt(place.group)]
-    return (*unfinished, *(line for place in places for line in place.ended), *idle, *_unlike(places, name))
+    ended = [line for place in places for line in place.ended]
+    return (*unfinished, *ended, *idle, *_constant(places, name), *_unlike(places, name))
+
+
+def _constant(places: Sequence[Place], name: str) -> list[str]:
+    """Say what a model scores that always answers the commonest class, where that is most of the data."""
+    found = [r.constant for p in places for r in p.group.readings if r.constant is not None]
+    if name != "acc_device" or not found:
+        return []
+    score = np.mean([value for _, value in found])
+    return [
+        f"Always answering {found[0][0]} would score {score:.3f}: read accuracies against that, or rank by what does "
+        'not reward it (task.metrics = ["f1", "auc"]).'
+    ]
 
 
 def _unlike(places: Sequence[Place], name: str) -> list[str]:
@@ -300,6 +316,9 @@ def lead(verdict: Verdict) -> Figure:
     compared = len(shown) > 1
     held = called(verdict.budget.kind, verdict.budget.real)
     x = axis(f"{spoken(verdict.measure)} at equal {held}", None, domain=[0, 0.56] if compared else [0, 1])
+    values = {v for p in shown for v in p.cells[0].known}
+    if len(values) == 1:  # of a single number, Plotly's range begins at zero and has no meaning
+        x["range"] = [min(values) - 0.05, max(values) + 0.05]
     y = axis("", None, type="category", autorange="reversed", categoryorder="array", categoryarray=names)
     more: dict[str, Any] = {}
     if compared:

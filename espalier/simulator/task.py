@@ -118,7 +118,7 @@ class Task:
         )  # fmt: skip
         check_optimizer(experiment.training.at(0))
         if dataset.kind == "classification":
-            check_classes(dataset.y_train, dataset.y_test)
+            check_classes(dataset.y_train, dataset.y_test, dataset.meta.get("classes", ()))
         return Task(
             dataset, module, experiment.training, loss=experiment.task.loss, start=experiment.task.start,
             metric=dataset.meta.get("metric"), metric_names=dataset.meta.get("metric_names", ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, raised, warn
-from espalier.training.losses import Loss, PerSample, checked, resolve
+from espalier.training.losses import BY_KIND, Loss, PerSample, checked, resolve
 
 #: samples that are looked at
 ROWS = 4
@@ -43,6 +44,7 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         if y is not None:
             _check_loss(resolve(loss), outputs, y[:ROWS])
         return  # a loss of the user's own knows what it wants
+    _check_kind(loss, kind)
     if kind == "regression":
         if outputs[0].numel() != n_classes:
             raise ConfigError(f"The model has {outputs[0].numel()} outputs; the targets have {n_classes}.")
@@ -62,6 +64,11 @@ def check_outputs(module: nn.Module, x: Tensor, kind: str, n_classes: int, loss:
         warn("The model's outputs look like probabilities (a softmax); cross-entropy wants logits: leave it out.")
     elif isinstance(list(module.modules())[-1], nn.Sigmoid) and bool(((outputs >= 0) & (outputs <= 1)).all()):
         warn("The model ends with a sigmoid; cross-entropy wants logits, one output per class: leave it out.")
+
+
+def _check_kind(loss: Loss, kind: str) -> None:
+    if loss in BY_KIND.values() and loss != BY_KIND[kind]:
+        raise ConfigError(f"task.loss = {loss!r} does not fit a {kind}: leave it out (it is {BY_KIND[kind]!r} then).")
 
 
 def _check_loss(loss: PerSample, outputs: Tensor, y: Tensor) -> None:
@@ -93,11 +100,12 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
     return outputs
 
 
-def check_classes(y_train: Tensor, y_test: Tensor) -> None:
+def check_classes(y_train: Tensor, y_test: Tensor, names: Sequence[str] = ()) -> None:
     """Warn about test classes that no training sample has, and about a single class."""
+    called = (lambda c: repr(names[c])) if names else str
     if len(y_train) > 1 and bool((y_train == y_train[0]).all()):
-        warn(f"All training samples are of class {int(y_train[0])}: there is nothing to tell apart.")
+        warn(f"All training samples are of class {called(int(y_train[0]))}: there is nothing to tell apart.")
     unseen = np.setdiff1d(y_test.numpy(), y_train.numpy()).tolist()
     if unseen:
-        shown = ", ".join(map(str, unseen[:5])) + (" …" if len(unseen) > 5 else "")
+        shown = ", ".join(map(called, unseen[:5])) + (" …" if len(unseen) > 5 else "")
         warn(f"The test data have classes that no training sample has ({shown}): they cannot be learnt.")

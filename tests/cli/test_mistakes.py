@@ -122,6 +122,7 @@ def test_a_wrong_command(here: Path, words: str, code: int, says: str) -> None:
         (["task.dataset={kind='cvs', path='nope.csv'}"], 2, "Did you mean 'csv'?"),
         (["task.dataset={kind='images', path='nodir'}"], 3, "There is no folder nodir"),
         (["task.dataset={kind='csv'}"], 2, "a table has a kind and a path"),
+        (["task.loss='mse'"], 2, "task.loss = 'mse' does not fit a classification: leave it out"),
     ],
 )  # fmt: skip
 def test_a_wrong_setting(here: Path, changes: list[str], code: int, says: str) -> None:
@@ -159,6 +160,8 @@ def test_a_wrong_file(here: Path, text: bytes, code: int, says: str) -> None:
         (ROWS.encode() + b"\xe9,1,p,w1\n", 3, "is not in UTF-8"),
         (ROWS + "".join(f"t{i},1,p,w1\n" for i in range(60)), 3, "Column 'a' holds text with 67 different values"),
         ("a,y,who\n" + "".join(f"{i % 5},{i},w{i % 4}\n" for i in range(200)), 3, "say whether they are amounts"),
+        (ROWS + '"1,4",1,p,w1\n', 3, "Column 'a' holds numbers with a comma ('1,4'): write a point"),
+        ("a,y,who\n" + "".join(f"{i % 5},t{i},w{i % 4}\n" for i in range(80)), 3, "80 different texts in 80 rows"),
     ],
 )  # fmt: skip
 def test_a_wrong_table(here: Path, text: str | bytes, code: int, says: str) -> None:
@@ -314,6 +317,44 @@ def with_model(model: Any) -> Any:
 def test_a_wrong_call(call: Callable[[], Any], says: str) -> None:
     with pytest.raises(EspalierError, match=says):
         call()
+
+
+def test_a_test_column_with_one_value_and_a_column_with_two_roles() -> None:
+    table = FRAME.assign(t=False, who=list("pq") * 20)
+    with pytest.raises(EspalierError, match="Column 't' is false in every row: some rows must be for training"):
+        espalier.Dataset.from_pandas(table, label="y", test="t")
+    with pytest.raises(EspalierError, match="label = 'y', owner = 'y': each must be a column of its own"):
+        espalier.Dataset.from_pandas(table, label="y", owner="y")
+
+
+def test_words_that_differ_in_capitals_alone_are_told() -> None:
+    table = FRAME.assign(sex=["f", "F", "m", " f"] * 10)
+    with pytest.warns(SetupWarning, match="Column 'sex' has 'f' and 'F', which differ in capitals or spaces alone"):
+        espalier.Dataset.from_pandas(table, label="y")
+
+
+def test_an_owners_model_is_exported_by_the_owners_name(here: Path) -> None:
+    (here / "d.csv").write_text(ROWS, encoding="utf-8")
+    words = ["run", "e.toml", "-o", "o", "-q", "--set", CSV, "--set", "partition={kind='owner'}"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert CliRunner().invoke(main, ["export", "o", "--device", "w1", "-o", "m"]).exit_code == 0
+    refused(
+        CliRunner().invoke(main, ["export", "o", "--device", "w9", "-o", "n"]), 7, "There is no device 'w9' in this run"
+    )
+
+
+def test_too_few_owners(here: Path) -> None:
+    """What cannot be done ("at most 0") is not advised."""
+    for options, says in (
+        ("", "the data have 4 owners; set fleet.devices to at most 4."),
+        (
+            ", min_samples=500",
+            "the data have 0 owners with at least 500 training samples; lower partition.min_samples.",
+        ),
+    ):
+        (here / "d.csv").write_text(ROWS, encoding="utf-8")
+        words = ["run", "e.toml", "-o", "o", "--set", CSV, "--set", f"partition={{kind='owner'{options}}}"]
+        refused(CliRunner().invoke(main, [*words, "--set", "fleet.devices=9"]), 3, says)
 
 
 def test_owners_that_nothing_is_done_with_are_told(here: Path) -> None:

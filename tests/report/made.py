@@ -36,6 +36,7 @@ class Made:
     stop: int | None = None
     flat: bool = False
     lr: float = 0.05
+    batch_size: int = 10
     stalled: str = ""
     told: dict[str, Any] = field(default_factory=dict)
 
@@ -48,7 +49,7 @@ class Made:
             "task": {"dataset": "digits", "model": "mlp", "target": self.target, "score": "acc_device"},
             "partition": {"kind": "two_level", "edge_fraction": 0.5},
             "fleet": {"devices": self.devices, "edges": self.edges, "tiers": [], "fraction": 1.0},
-            "training": {"batch_size": 10, "updates": 5, "lr": self.lr},
+            "training": {"batch_size": self.batch_size, "updates": 5, "lr": self.lr},
             "world": {"compute": {"kind": "truncated_normal"}, "links": {"kind": "uniform", "bandwidth": float("inf")}},
             "stop": {"rounds": self.stop or self.rounds},
             "evaluate": {"every": 1},

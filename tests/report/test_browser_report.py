@@ -361,3 +361,17 @@ def test_settings_that_were_tried_are_drawn_against_their_key(desk: Desk, tmp_pa
         page.locator(".tried .plot").count() == 1 and "training.lr" in page.locator("#plot-lead-tried-1").inner_text()
     )
     assert page.locator("#plot-lead-tried-1 .scatterlayer .trace").count() == 1
+
+
+def test_of_several_keys_the_one_that_matters_most_comes_first(desk: Desk, tmp_path: Path) -> None:
+    """Skill is all that makes a difference here: it follows the learning rate, the batch size has no part in it."""
+    for lr, skill in ((0.001, 0.3), (0.01, 0.5), (0.1, 0.7)):
+        for size in (5, 20):
+            where = tmp_path / f"lr{lr}-{size}"
+            write_run(where, label=f"lr={lr} batch_size={size}", lr=lr, skill=skill, batch_size=size)
+    write_report([tmp_path], tmp_path / "report.html")
+    page = desk.open(tmp_path / "report.html")
+    titles = [page.locator(f"#plot-lead-tried-{i} .xtitle").text_content() for i in (1, 2)]
+    assert titles == ["training.lr: 100 % of the differences", "training.batch_size: 0 % of the differences"]
+    first, second = (page.locator(f"#plot-lead-tried-{i}").bounding_box() for i in (1, 2))
+    assert first is not None and second is not None and first["x"] + first["width"] <= second["x"]

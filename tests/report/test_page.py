@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+import espalier
 from espalier.core.errors import RunError
 from espalier.experiment import Experiment
 from espalier.record.database import Recorder
 from espalier.report.groups import compare
 from espalier.report.page import dumps, report, save, write_report
-from espalier.report.reading import read_all
+from espalier.report.reading import read_all, readings_of
 from espalier.report.rerun import experiment_text, to_html
 from espalier.study.base import Metric, Study
 from espalier.study.results import Results
@@ -102,6 +103,22 @@ def test_the_configuration_makes_the_runs_again(tmp_path: Path) -> None:
     assert found.to_plain()["world"] == plain["world"] and found.stop.rounds == 4
     html = to_html(comparison)
     assert "espalier run again.toml" in html and "espalier run made-up.toml" in html and "torch 2.13" in html
+
+
+def test_runs_that_got_the_first_ones_time_are_made_again_so(tmp_path: Path) -> None:
+    """The file says what was asked for (the first method's rounds, then its time), not what one seed took."""
+    setting: dict[str, Any] = {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 2, "budget": "time"}}
+    runs = espalier.compare(["hierfavg", "fedavg"], setting, seeds=[0, 1], progress=False)
+    comparison = compare(readings_of(list(runs)[::-1]))
+    found = tomllib.loads(experiment_text(comparison, 0))
+    assert [m["name"] for m in found["methods"]] == ["hierfavg", "fedavg"]
+    assert found["stop"] == {"rounds": 2, "budget": "time"} and "this makes the runs again" in to_html(comparison)
+
+
+def test_runs_that_no_single_file_makes_say_so(tmp_path: Path) -> None:
+    for lr in (0.1, 0.2):
+        write_run(tmp_path / str(lr), label=f"lr={lr}", lr=lr)
+    assert "makes runs like the first (they differ in training.lr: each" in to_html(compare(read_all([tmp_path])))
 
 
 def test_published_figures_beside_ours(tmp_path: Path) -> None:

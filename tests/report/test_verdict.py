@@ -8,7 +8,7 @@ import pytest
 from espalier.report.groups import compare
 from espalier.report.reading import Reading
 from espalier.report.standings import Column, Place, Values
-from espalier.report.verdict import Verdict, time_to_target, verdicts
+from espalier.report.verdict import Verdict, measures, time_to_target, verdicts
 from tests.report.conftest import reading_of, with_metrics
 
 Scores = dict[str, tuple[float, ...]]
@@ -64,6 +64,24 @@ def test_it_says_whose_devices_answer_with_a_prior(tmp_path: Path) -> None:
     assert found.measure == "acc_device_prior" and found.warnings == (), "all are ranked with it"
     found = judge([replace(ours, with_prior=True), theirs], "acc_device")
     assert found.warnings[0].endswith("the measure acc_device_prior ranks all of them with it.")
+
+
+def test_what_the_commonest_answer_scores_is_told(tmp_path: Path) -> None:
+    """Most rows are of one class: 0.9 is then no more than always answering it."""
+    readings = made(tmp_path, {"A": (0.9,), "B": (0.8,)})
+    assert judge(readings).warnings == ()
+    common = [replace(r, constant=("'healthy'", 0.854)) for r in readings]
+    (told,) = judge(common).warnings
+    assert told.startswith("Always answering 'healthy' would score 0.854: read accuracies against that")
+
+
+def test_another_score_that_was_measured_ranks_too(tmp_path: Path) -> None:
+    readings = [
+        with_metrics(tmp_path / label, label, 0, {"acc_device": [0.1, 0.5], "f1_device": [0.1, f1]})
+        for label, f1 in (("A", 0.3), ("B", 0.6))
+    ]
+    assert measures(compare(readings).groups) == ["acc_device", "f1_device"]
+    assert judge(readings, "f1_device").headline.startswith("B leads with F1 per device 0.600")
 
 
 def test_a_lead_that_one_comparison_would_tell_but_three_do_not(tmp_path: Path) -> None:

@@ -57,10 +57,12 @@ class Owner(PartitionSpec, kind="owner"):
         if wanted > len(able):
             each = f" of {self.owners_per_device} owners" if self.owners_per_device > 1 else ""
             enough = f" with at least {self.min_samples} training samples" if self.min_samples > 1 else ""
+            most = len(able) // self.owners_per_device
+            ways = [f"set fleet.devices to at most {most}"] * (most > 0)
+            ways += ["lower partition.min_samples"] * bool(enough)
             raise PartitionError(
-                f"fleet.devices = {request.n_devices}{each}, but the data have {len(able)} owners{enough}; set "
-                f"fleet.devices to at most {len(able) // self.owners_per_device}"
-                f"{', or lower partition.min_samples' if enough else ''}."
+                f"fleet.devices = {request.n_devices}{each}, but the data have {len(able)} "
+                f"owner{'s' * (len(able) != 1)}{enough}; {', or '.join(ways) or 'lower partition.owners_per_device'}."
             )
         device_of = np.full(int(owners.max()) + 1, -1, np.int64)
         chosen = request.rng("owners").permutation(able)[:wanted]

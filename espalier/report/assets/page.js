@@ -3,7 +3,7 @@
 const about = JSON.parse(document.getElementById("about").textContent);
 const byId = (id) => document.getElementById(id);
 const page = { overview: null, curves: null, spread: null, detail: null, key: null, look: null, frames: {}, hidden: new Set(), left: new Set() };
-const FEWEST_TRIED = 3, MOST_PANELS = 24; // values that make a picture; methods that are drawn side by side
+const FEWEST_TRIED = 3, FEWEST_EXPLAINED = 6, MOST_PANELS = 24; // values that make a picture; methods that are drawn side by side
 let plotly = null; // while it is being unpacked, and after
 
 function trouble(error) {
@@ -155,28 +155,51 @@ async function showTried(box, block, score) {
   const choices = new Map(page.overview.methods.map((m) => [m.number, m.choices]));
   const points = block.order.map((group, n) => ({ group, of: choices.get(group), method: choices.get(group)["method.name"] || "", ...block.scores[n] }));
   const values = (key, method) => new Set(points.filter((p) => p.method === method).map((p) => p.of[key]).filter(Number.isFinite));
-  const several = (key) => points.some((p) => values(key, p.method).size >= FEWEST_TRIED);
-  const keys = [...new Set(points.flatMap((p) => Object.keys(p.of)))].filter(several);
+  const several = (key, least) => points.some((p) => values(key, p.method).size >= least);
+  const every = [...new Set(points.flatMap((p) => Object.keys(p.of)))];
+  const weight = (key) => explained(points.filter((p) => p.mean !== null), key);
+  const keys = every.some((k) => several(k, FEWEST_TRIED)) ? every.filter((k) => several(k, 2)) : [];
+  keys.sort((a, b) => weight(b) - weight(a)); // what matters most comes first
   box.hidden = !keys.length;
+  while (box.children.length < keys.length) { // all of them before one is drawn: they share the width
+    const plot = Object.assign(document.createElement("div"), { className: "plot", id: `${box.parentNode.querySelector(".lead").id}-tried-${box.children.length + 1}` });
+    box.append(document.createElement("div"));
+    box.lastChild.append(plot);
+  }
   for (const [i, key] of keys.entries()) {
-    if (!box.children[i]) {
-      const plot = Object.assign(document.createElement("div"), { className: "plot", id: `${box.parentNode.querySelector(".lead").id}-tried-${i + 1}` });
-      box.append(document.createElement("div"));
-      box.lastChild.append(plot);
-    }
-    await draw(box.children[i].firstChild, triedFigure(points, key, keys.length === 1, score), `tried/${key}`);
+    const share = keys.length > 1 ? weight(key) : NaN;
+    await draw(box.children[i].firstChild, triedFigure(points, key, keys.length === 1, share, score), `tried/${key}`);
   }
 }
 
-function triedFigure(points, key, joined, score) {
+// The share of the differences between settings of one method that a key alone explains: the variance between its
+// values (of more than four, between their lower, middle and upper third), of all. NaN where there are too few settings.
+function explained(points, key) {
+  let between = 0, all = 0, count = 0;
+  for (const method of new Set(points.map((p) => p.method))) {
+    const own = points.filter((p) => p.method === method && Number.isFinite(p.of[key])).sort((a, b) => a.of[key] - b.of[key]);
+    const distinct = new Set(own.map((p) => p.of[key])).size;
+    const bin = (p, n) => (distinct > 4 ? Math.floor((3 * n) / own.length) : p.of[key]), bins = new Map();
+    own.forEach((p, n) => bins.set(bin(p, n), [...(bins.get(bin(p, n)) || []), p.mean]));
+    const mean = (of) => of.reduce((sum, y) => sum + y, 0) / of.length, middle = mean(own.map((p) => p.mean));
+    for (const of of bins.values()) between += of.length * (mean(of) - middle) ** 2;
+    for (const p of own) all += (p.mean - middle) ** 2;
+    count = Math.max(count, own.length);
+  }
+  return count < FEWEST_EXPLAINED || all === 0 ? NaN : between / all;
+}
+
+function triedFigure(points, key, alone, share, score) {
   const shown = points.filter((p) => Number.isFinite(p.of[key]) && p.mean !== null && !page.hidden.has(p.group));
   const all = shown.map((p) => p.of[key]), least = Math.min(...all), log = least > 0 && Math.max(...all) / least >= 8;
-  const name = key.replace(/^method\./, ""), data = [];
+  const name = key.replace(/^method\./, ""), data = [], ticks = [...new Set(all)].sort((a, b) => a - b);
+  const title = Number.isNaN(share) ? name : `${name}: ${Math.round(100 * share)} % of the differences`;
   for (const [n, method] of [...new Set(points.map((p) => p.method))].sort().entries()) {
     const own = shown.filter((p) => p.method === method).sort((a, b) => a.of[key] - b.of[key]);
     if (!own.length) continue;
     const color = about.colours[n % about.colours.length], symbol = about.symbols[n % about.symbols.length];
     const seeds = own.flatMap((p) => p.seeds.map((y) => [p.of[key], y])), shared = { type: "scatter", legendgroup: method };
+    const joined = alone && new Set(own.map((p) => p.of[key])).size === own.length;
     if (seeds.length > own.length) data.push({
       ...shared, name: `${method}, every seed`, mode: "markers", showlegend: false, hoverinfo: "skip",
       x: seeds.map((s) => s[0]), y: seeds.map((s) => s[1]), marker: { color, size: 6, symbol: "line-ew-open", opacity: 0.7 },
@@ -188,7 +211,8 @@ function triedFigure(points, key, joined, score) {
   }
   const axis = (text) => ({ title: { text }, automargin: true, zeroline: false });
   return { data, layout: {
-    xaxis: { ...axis(name), type: log ? "log" : "linear", ...(log ? { dtick: 1 } : {}) }, yaxis: axis(score), height: 340,
+    xaxis: { ...axis(title), type: log ? "log" : "linear", ...(ticks.length <= 8 ? { tickvals: ticks, ticktext: ticks.map(String) } : log ? { dtick: 1 } : {}) },
+    yaxis: axis(score), height: 340,
     margin: { l: 56, r: 16, t: 24, b: 48 }, hovermode: "closest", hoverlabel: { align: "left", namelength: -1 },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, xanchor: "left" },
   } };
@@ -246,9 +270,10 @@ async function showCurves(part) {
   await loadPlotly();
   const width = byId("plot-curves").clientWidth || 800;
   await draw("plot-curves", apart ? multiples(figure, found, width) : together(figure, found), `${axis}/${measure}/${apart}`);
-  byId("curves-note").textContent = `Line: mean over ${seeds.size > 1 ? `${seeds.size} seeds` : "the seed"}. `
-    + (seeds.size > 1 && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
-    + (apart ? "Grey: the other methods. " : "") + "A line ends where the first of its seeds ends.";
+  const several = seeds.size > 1;
+  byId("curves-note").textContent = (several ? `Line: mean over ${seeds.size} seeds. ` : "")
+    + (several && (apart || !crowded) ? "Band: ± one standard deviation. " : "")
+    + (apart ? "Grey: the other methods. " : "") + (several ? "A line ends where the first of its seeds ends." : "");
   byId("seeds-hint").hidden = page.overview.seeds.length < 2;
 }
 
