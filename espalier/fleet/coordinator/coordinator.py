@@ -288,7 +288,7 @@ class Coordinator:
             case "arrange":
                 self.tree.arrange(origin, Arrange(data["parents"], {}, data["root"]))
             case "spent":
-                self._told.spent[origin, data["incarnation"]] = (data["jobs"], data["revealed"])
+                self._told.has_spent(origin, data["incarnation"], data["jobs"], data["revealed"])
             case "notes":
                 self._noted(origin, data)
 
