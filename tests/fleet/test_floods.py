@@ -351,16 +351,18 @@ def test_a_member_waits_over_one_link(ca: Path, quick: Path) -> None:
         task = asyncio.create_task(cloud.run())
         await until(lambda: cloud.endpoint)
         rogues = [Rogue(Bundle.read(ca / "d2"), cloud.endpoint, name="cloud") for _ in range(5)]
-        for rogue in rogues:
-            assert (await rogue.say(hello())) is None
-            assert (frame := await rogue.hear()) is not None and frame.welcome.standing
-        await until(lambda: len(cloud.door.room) == 1)
-        assert await rogues[0].hear() is None
-        for rogue in rogues:
-            await rogue.close()
-        cloud.stop()
-        await task
-        cloud.log.close()
+        try:
+            for rogue in rogues:
+                assert (await rogue.say(hello())) is None
+                assert (frame := await rogue.hear()) is not None and frame.welcome.standing
+            await until(lambda: len(cloud.door.room) == 1)
+            assert await rogues[0].hear() is None
+        finally:
+            for rogue in rogues:
+                await rogue.close()
+            cloud.stop()
+            await task
+            cloud.log.close()
 
     asyncio.run(play())
 
