@@ -162,6 +162,8 @@ def _merges(record: sqlite3.Connection) -> dict[int, Counter[Release]]:
     found: dict[int, Counter[Release]] = {}
     for (text,) in rows:
         merge = json.loads(text)
+        if "cut" in merge:  # too many children for a note of a real fleet: what they have spent is not known
+            return {-1: Counter({Release(0.0): 1})}
         children = merge["children"]
         release = Release(merge["noise"] / 2, merge["reports"], len(children))
         for child in children:

@@ -119,6 +119,7 @@ class RunRounds:
     Attributes:
         closed: Rounds closed so far, by node.
         done: Rounds of the whole run.
+        left_out: Who is not waited for until it has caught up: on a real fleet a member may say nothing.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class RunRounds:
         self._limits, self._schedule = limits, schedule
         self.closed: dict[Address, int] = {}
         self.done = 0
+        self.left_out: set[Address] = set()
         self._waiting: set[Address] = set()
 
     def restore(self, done: int, closed: dict[Address, int], present: Iterable[int]) -> None:
@@ -139,6 +141,8 @@ class RunRounds:
     def close(self, node: Address, progress: int) -> None:
         """A node has closed a round."""
         self.closed[node] = progress
+        if progress > self.done:
+            self.left_out.discard(node)
         tree = self._env.tree
         if self._clock == "root" and node == tree.root:
             self._reach(progress)
@@ -146,6 +150,15 @@ class RunRounds:
             # servers between edges and cloud may have nothing to do
             active = [a for a in tree.aggregators() if self._is_edge(a) and tree.has_children(a)]
             self._reach(min((self.closed.get(a, 0) for a in active), default=0))
+
+    def behind(self, devices: Iterable[Address]) -> set[Address]:
+        """Return whom alone all others wait for, of the devices that are there."""
+        return set(devices) - self._waiting - self.left_out if self._clock == "device" and self._waiting else set()
+
+    def leave_out(self, devices: set[Address]) -> None:
+        """Go on without some devices, until they have caught up."""
+        self.left_out |= devices
+        self._together()
 
     def _is_edge(self, node: Address) -> bool:
         return self._env.n_devices <= node < self._env.n_devices + self._env.n_edges
@@ -160,6 +173,7 @@ class RunRounds:
 
     def gone(self, device: Address) -> None:
         """A device is no longer there: perhaps it was the one that all waited for."""
+        self.left_out.discard(device)
         if self._clock == "device":
             self._waiting.discard(device)
             self._together()
@@ -172,7 +186,7 @@ class RunRounds:
 
     def _together(self, last: Address | None = None) -> None:
         """Begin the next round if all devices wait; ``last`` goes on by itself."""
-        if not self._waiting or len(self._waiting) < self._steps.present():
+        if not self._waiting or len(self._waiting) < self._steps.present() - len(self.left_out):
             return
         self._reach(min(self.closed[d] for d in self._waiting))
         ready = sorted(d for d in self._waiting if self.closed[d] <= self.done)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from espalier.fleet.links import relay, wire
 from espalier.fleet.links.framing import Letter, frames
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 
 _passed_on = relay.Relay._relay
 _forged: set[int] = set()

@@ -59,6 +59,7 @@ def test_refusals_are_counted_by_who_was_refused() -> None:
     found.noted(CLOUD, "refused", {"by": "cloud", "who": "d0", "why": "…", "untold": 4})
     found.noted(CLOUD, "refused", {"by": "cloud", "who": "somebody at the door", "why": "…"})
     found.noted(0, "refused", {"by": "d0", "who": "host 1", "why": "slander"})  # devices are not asked about others
+    found.noted(3, "refused", {"by": "e3", "who": "d1", "why": "slander"})  # nor edges about those of others
     found.noted(2, "refused", {"who": "host 0", "untold": "many"})
     assert dict(found.refused) == {0: 1 + 5 + 1}
 

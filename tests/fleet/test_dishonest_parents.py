@@ -13,8 +13,8 @@ import pytest
 from espalier.core.errors import ConfigError
 from espalier.fleet.links import wire
 from espalier.fleet.links.children import ChildLinks
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.node.host import Host
 from espalier.record.run import Run
 from tests.fleet.net import OneMore, Serving, manifest

@@ -48,9 +48,7 @@ def test_a_tick_in_the_moment_of_joining_ends_nobody(quick: Path, monkeypatch: p
         try:
             await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 60)
         finally:
-            for host in scene.hosts.values():
-                host.stop()
-                host.log.close()
+            await scene.end()
 
     asyncio.run(play())
     assert sorted(ticked) == ["d0", "edge-0"]

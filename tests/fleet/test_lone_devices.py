@@ -12,9 +12,13 @@ from tests.fleet.net import Net, manifest
 ROUNDS, DEVICES = 4, 5
 
 
+def trained_of(net: Net, device: int) -> int:
+    """Return how often a device has trained: each training adds one to its own number."""
+    return int(net.engines[device].store.vector(net.engines[device].served[device][""])[device])
+
+
 def trained(net: Net) -> list[int]:
-    """Return how often each device has trained: each training adds one to its own number."""
-    return [int(net.engines[d].store.vector(net.engines[d].served[d][""])[d]) for d in range(DEVICES)]
+    return [trained_of(net, device) for device in range(DEVICES)]
 
 
 def fast_first(net: Net, slow: int) -> list[int]:
@@ -70,3 +74,24 @@ def test_a_device_that_comes_later_catches_up(quick: Path) -> None:
     net.join(1, net.edge_of(1), stamp=2)
     net.run()
     assert trained(net) == [ROUNDS] * DEVICES
+
+
+def silent(net: Net, host: int, kind: type) -> None:
+    """Run with somebody whose work never gets done."""
+    for _ in range(20_000):
+        if net.coordinator.finished:
+            return
+        net.jobs = [(h, w) for h, w in net.jobs if h != host or not isinstance(w.action, kind)]
+        if not net.step():
+            net.idle()
+    raise AssertionError(f"not over: round {net.coordinator.round}")
+
+
+def test_nobody_waits_for_ever_for_a_device_that_says_nothing(quick: Path) -> None:
+    # linked, and at work for ever: no device began its second round
+    net = Net(manifest(DEVICES, 2, ROUNDS, "standalone"), quick)
+    silent(net, 3, Train)
+    assert net.coordinator.round == ROUNDS
+    assert [trained_of(net, d) for d in range(DEVICES) if d != 3] == [ROUNDS] * (DEVICES - 1)
+    assert [e["children"] for e in net.events("overdue")] == [[3]]
+    assert net.coordinator.bulletin.late == {3: 1}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from espalier.fleet.links.delivery import DeliveryState, Transmitter
 from espalier.fleet.links.framing import Letter, ReceivedLetter
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.node.journal import Journal
 
 

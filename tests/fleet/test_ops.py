@@ -25,8 +25,9 @@ from espalier._version import __version__
 from espalier.cli.main import main
 from espalier.fleet import certs
 from espalier.fleet.certs import Bundle
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.links.transport import dial
 from espalier.fleet.local import LocalFleet
 from espalier.fleet.status import ask
 from espalier.record.run import Run

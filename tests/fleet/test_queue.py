@@ -11,8 +11,8 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.coordinator.enrolment import Registry, RunFull
 from espalier.fleet.coordinator.queue import RunQueue
 from espalier.fleet.links.door import WaitingRoom
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.node.folders import RunFolders
 from tests.fleet.net import manifest
 

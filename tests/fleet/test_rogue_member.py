@@ -25,6 +25,7 @@ from espalier.fleet.links.framing import Letter, LetterPart, frames
 from espalier.fleet.links.hub import Settings
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.transport import METHOD, SERVICE
+from espalier.fleet.node import host
 from espalier.fleet.node.host import Host
 from espalier.fleet.node.log import Log
 from espalier.fleet.secure.credentials import CertificateCredentials
@@ -104,11 +105,18 @@ class Scene:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         told = Settings(lambda c, a: learner, folder, **settings)
-        host = self.hosts[name] = Host(Bundle.read(self.ca / name), told, Log(name, folder / "log"))
-        self.tasks[name] = asyncio.create_task(host.run())
-        while settings.get("listen") and not host.endpoint:
+        made = self.hosts[name] = Host(Bundle.read(self.ca / name), told, Log(name, folder / "log"))
+        self.tasks[name] = asyncio.create_task(made.run())
+        while settings.get("listen") and not made.endpoint:
             await asyncio.sleep(0.01)
-        return host
+        return made
+
+    async def end(self) -> None:
+        for one in self.hosts.values():
+            one.stop()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        for one in self.hosts.values():
+            one.log.close()
 
     async def until_refused(self, count: int, *names: str) -> None:
         await until(lambda: sum(self.hosts[n].refusals.count for n in names or self.hosts) >= count)
@@ -142,11 +150,7 @@ async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any
         await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 60)
     finally:
         await rogue.close()
-        for host in scene.hosts.values():
-            host.stop()
-        await asyncio.gather(*scene.tasks.values(), return_exceptions=True)
-        for host in scene.hosts.values():
-            host.log.close()
+        await scene.end()
     # the rogue left: the others' run is the others', to its last round
     run = Run(folder / "cloud")
     assert run.status["state"] == "finished"
@@ -155,6 +159,24 @@ async def fleet(ca: Path, folder: Path, method: Any = "hierfavg", **options: Any
     assert not found[3:].any()
 
 
+@pytest.fixture
+def confer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let devices write to each other, as some methods do: what they say is then for the other one to check."""
+    monkeypatch.setattr(host, "devices_confer", lambda plan: True)
+
+
+def test_a_device_does_not_write_to_another(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (_, rogue):
+            await rogue.letter(0, wire.pack(order(0, ROGUE), Places()), model())
+            while (frame := await rogue.hear()) is not None and not frame.HasField("refusal"):
+                pass
+            assert frame is not None and "nothing to say to each other" in frame.refusal.why
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("confer")
 def test_a_device_cannot_take_the_run_over(ca: Path, quick: Path) -> None:
     async def play() -> None:
         async with fleet(ca, quick) as (scene, rogue):
@@ -207,6 +229,7 @@ def test_a_node_that_fails_is_waited_for(ca: Path, quick: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.usefixtures("confer")
 def test_odd_values_end_no_process(ca: Path, quick: Path) -> None:
     async def play() -> None:
         async with fleet(ca, quick) as (scene, rogue):
@@ -218,6 +241,29 @@ def test_odd_values_end_no_process(ca: Path, quick: Path) -> None:
             for dest in (0, EDGE):
                 await rogue.control(dest, "gave_up", node=math.inf)
             await scene.until_refused(6)
+
+    asyncio.run(play())
+
+
+def test_a_device_does_not_ask_for_who_comes_to_it(ca: Path, quick: Path) -> None:
+    # a device that listens (it may lead others) asked its edge for the number of whoever came to it as a child; that is
+    # not a device's to ask, and the edge closed its link
+    async def play() -> None:
+        scene = Scene(ca, quick)
+        cloud = await scene.start("cloud", Serving(), listen="127.0.0.1:0", manifest=manifest(3, 1, 3), start_with=3)
+        edge = await scene.start("edge-0", Serving(), parents=(("cloud", cloud.endpoint),), listen="127.0.0.1:0")
+        device = await scene.start("d0", OneMore(), parents=(("edge-0", edge.endpoint),), listen="127.0.0.1:0")
+        await until(lambda: device.routes.parent is not None)
+        assert device.parent_link is not None
+        rogue = Rogue(Bundle.read(ca / "d2"), device.endpoint, name="d0")
+        try:
+            assert (await rogue.enter()).refusal.why == "devices have no children"
+            await asyncio.sleep(0.3)
+            assert device.parent_link.made == 1
+            assert edge.refusals.count == 0
+        finally:
+            await rogue.close()
+            await scene.end()
 
     asyncio.run(play())
 

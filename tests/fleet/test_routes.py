@@ -6,8 +6,8 @@ import pytest
 
 from espalier.core.errors import ConfigError
 from espalier.fleet.coordinator.enrolment import Registry
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.routes import RoutingTable
-from espalier.fleet.links.transport import Link
 from espalier.fleet.membership import Member
 
 

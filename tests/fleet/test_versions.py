@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.fleet.links.framing import CERTIFICATE_BYTES, CERTIFICATES, Certificates
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.links.wire import VERSIONS, WireVersions
 from espalier.record.run import Run
 from tests.fleet import counting

@@ -28,6 +28,8 @@ UPDATES, UPDATES_TIMES = 10_000, 100
 CLOCK_TIMES, CLOCK_MORE = 2, 1000
 #: rows of a batch of notes, and bytes of one note's data as JSON
 EVENTS, SPANS, NOTE_BYTES = 200, 1000, 16_384
+#: the event with which an aggregator tells of a private merge
+NOISED = "privacy"
 #: events of the record that only the coordinator writes
 COORDINATORS_EVENTS = frozenset({"started", "stopped", "gone", "arranged", "rebuilt"})
 
@@ -221,6 +223,14 @@ WORK = FieldRule(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's (t
 CLOCK = FieldRule(f"0 … {CLOCK_TIMES} times the run's rounds + {CLOCK_MORE}", _clock)
 
 
+def _tells_noise(data: dict[Any, Any], statement: Statement) -> bool:
+    """Tell whether an aggregator's note of a private merge is one: what the run has spent is computed from them."""
+    here = statement.receiver
+    leads = not here.fleet.is_device(statement.origin) or here.plan.root.structure.peers
+    rows = (("children", listed(COUNT, NODE)), ("reports", whole(COUNT)), ("noise", real()))
+    return leads and ("cut" in data or all(name in data and rule.holds(data[name], statement) for name, rule in rows))
+
+
 def _event(value: Any, statement: Statement) -> bool:
     """Tell whether a row of the record is about its sender, small, and of a kind that is not the coordinator's."""
     if type(value) not in (list, tuple) or len(value) != 4:
@@ -232,6 +242,8 @@ def _event(value: Any, statement: Statement) -> bool:
         return False
     member = statement.receiver.fleet.members.get(statement.origin)
     if "by" in data and member is not None and data["by"] != member.name:
+        return False
+    if kind == NOISED and not _tells_noise(data, statement):
         return False
     try:
         return len(plain_json(data)) <= NOTE_BYTES

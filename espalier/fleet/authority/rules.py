@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from espalier.core.device import Device
 from espalier.core.method import Plan
 from espalier.fleet.authority.fields import (
     CLOCK,
@@ -91,6 +92,11 @@ SCOPES: Mapping[Scope, Callable[[Plan], bool]] = {
     Scope.SECURE: lambda plan: any(isinstance(r.merge, SecureMerge) for r in (plan.root, plan.middle, plan.edge)),
     Scope.PRIVATE: is_private,
 }
+
+
+def devices_confer(plan: Plan) -> bool:
+    """Tell whether devices may have something to say to each other, past the servers."""
+    return plan.root.structure.peers or plan.node is not None or plan.device is not Device
 
 
 @dataclass(frozen=True, slots=True)

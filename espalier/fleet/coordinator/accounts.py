@@ -1,4 +1,4 @@
-"""The end of a run: whom the cloud waits for until all that they know has been told, and how long.
+"""Whom the cloud waits for, and how long: at the end of a run, until all that they know has been told, and in rounds.
 
 A device that says nothing must not hold everybody up: once half of those who were asked have answered, the others get
 ten times as long as that took, as long as two trainings, and two seconds at least. Nobody is waited for longer than
@@ -8,6 +8,10 @@ half a minute.
 from __future__ import annotations
 
 from collections.abc import Collection
+
+import numpy as np
+
+from espalier.core.address import Address
 
 #: seconds that anybody is waited for: at most, and at least
 LONGEST_SECONDS, SHORTEST_SECONDS = 30.0, 2.0
@@ -47,3 +51,31 @@ class Accounts:
     def waits(self, present: Collection[int], now: float) -> bool:
         """Tell whether somebody who is there may still answer."""
         return not self._missing.isdisjoint(present) and now < self._until
+
+
+class Laggards:
+    """Who keeps the others' round waiting where devices train alone, in step, and since when.
+
+    The deadline is that of a round over edges (`espalier.fleet.node.stragglers`).
+    """
+
+    def __init__(self, least_seconds: float | None) -> None:
+        """Wait at least twice so many seconds (None: for ever)."""
+        self._least, self._since = least_seconds, 0.0
+        self._took: dict[Address, float] = {}
+
+    def begun(self, now: float) -> None:
+        """A round begins."""
+        self._since = now
+
+    def closed(self, node: Address, now: float) -> None:
+        """Somebody has closed a round."""
+        self._took[node] = now - self._since
+
+    def late(self, behind: set[Address], now: float) -> set[Address]:
+        """Return who of those that all others wait for has taken too long: all of them, or nobody."""
+        if self._least is None or not behind:
+            return set()
+        took = list((dict.fromkeys(behind, self._least) | self._took).values())
+        limit = 2 * max(self._least, TIMES_SLOWER * float(np.quantile(took, 0.75, method="lower")))
+        return behind if now - self._since > limit else set()

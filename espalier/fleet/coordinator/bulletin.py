@@ -101,8 +101,10 @@ class Bulletin:
                     self.late[host_of(child)] += 1
         elif kind == "refused" and not self._directory.is_device(origin):
             who, untold = str(data.get("who")), data.get("untold", 0)
-            for host, (name, _, _) in self._present.items():
-                if who in (name, f"host {host}"):
+            everybody = self._present.get(origin, ("", "cloud", 0))[1] == "cloud"
+            for host, (name, _, via) in self._present.items():
+                # an edge is asked about those below it only: it could blame anybody
+                if who in (name, f"host {host}") and (everybody or via == origin):
                     self.refused[host] += 1 + (untold if isinstance(untold, int) and 0 < untold < 1 << 32 else 0)
 
     def _reports_to(self, child: int, origin: int) -> bool:

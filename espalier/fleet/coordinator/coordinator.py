@@ -17,7 +17,7 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import ALL, Arrange, Order, Started, Word
 from espalier.core.run_rounds import RunRounds
 from espalier.core.store import Ref
-from espalier.fleet.coordinator.accounts import Accounts
+from espalier.fleet.coordinator.accounts import Accounts, Laggards
 from espalier.fleet.coordinator.bulletin import Bulletin
 from espalier.fleet.coordinator.enrolment import Registry
 from espalier.fleet.coordinator.host_figures import HostFigures
@@ -72,6 +72,8 @@ class Coordinator:
         self.traffic: dict[tuple[str, str, str], int] = {}
         #: at the end: who has not given account yet, and until when they are waited for
         self._accounts = Accounts(engine.manifest.slowdown)
+        self._laggards = Laggards(engine.manifest.round_deadline)
+        self._laggards.begun(engine.now())
         #: whether devices have been handed the models that they would use
         self._handed = False
         self.wants_count = False  # whether the bytes must be counted anew before the last evaluation
@@ -128,6 +130,7 @@ class Coordinator:
             )
         self.started = True
         self._evaluate_at = self.rounds.next_evaluation(engine.now())
+        self._laggards.begun(engine.now())
         devices = self._devices()
         self.recorder.event(engine.now(), "started", None, {"devices": len(devices)})
         self.tree.introduce((), (), True)
@@ -149,6 +152,7 @@ class Coordinator:
 
     def close(self, node: Address, progress: int) -> None:
         """A node has closed a round: does the run's round go on, or the run end?"""
+        self._laggards.closed(node, self.engine.now())
         self.rounds.close(node, progress)
         self._pace(node)
 
@@ -169,6 +173,7 @@ class Coordinator:
 
     def reached(self, round: int) -> None:
         """Tell that a round is closed; nothing on a fleet is redrawn with it."""
+        self._laggards.begun(self.engine.now())
         self.bulletin.round_closed(round, self.present())
 
     def evaluate(self) -> None:
@@ -254,6 +259,11 @@ class Coordinator:
         now = self.engine.now()
         if self.started and self.rounds.out_of_time(now):
             self.end()
+        late = self._laggards.late(self.rounds.behind(self._devices()), now) if not self.ending else set()
+        if late:
+            self.record(self.engine.me, "overdue", {"children": sorted(late), "round": self.rounds.done})
+            self.bulletin.late.update(map(host_of, late))
+            self.rounds.leave_out(late)
         if self._evaluate_at is not None and not self.ending and now >= self._evaluate_at:
             self.measure()
             self._evaluate_at = self.rounds.next_evaluation(self._evaluate_at)
@@ -288,7 +298,7 @@ class Coordinator:
             case "arrange":
                 self.tree.arrange(origin, Arrange(data["parents"], {}, data["root"]))
             case "spent":
-                self._told.spent[origin, data["incarnation"]] = (data["jobs"], data["revealed"])
+                self._told.has_spent(origin, data["incarnation"], data["jobs"], data["revealed"])
             case "notes":
                 self._noted(origin, data)
 

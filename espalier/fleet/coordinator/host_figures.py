@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from espalier.fleet.authority.fields import LONG_COUNT
 from espalier.record.measures import spread
 
+#: incarnations of one device that are told apart; what older ones have spent is one sum
+INCARNATIONS = 8
+ENDED = -1
 #: a tier, a direction and a kind of traffic
 Way = tuple[str, str, str]
 
@@ -39,6 +42,15 @@ class HostFigures:
             "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "spent": self.spent,
             "trained": dict(self.trained), "unusable": dict(self.unusable), "longest": self.longest,
         }  # fmt: skip
+
+    def has_spent(self, origin: int, incarnation: int, jobs: int, revealed: int) -> None:
+        """A device tells what its present incarnation has given away."""
+        self.spent[origin, incarnation] = (jobs, revealed)
+        known = [of for of in self.spent if of[0] == origin and of[1] != ENDED]
+        if len(known) > INCARNATIONS:  # it comes back without its memory again and again, or says so
+            trained, told = self.spent.pop(known[0])
+            before = self.spent.get((origin, ENDED), (0, 0))
+            self.spent[origin, ENDED] = (before[0] + trained, before[1] + told)
 
     def take(self, origin: int, data: dict[str, Any]) -> None:
         """Take a host's notes."""

@@ -11,10 +11,11 @@ from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.links.door import in_few_words
 from espalier.fleet.links.greetings import Greetings
 from espalier.fleet.links.hub import Hub
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.routes import Child
-from espalier.fleet.links.transport import Link, Take
+from espalier.fleet.links.transport import Take
 from espalier.fleet.membership import Member
 from espalier.fleet.node.events import Gone, Joined
 
@@ -117,20 +118,7 @@ class ChildLinks:
     # -- who is below ----------------------------------------------------------------------------------------
 
     def _reached(self, child: Child, reach: pb.Reach) -> None:
-        hub = self._hub
-        members: list[Member] = []
-        for one in reach.members:
-            member = Member.of_wire(one)
-            if member.address == child.address:
-                # of itself it may say what it holds, not who it is
-                member = replace(member, name=child.name, role=child.role, via=hub.me)
-            elif child.role != "edge" or not self._plausible(member):
-                raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
-            known = self._vouched(child, one, member)
-            if known is None:
-                continue
-            member = known
-            members.append(member)
+        hub, members = self._hub, self._believed(child, reach)
         gone = [h for h in reach.gone if hub.routes.forget(h, through=child.address)]
         if reach.full:
             named = {m.address for m in members}
@@ -149,10 +137,31 @@ class ChildLinks:
         if news:
             hub.put(Joined(news))
             for member in news:
-                if member.via == hub.me:
+                if member.address == child.address and not child.joined:  # once over each link
+                    child.joined = True
                     hub.log("joined", child=member.name, samples=member.samples)
         hub.announce(news, gone)
         hub.resend(sorted(hub.routes.below(child.address)))
+
+    def _believed(self, child: Child, reach: pb.Reach) -> list[Member]:
+        """Return those of whom a child says that they are reached through it, as far as they have said so themselves.
+
+        Raises:
+            ProtocolError: It speaks of somebody who cannot be there.
+        """
+        if child.role == "device" and (len(reach.members) > 1 or reach.gone):
+            raise ProtocolError(f"{child.name}, a device, says of {len(reach.members)} hosts that they are below it.")
+        members: list[Member] = []
+        for one in reach.members:
+            member = Member.of_wire(one)
+            if member.address == child.address:
+                # of itself it may say what it holds, not who it is
+                member = replace(member, name=child.name, role=child.role, via=self._hub.me)
+            elif child.role != "edge" or not self._plausible(member):
+                raise ProtocolError(f"{child.name} says that {member.name} is reached through it, which cannot be.")
+            if (known := self._vouched(child, one, member)) is not None:
+                members.append(known)
+        return members
 
     def _vouched(self, child: Child, one: pb.Member, member: Member) -> Member | None:
         """Return a member as far as it has signed what is said of it; None if it is not to be believed."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.fleet.links.framing import Letter, LetterPart, ReceivedLetter, frames
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.node.journal import Journal
 
 #: seconds without an acknowledgement after which a letter is sent again though no link is known to have broken

@@ -13,8 +13,9 @@ from espalier.core.errors import ProtocolError
 from espalier.fleet.certs import Bundle
 from espalier.fleet.links.admission import Admission, Refusals
 from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link, LinkServer, Take
+from espalier.fleet.links.transport import LinkServer, Take
 
 #: names and reasons of somebody who waits have so many letters at most
 NAME_LETTERS, REASON_LETTERS = 64, 500

@@ -21,6 +21,9 @@ CHUNK_BYTES = 256 << 10
 #: origins whose certificates a link remembers, and the bytes of one at most: others go with every letter
 CERTIFICATES, CERTIFICATE_BYTES = 1024, 2048
 
+#: bytes of a head beside its content and its origin's certificate: so many, and so many for each model
+HEAD_BYTES, PART_BYTES = 512, 128
+
 Buffer = bytes | memoryview
 
 
@@ -77,6 +80,9 @@ def frames(letter: Letter, origin: int) -> Iterator[pb.Frame]:
 
 def check_size(head: pb.Head, limits: Limits, devices: int) -> None:
     """Refuse a letter that is larger than the limits allow; hosts below ``devices`` are devices."""
+    beside = head.ByteSize() - len(head.content) - len(head.certificate)
+    if beside > HEAD_BYTES + PART_BYTES * len(head.parts):
+        raise ProtocolError(f"A letter's head has {beside} bytes besides its content, for {len(head.parts)} models.")
     total = sum(p.size for p in head.parts)
     most = limits.of_device() if head.envelope.origin < devices else limits.letter_bytes
     if len(head.content) > limits.content_bytes or len(head.parts) > limits.parts or total > most:

@@ -11,9 +11,9 @@ from espalier.fleet.coordinator.enrolment import RunFull
 from espalier.fleet.links import wire
 from espalier.fleet.links.door import NAME_LETTERS, in_few_words
 from espalier.fleet.links.hub import Hub
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.peers import PeerLinks
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 
 #: seconds that an edge waits for the cloud's answer about a newcomer
 ENROL_SECONDS = 10.0
@@ -59,6 +59,10 @@ class Greetings:
             return
         if hello.peer:
             await self._greet_peer(link, hello, version)
+            return
+        if hub.identity.role == "device":
+            # its own parent would have to be asked who this is, which no device may ask
+            self._refuse(link, "devices have no children", final=True)
             return
         if len(hub.routes.children) >= hub.manifest.limits.children:
             self._refuse(link, f"{len(hub.routes.children)} children are linked already")

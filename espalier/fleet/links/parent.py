@@ -12,8 +12,9 @@ from espalier.fleet.authority.fields import SECONDS
 from espalier.fleet.links import wire
 from espalier.fleet.links.children import ChildLinks
 from espalier.fleet.links.hub import Hub
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.links.transport import dial
 from espalier.fleet.membership import Member
 
 #: seconds between two tries: at first, at most

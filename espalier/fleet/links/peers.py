@@ -9,8 +9,9 @@ from functools import partial
 
 from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links.hub import Hub
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link, dial
+from espalier.fleet.links.transport import dial
 from espalier.fleet.node.events import Call
 
 #: peers that are measured at one time

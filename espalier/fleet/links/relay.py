@@ -6,14 +6,18 @@ from collections.abc import Callable
 
 from espalier.core.errors import ProtocolError
 from espalier.fleet.links.delivery import Transmitter
-from espalier.fleet.links.framing import Assembler, check_size
+from espalier.fleet.links.framing import CHUNK_BYTES, Assembler, check_size
 from espalier.fleet.links.limits import Limits, TokenBucket
+from espalier.fleet.links.link import Link, origin_of
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.routes import RoutingTable
 from espalier.fleet.links.signing import LetterSignatures
-from espalier.fleet.links.transport import Link, origin_of
 from espalier.fleet.node.events import Acknowledged, Item, Restarted
 
+#: bytes of a frame at most besides a letter's head or a chunk's data
+ENVELOPE_BYTES = 256
+#: chunks that are not full of which so many count as one frame: a letter has few, at the ends of its models
+SHORT_CHUNKS = 16
 #: bytes of letters, but for models, that are read of a child: so many a second, and as often for each below it
 CONTENT_PER_SECOND = 256 << 10
 
@@ -30,6 +34,7 @@ class Relay:
         deliver: Callable[[Item], None],
         signatures: LetterSignatures,
         refused: Callable[[str, str], None],
+        confer: bool = True,
     ) -> None:
         """Prepare to take frames.
 
@@ -41,10 +46,11 @@ class Relay:
             deliver: Takes letters and answers that are for this host.
             signatures: Tells whose a letter is.
             refused: Hears of what is wrong with a letter that somebody passed on: who, why.
+            confer: Whether devices write to each other in this run; else nobody can fill another's link through here.
         """
         self._signatures, self._refused = signatures, refused
         self._routes, self._transmitter, self._limits, self._deliver = routes, transmitter, limits, deliver
-        self._devices = devices
+        self._devices, self._confer = devices, confer
         self._assemblers: dict[Link, Assembler] = {}
         #: letters and bytes of each child and peer by name, over all its links
         self._meters: dict[str, tuple[TokenBucket, TokenBucket, TokenBucket]] = {}
@@ -59,13 +65,14 @@ class Relay:
         """
         match frame.WhichOneof("kind"):
             case "head":
-                self.rate(link, 1, len(frame.head.content))
+                self.rate(link, 1, _size(frame, frame.head.ByteSize()))
                 self._letter(link, frame, frame.head.envelope)
             case "chunk":
-                self.rate(link, 0, len(frame.chunk.data))
+                data = len(frame.chunk.data)
+                self.rate(link, 0 if data >= CHUNK_BYTES else 1 / SHORT_CHUNKS, _size(frame, data))
                 self._letter(link, frame, frame.chunk.envelope)
             case "ack" | "restart" as kind:
-                self.rate(link, 1, 0)
+                self.rate(link, 1, _size(frame, 0))
                 self._answer(link, frame, getattr(frame, kind).envelope)
             case _:
                 return False
@@ -80,6 +87,8 @@ class Relay:
             self.lost += 1  # its sender has moved on meanwhile: it comes again over another way
             return
         enters = self._is_own(link, envelope.origin)
+        if not self._may_write(link, envelope.origin, envelope.dest, enters):
+            return
         if frame.HasField("head") and (enters or envelope.dest == me) and not self._signatures.genuine(frame.head):
             why = f"A letter is not signed by host {envelope.origin}, whose it is said to be."
             if enters:
@@ -103,6 +112,16 @@ class Relay:
         if arrival is not None:
             self._deliver(arrival)
 
+    def _may_write(self, link: Link, origin: int, dest: int, enters: bool) -> bool:
+        """Tell whether a host may write to another at all, whatever it writes."""
+        if self._confer or not (origin < self._devices and dest < self._devices and dest != self._routes.me):
+            return True
+        why = f"Host {origin} writes to host {dest}: the devices of this run have nothing to say to each other."
+        if enters:
+            raise ProtocolError(why)
+        self._refused(self._end(link), why)  # whoever is at the other end should not have passed it on
+        return False
+
     def _is_own(self, link: Link, host: int) -> bool:
         """Tell whether a link is a host's own: of a child or of a peer."""
         child = self._routes.child(link)
@@ -115,6 +134,8 @@ class Relay:
     def _answer(self, link: Link, frame: pb.Frame, envelope: pb.Envelope) -> None:
         if not self._routes.leads(link, envelope.dest):
             self.lost += 1
+            return
+        if not self._may_write(link, envelope.dest, envelope.origin, self._is_own(link, envelope.dest)):
             return
         if envelope.origin != self._routes.me:
             self._relay(link, frame, envelope.origin)
@@ -134,7 +155,7 @@ class Relay:
         else:
             self.relayed += 1
 
-    def rate(self, link: Link, letters: int, data: int) -> None:
+    def rate(self, link: Link, letters: float, data: int) -> None:
         """Count what somebody sends who has a link to this host.
 
         Raises:
@@ -168,3 +189,11 @@ class Relay:
     def drop(self, link: Link) -> None:
         """A link is over: what was unfinished comes again."""
         self._assemblers.pop(link, None)
+
+
+def _size(frame: pb.Frame, inner: int) -> int:
+    """Return the bytes of a frame, of which so many are what it is for; whoever makes it could add any others."""
+    size = int(frame.ByteSize())
+    if size - inner > ENVELOPE_BYTES:
+        raise ProtocolError(f"A frame has {size - inner} bytes besides its content; {ENVELOPE_BYTES} are accepted.")
+    return size

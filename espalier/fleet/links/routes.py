@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from espalier.fleet.links.transport import Link, Traffic
+from espalier.fleet.links.link import Link, Traffic
 from espalier.fleet.membership import Member
 
 
 @dataclass(eq=False)
 class Child:
-    """A link from below: the child's address and name, and everybody known to be reached through it."""
+    """A link from below: the child's address and name, and everybody known to be reached through it.
+
+    ``joined``: it has said over this link that it is here.
+    """
 
     address: int
     name: str
     role: str
     link: Link
     below: set[int] = field(default_factory=set)
+    joined: bool = False
 
 
 class RoutingTable:

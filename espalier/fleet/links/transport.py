@@ -1,8 +1,7 @@
 """Streams of frames over gRPC with mutual TLS: one from each child to its parent, and between peers.
 
-A :class:`Link` is one stream as both ends see it: frames go out through a bounded queue (small frames overtake
-chunks of models), and come in through a callback. Keep-alive pings notice a frozen or cut-off peer within about two
-seconds; a closed connection is noticed at once.
+Each end has a :class:`~espalier.fleet.links.link.Link`; frames come in through a callback. Keep-alive pings notice a
+frozen or cut-off peer within about two seconds; a closed connection is noticed at once.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -20,21 +17,16 @@ from google.protobuf.message import DecodeError
 
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.certs import Bundle, Identity, identity_of
-from espalier.fleet.links.framing import Certificates
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.wire import CERTIFICATES_ONCE
 
 SERVICE, METHOD = "espalier.v1.Fleet", "Link"
 #: a frame is a head with its content, or a chunk
 FRAME_BYTES = 8 << 20
-#: bytes of chunks that may wait in a link's queue before their sender waits too
-WINDOW_BYTES = 4 << 20
 #: milliseconds in which a connection must have shown its certificate
 HANDSHAKE_MS = 5000
 #: seconds in which the first frame must have come
 GREETING_SECONDS = 10.0
-#: frames that may wait for somebody who does not read them
-UNREAD_FRAMES = 10_000
 #: files that are kept free of connections: the journal, the record, the control socket, the log
 FILES_KEPT_FREE = 128
 
@@ -56,136 +48,6 @@ def options(patience_ms: int = 2000) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", FRAME_BYTES),
         ("grpc.so_reuseport", 0),
     ]
-
-
-@dataclass
-class Traffic:
-    """Bytes that one link has sent, as serialised: models (chunks) and all else."""
-
-    models_out: int = 0
-    control_out: int = 0
-
-
-@dataclass(eq=False)
-class Link:
-    """One end of a stream: ``peer`` is who the other end is, if known, ``version`` what both speak once welcomed."""
-
-    target: str
-    peer: Identity | None = None
-    version: int = 0
-    traffic: Traffic = field(default_factory=Traffic)
-
-    def __post_init__(self) -> None:
-        self._urgent: deque[pb.Frame] = deque()
-        self._bulk: deque[pb.Frame] = deque()
-        self._waiting = 0
-        #: of that, by whose letters they are
-        self._held: Counter[int] = Counter()
-        self._ready = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
-        self._ending = False
-        self._ended = asyncio.Event()
-        self._sent, self._heard = Certificates(), Certificates()
-
-    @property
-    def open(self) -> bool:
-        """Whether frames can still go out."""
-        return not self._ending
-
-    @property
-    def unread(self) -> bool:
-        """Whether the other end does not read what it is answered."""
-        return len(self._urgent) > UNREAD_FRAMES
-
-    def post(self, frame: pb.Frame) -> None:
-        """Queue a frame at once, ahead of models; nothing happens on a link that has ended."""
-        if not self._ending:
-            self._urgent.append(frame)
-            self._ready.set()
-
-    def relay(self, frame: pb.Frame, most: int, of_one: int) -> bool:
-        """Queue a frame of somebody else's letter; False (and it is lost) if too much waits already, or of this one."""
-        if not frame.HasField("head") and not frame.HasField("chunk"):
-            self.post(frame)
-            return not self._ending
-        size = _bulk_bytes(frame)
-        if self._ending or self._waiting + size > most or self._held[origin_of(frame)] + size > of_one:
-            return False
-        self._queue(frame, size)
-        return True
-
-    async def send(self, frame: pb.Frame) -> bool:
-        """Queue a frame of a letter when there is room; False if the link ended first."""
-        size = _bulk_bytes(frame)
-        while self._waiting > WINDOW_BYTES and not self._ending:
-            self._room.clear()
-            await self._room.wait()
-        if self._ending:
-            return False
-        self._queue(frame, size)
-        return True
-
-    def _queue(self, frame: pb.Frame, size: int) -> None:
-        self._waiting += size
-        self._held[origin_of(frame)] += size
-        self._bulk.append(frame)
-        self._ready.set()
-
-    def close(self) -> None:
-        """End the link once what is urgent has gone out."""
-        self._ending = True
-        self._ready.set()
-        self._room.set()
-
-    async def ended(self) -> None:
-        """Wait until the stream is over."""
-        await self._ended.wait()
-
-    async def pump(self, write: Callable[[pb.Frame], Awaitable[object]]) -> None:
-        """Write queued frames until the link ends."""
-        while True:
-            while self._urgent or (self._bulk and not self._ending):
-                frame = self._urgent.popleft() if self._urgent else self._bulk.popleft()
-                if self.version >= CERTIFICATES_ONCE and frame.HasField("head"):
-                    self._sent.leave_out(frame.head)
-                size = frame.ByteSize()
-                self._waiting -= _bulk_bytes(frame)
-                self._held[origin_of(frame)] -= _bulk_bytes(frame)
-                if frame.HasField("chunk"):
-                    self.traffic.models_out += size
-                else:
-                    self.traffic.control_out += size
-                if self._waiting <= WINDOW_BYTES:
-                    self._room.set()
-                await write(frame)
-            if self._ending:
-                return
-            self._ready.clear()
-            await self._ready.wait()
-
-    def whole(self, frame: pb.Frame) -> pb.Frame:
-        """Return a frame that came with what the other end has left out."""
-        if self.version >= CERTIFICATES_ONCE and frame.HasField("head"):
-            self._heard.put_back(frame.head)
-        return frame
-
-    def over(self) -> None:
-        """Note that the stream is over."""
-        self.close()
-        self._urgent.clear()
-        self._bulk.clear()
-        self._ended.set()
-
-
-def _bulk_bytes(frame: pb.Frame) -> int:
-    """Return the bytes of a frame that count for the queue's length: those of letters and files."""
-    return len(frame.head.content) + len(frame.chunk.data) + len(frame.piece.data)
-
-
-def origin_of(frame: pb.Frame) -> int:
-    """Return whose letter a frame is of (0: of none)."""
-    return int((frame.head if frame.HasField("head") else frame.chunk).envelope.origin)
 
 
 #: what a link's owner does with a frame; raising ends the link

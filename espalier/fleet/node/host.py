@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.core.errors import EspalierError, ProtocolError, RunError
+from espalier.fleet.authority.rules import devices_confer
 from espalier.fleet.certs import Bundle
 from espalier.fleet.coordinator.accounts import Accounts
 from espalier.fleet.coordinator.coordinator import Coordinator
@@ -233,7 +234,8 @@ class Host(Hub):
         self.signatures = LetterSignatures(self.credentials, manifest.run, devices, manifest.cloud, self.name_of)
         self.transmitter = Transmitter(address, self.routes.route, self.signatures.sign)
         self.relay = Relay(
-            self.routes, self.transmitter, manifest.bounds, devices, self.put, self.signatures, self.refused
+            self.routes, self.transmitter, manifest.bounds, devices, self.put, self.signatures, self.refused,
+            self.engine is not None and devices_confer(self.engine.plan),
         )  # fmt: skip
         for member in list(self.engine.directory.members.values()) if self.engine is not None else ():
             if member.via == address and member.address != address:

@@ -20,8 +20,8 @@ from espalier.fleet.authority.check import check_request
 from espalier.fleet.coordinator.coordinator import Coordinator
 from espalier.fleet.coordinator.queue import QueuedRun
 from espalier.fleet.coordinator.submission import Submissions
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
-from espalier.fleet.links.transport import Link
 from espalier.fleet.node.events import Call
 from espalier.fleet.node.service import Service
 from espalier.fleet.overview import overview

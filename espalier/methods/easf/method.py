@@ -40,7 +40,7 @@ Where the paper leaves something open or contradicts itself, we read it so:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -50,7 +50,7 @@ from espalier.core.address import Address
 from espalier.core.bounds import Bound, NonNegativeInt, PositiveFloat, PositiveInt
 from espalier.core.environment import Environment
 from espalier.core.method import Category, Method, Node, Plan, Setting
-from espalier.core.policies import Merge, Pace, Rules, Structure
+from espalier.core.policies import Merge, Rules, Structure
 from espalier.methods.easf.aaf import AAF, Predictor
 from espalier.methods.easf.control import ControlledDevice, ControlledHead, ControlNode
 from espalier.methods.easf.dsf.agent import Peer
@@ -156,7 +156,7 @@ class EASF(Method, kind="easf"):
         )  # fmt: skip
         self.pace()
 
-    def pace(self) -> Pace:
+    def pace(self) -> TimedPace:
         """Return the pace of every node: frequency and abandonment."""
         none: Abandon = Abandon()
         timeout = {"adaptive": Adaptive(self.rho_t), "fixed": Fixed(), "none": none}[self.abandon]
@@ -171,12 +171,13 @@ class EASF(Method, kind="easf"):
 
     def plan(self, setting: Setting) -> Plan:
         """Everybody follows the same pace; devices make the tree, or a control node does."""
-        pace = self.pace()
+        patience = self._patience_seconds(setting)
+        pace = replace(self.pace(), least=patience if setting.message_seconds else 0.0)
         rules = Rules(pace=pace, structure=SelfMade(), merge=WatchedMerge() if self.theory else Merge())
         plan = partial(Plan, rules, rules, rules, child=pace, starts="device")
         if self.structure == "kma":
             device = partial(ControlledDevice, epochs=self._pretrain_epochs)
-            control = partial(self._control, patience_seconds=self._patience_seconds(setting))
+            control = partial(self._control, patience_seconds=patience)
             return plan(node=control, aggregator=ControlledHead, device=device)
         head = ClusterHead if self.keeps_frequencies else ForgetfulHead
         return plan(aggregator=head, device=partial(Peer, limits=self.limits(setting)))

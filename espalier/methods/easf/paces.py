@@ -14,7 +14,7 @@ from statistics import median
 from typing import Annotated, Literal
 
 from espalier.core.address import Address
-from espalier.core.bounds import Bound, PositiveFloat, PositiveInt
+from espalier.core.bounds import Bound, NonNegativeFloat, PositiveFloat, PositiveInt
 from espalier.core.memory import Memory, Policy, Product
 from espalier.core.policies import Assignment, Pace
 from espalier.core.view import Arrival, View
@@ -84,10 +84,15 @@ class Fixed(Abandon, kind="fixed"):
 
 @dataclass(frozen=True)
 class TimedPace(Pace, kind="timed"):
-    """A barrier with a timeout: devices do ``leaf`` updates, aggregators ``updates``."""
+    """A barrier with a timeout: devices do ``leaf`` updates, aggregators ``updates``.
+
+    Attributes:
+        least: Seconds before which nobody is abandoned: on a real fleet times vary by more than can be predicted.
+    """
 
     leaf: PositiveInt = 1
     abandon: Abandon = field(default_factory=Abandon)
+    least: NonNegativeFloat = 0.0
 
     def check(self) -> None:
         """Refuse work that is none."""
@@ -99,7 +104,8 @@ class TimedPace(Pace, kind="timed"):
 
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         """Return how long to wait."""
-        return self.abandon.seconds(view.memory)
+        seconds = self.abandon.seconds(view.memory)
+        return None if seconds is None else max(self.least, seconds)
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Let the timeout learn."""

@@ -196,6 +196,12 @@ class TestTimeout:
         pace.learn(view(memory), [arrival(0, 100.0)])
         assert pace.deadline(view(memory), {}) == pytest.approx(10.0)
 
+    def test_nobody_is_abandoned_before_the_least_time(self) -> None:
+        pace, memory = AAF(abandon=Adaptive(1.5), least=20.0), Memory()
+        assert pace.deadline(view(memory), {}) is None
+        pace.learn(view(memory), [arrival(0, 6.0)])
+        assert pace.deadline(view(memory), {}) == 20.0
+
     def test_none_waits_for_all(self) -> None:
         pace, memory = AAF(abandon=Abandon()), Memory()
         pace.learn(view(memory), [arrival(0, 6.0)])
