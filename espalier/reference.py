@@ -27,6 +27,8 @@ from espalier.core.spec import Spec
 #: the tables of a file in the order in which people write them; other families stand below
 SECTIONS = ("task", "partition", "fleet", "training", "world", "stop", "evaluate", "record")
 _NOTHING = dataclasses.MISSING
+#: what a study measures by is no choice of an experiment's
+_MEASURING = "espalier.methods.benchmark."
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ def families(*, ours: bool = False) -> dict[str, dict[str, type[Spec]]]:
     found: dict[str, dict[str, type[Spec]]] = {}
     for cls in _below(Spec):
         if cls.family and (not ours or _ours(cls)):
-            kinds = {k: c for k, c in sorted(cls.kinds.items()) if not ours or _ours(c)}
+            known = {k: c for k, c in sorted(cls.kinds.items()) if not c.__module__.startswith(_MEASURING)}
+            kinds = {k: c for k, c in known.items() if not ours or _ours(c)}
             found.setdefault(cls.family, kinds or {"": cls})
     first = [name for name in SECTIONS if name in found]
     return {name: found[name] for name in [*first, *sorted(set(found) - set(first))]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,7 @@ from espalier import reference
 from espalier.cli.main import main
 from espalier.experiment import Experiment
 from espalier.experiments import bundled
+from espalier.record.run import find_runs
 from espalier.training.models import names as model_names
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +100,13 @@ def test_a_method_of_ones_own_by_its_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "espalier", *words, "--plugin", str(tmp_path / "ownmethod.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    shutil.rmtree(tmp_path / "out" / "mine" / "seed-1")
+    go_on = [sys.executable, "-m", "espalier", "resume", str(tmp_path / "out"), "-q"]
+    alone = subprocess.run(go_on, capture_output=True, text=True, check=False)
+    assert alone.returncode != 0 and "no method 'mine'; see `espalier methods` (your own: --plugin" in alone.stderr
     own = ["--plugin", str(tmp_path / "ownmethod.py")]
+    resumed = subprocess.run([*go_on, *own], capture_output=True, text=True, check=False)
+    assert resumed.returncode == 0 and len(find_runs(tmp_path / "out")) == 2, resumed.stderr
     listed = CliRunner().invoke(main, ["methods", "--json", *own])
     assert "Mine" in [m["title"] for m in json.loads(listed.output) if m["name"] == "mine"]
     assert "Mine (mine)" in CliRunner().invoke(main, ["describe", "mine", *own]).output

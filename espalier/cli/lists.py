@@ -80,7 +80,8 @@ def describe(name: str, plugins: tuple[str, ...]) -> None:
     """Describe a method: what it does, its options, where it departs from its paper."""
     found = lists(plugins, name)
     if name not in (known := found["methods"]):
-        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, known)}")
+        own = "your own: --plugin FILE"
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods` ({own}).{nearest(name, known)}")
     Console().print(_page(name, MethodCard(**known[name]), found["reference"].get("method", {}).get(name, "")))
 
 

@@ -309,5 +309,6 @@ def available() -> dict[str, type[Method]]:
 def make(name: str, **options: Any) -> Method:
     """Make a method by name with its options."""
     if name not in (known := available()):
-        raise ConfigError(f"There is no method {name!r}; see `espalier methods`.{nearest(name, known)}")
+        own = "your own: --plugin FILE"
+        raise ConfigError(f"There is no method {name!r}; see `espalier methods` ({own}).{nearest(name, known)}")
     return Method.build({"kind": name, **options}, f"method {name!r}")

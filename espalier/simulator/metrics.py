@@ -22,7 +22,7 @@ from espalier.simulator.dataviews import Part, Views
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.portions import Portions, Samples
 from espalier.simulator.task import Task
-from espalier.training.metrics import figure_names, figures, measured, pair_areas
+from espalier.training.metrics import WholeMetric, figure_names, figures, measured, pair_areas
 from espalier.training.tally import Evaluation
 
 #: for each device, the node that serves it and the number of its group, [N] each
@@ -240,12 +240,17 @@ class Scores:
         evaluation = self._evaluation(ref, look)
         mix = self._views.mix(look, evaluation.count[None].astype(np.float32))
         found = {k: float(v[0]) for k, v in self._mixed(evaluation, mix, look).items()}
-        if metrics := self._task.metrics:
-            samples: Samples = ("test", look, True)
-            rows = np.arange(len(self._task.dataset.cell_test))
-            outputs = self._portions.outputs(self._ledger.vector(ref), samples, rows)
-            found |= measured(metrics, outputs, self._views.samples(*samples).gather(torch.from_numpy(rows))[1])
-        return found
+        return found | self._whole(self._task.metrics, ref, look, np.arange(len(self._task.dataset.cell_test)))
+
+    def _whole(
+        self, metrics: Mapping[str, WholeMetric], ref: Ref, look: int, rows: NDArray[np.int64]
+    ) -> dict[str, float]:
+        """Return metrics of a model's outputs for test rows under a look."""
+        if not metrics:
+            return {}
+        samples: Samples = ("test", look, True)
+        outputs = self._portions.outputs(self._ledger.vector(ref), samples, rows)
+        return measured(metrics, outputs, self._views.samples(*samples).gather(torch.from_numpy(rows))[1])
 
     def at_devices(self, places: DevicePlaces, models: Mapping[tuple[int, int], Ref]) -> dict[str, Floats]:
         """Return every device's figures on its own test distribution, [N] each."""
@@ -295,7 +300,8 @@ class Scores:
         truth, table = self._task.dataset.cell_test[rows], self._views.permutation(look)
         right = found.evaluation.answers[at] == (truth if table is None else table[truth])
         loss = float(found.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
-        return {self.names[0]: float(right.mean()), "loss": loss}
+        bundled = {name: self._task.metrics[name] for name in sorted(self._task.counted)}
+        return {self.names[0]: float(right.mean()), "loss": loss, **self._whole(bundled, ref, look, rows)}
 
     def on_rows(self, refs: Sequence[Ref], rows: Mapping[int | None, NDArray[np.int64]], part: Part) -> list[Score]:
         """Evaluate models on rows of the training or test samples, by the look they are seen with (None: as they are).

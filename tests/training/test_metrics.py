@@ -243,3 +243,18 @@ def test_auc_of_models_that_are_judged_on_rows_of_their_own():
     runner = Runner(Experiment.build({**table, "task": {"metrics": ["auc"]}}).only("standalone", 0), None)
     runner.run()
     assert 0.5 < runner.simulation.meter.last["auc_device"] <= 1.0
+
+
+def test_an_edge_with_test_samples_of_its_own_is_measured_on_these():
+    part = {"kind": "phefl", "layout": "D2", "test": "imbalanced"}
+    table = {"fleet": {"devices": 20, "edges": 10}, "partition": part, "stop": {"rounds": 1}}
+    runner = Runner(Experiment.build({**table, "task": {"metrics": ["f1", "auc", "ece"]}}).only("only_edge", 0), None)
+    runner.run()
+    sim, data = runner.simulation, runner.task.dataset
+    tests = sim.fleet.partition.edge_tests.evaluation
+    for name, metric in {"f1": f1, "auc": auc, "ece": ece}.items():
+        wanted = []
+        for edge, rows in enumerate(tests):
+            vector = sim.ledger.vector(sim.served[sim.fleet.edge_host(edge)][ALL])
+            wanted.append(metric(runner.task.evaluator.logits([vector], data.pool("test"), rows)[0], data.y_test[rows]))
+        assert sim.meter.last[f"{name}_edge"] == pytest.approx(np.nanmean(wanted), abs=1e-6), name

@@ -32,3 +32,16 @@ def test_a_drawn_few_of_its_rows_run() -> None:
         figures = {name: m.read(run) for name, m in found.measures.items()}
         assert figures["device"] > 0 and not min(figures.values()) < 0, cell
     assert not wanted
+
+
+def test_what_the_contrast_does_to_features_is_told() -> None:
+    """Without the contrast features end near where they started; it turns them away from the last model's."""
+    found = study("benchmark/features")
+    plain, _, strong = (
+        {name: m.read(simulate(cell.experiment.methods[0], cell.experiment.to_plain() | {"methods": []}, seed=0))
+         for name, m in found.measures.items()}
+        for cell in found.cells("smoke")
+    )  # fmt: skip
+    assert plain["near"] > 0.9 and plain["back"] > 0.9
+    assert strong["near"] < plain["near"] and strong["back"] < 0.5
+    assert plain["share"] > 0 and -1 <= plain["along"] < 0
