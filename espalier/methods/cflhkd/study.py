@@ -154,7 +154,7 @@ def few(scale: Scale, *rows: str) -> list[Cell]:
 register(
     Study(
         "cflhkd/table1", "nine methods, data that stand still", lambda scale: grid(scale, methods(scale)), OVERALL,
-        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING, told=DECIDED,
+        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING, shown_facts=DECIDED,
     )
 )  # fmt: skip
 for _name in ("cflhkd/table2", "cflhkd/table7"):
@@ -169,7 +169,7 @@ for _name in ("cflhkd/table3", "cflhkd/table8"):
         Study(
             _name, "what CFLHKD's parts contribute", lambda scale: grid(scale, ablations()), OVERALL,
             published(__package__, "table8"), NOTES, parts,
-            facts=CLUSTERING, told=DECIDED, runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
+            facts=CLUSTERING, shown_facts=DECIDED, runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
         )
     )  # fmt: skip
 register(
@@ -191,7 +191,7 @@ register(
             "first": Metric("clusters at first", measures.first_clusters, digits=1, ranked=False),
             "final": replace(CLUSTERS, title="clusters at last"),
         },
-        published(__package__, "table6"), NOTES, facts=CLUSTERING, told=DECIDED,
+        published(__package__, "table6"), NOTES, facts=CLUSTERING, shown_facts=DECIDED,
     ),
     Study(
         "cflhkd/readings", "what else the paper's text may mean",
@@ -200,7 +200,7 @@ register(
             for name, data in (stand_in(scale, "MNIST"),)
             for row, method in readings(scale).items()
         ],
-        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, told=DECIDED,
+        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, shown_facts=DECIDED,
     ),
     Study(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",
