@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from espalier.core.address import Address
+from espalier.core.aggregator_state import SURVEY
 from espalier.core.messages import (
     Action,
     AwaitSum,
@@ -24,7 +25,7 @@ from espalier.core.messages import (
     Serve,
     SetDeadline,
 )
-from espalier.core.opening import SURVEY, Opening
+from espalier.core.opening import Opening
 from espalier.core.policies import Progress
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -130,8 +131,8 @@ class Closing(Opening):
         state.cohorts[key].arrived = []
         whole = state.advance(key)
         actions: list[Action] = [Serve(self.rules.merge.served(self._view(key, now)))]
-        completes = self.rules.hand_down.completes
-        if state.order is None or completes == "nothing":
+        closed_later = self.rules.hand_down.closed_by_next_order
+        if state.order is None or closed_later == "nothing":
             actions.append(Closed(state.progress))
         if state.order is None:
             # What the world changes between two rounds (moves, links, drift) happens before the next opens.
@@ -139,7 +140,7 @@ class Closing(Opening):
                 return [*actions, SetDeadline(0.0, MeetCohorts())]
             if whole or state.count == 1:
                 return [*actions, SetDeadline(0.0, BeginRound())]
-            if self.rules.pace.solo:
+            if self.rules.pace.cohort_per_child:
                 return [*actions, SetDeadline(0.0, OpenChild(Address(key)))]
             return [*actions, SetDeadline(0.0, OpenCohorts())]
         state.done += 1
@@ -147,22 +148,22 @@ class Closing(Opening):
         state.update_at = now
         if self.rules.pace.enough(Progress(state.order, state.done, spent, last, state.memory)):
             return [*actions, self._report(now)]
-        if completes == "last round":
+        if closed_later == "last round":
             actions.append(Closed(state.progress))
         return [*actions, SetDeadline(0.0, OpenCohorts())]
 
     def _report(self, now: float) -> Action:
         state = self.state
         assert state.order is not None
-        order = state.order
+        order, hand_down = state.order, self.rules.hand_down
         view = self._view("", now)
-        models = self.rules.hand_down.up(view)
+        models = hand_down.up(view)
         samples = {g: state.samples.get(g, 0) for g in models}
         return Send(
             Report(
                 order.id, order.sender, self.me, order.sender, models, samples, state.done, order.round, now,
                 download=state.order_at - order.sent, compute=now - state.order_at,
-                stats=self.rules.hand_down.tell(view), auxiliary=self.rules.hand_down.auxiliary(view, order.sender),
+                stats=hand_down.statistics(view), auxiliary=hand_down.auxiliary(view, order.sender),
             )
         )  # fmt: skip
 

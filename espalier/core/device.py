@@ -99,7 +99,7 @@ class Device:
                 # Neither may be dropped: the node that asked and the node that ordered both wait for an answer.
                 state.waiting.append(order)
                 return []
-            if not order.follows(state.order):
+            if not order.supersedes(state.order):
                 return []  # overtaken on the way by a newer one
             parent = self.env.parent(self.me)
             if state.order.sender == parent != order.sender and not order.back:
@@ -112,7 +112,7 @@ class Device:
             return [Measure(state.token, order.ask, tuple(order.models.values()), args)]
         question = self.local.question(self._view(now), order)
         if question is not None:
-            return [Measure(state.token, question, self.local.questioned(self._view(now), order), order.args)]
+            return [Measure(state.token, question, self.local.question_models(self._view(now), order), order.args)]
         return self._train(order, now)
 
     def _train(self, order: Order, now: float) -> list[Action]:

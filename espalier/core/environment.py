@@ -1,6 +1,6 @@
 """What a node can find out without sending a message of its own: small protocols that both runtimes implement.
 
-The simulator answers from the world, the fleet from what its members have measured and told.
+The simulator answers from the world, the fleet from what its members have measured and reported.
 """
 
 from __future__ import annotations

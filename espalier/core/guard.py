@@ -66,7 +66,7 @@ class Guard(Policy, family="guard", kind="plain"):
         """Return which of a closing round's arrivals must not count (by position), and why."""
         return {}
 
-    def shuns(self, offences: Mapping[Address, int], children: Sequence[Address]) -> set[Address]:
+    def left_out(self, offences: Mapping[Address, int], children: Sequence[Address]) -> set[Address]:
         """Return the children that are left out."""
         if self.patience is None or not offences:
             return set()

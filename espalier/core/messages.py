@@ -49,8 +49,8 @@ class Order:
     back: bool = False
     auxiliary: dict[str, Ref] = field(default_factory=dict)
 
-    def follows(self, other: Order | None) -> bool:
-        """Tell whether this may take another's place: not if the same sender sent it before that one."""
+    def supersedes(self, other: Order | None) -> bool:
+        """Tell whether it takes the place of the order under way: not if the same sender sent that one later."""
         return other is None or other.sender != self.sender or other.id < self.id
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 from espalier.core.address import Address
 from espalier.core.bounds import Bound, PositiveFloat, PositiveInt
 from espalier.core.method import Plan
-from espalier.core.runtime import Surroundings
+from espalier.core.runtime import RuntimeEnvironment
 from espalier.core.spec import Spec
 
 DEFAULT_ROUNDS = 20
@@ -60,10 +60,10 @@ class EvaluationSchedule(Spec, family="evaluate"):
     Attributes:
         every: Rounds of the root between two evaluations.
         seconds: Virtual seconds between two evaluations, in place of rounds.
-        by_source: Whether it is also told, at the end, how each device does with the global model, its edge's, its
+        by_source: Whether it is also measured, at the end, how each device does with the global model, its edge's, its
             cluster's, and with its own after local training (which takes a training per device).
-        prior: Whether it is also told, at every evaluation, how devices and edges do that use their models with their
-            known label priors: with and without, out of one run.
+        prior: Whether it is also measured, at every evaluation, how devices and edges do that use their models with
+            their known label priors: with and without, out of one run.
         share: In a simulation, devices' own models are judged when it takes at most this part of the run's passes over
             samples (a training step counts as three), and at the end. Each figure is exact; there are fewer.
         rows: Each device's own model is judged on so many test rows, drawn once from the device's own test
@@ -122,7 +122,7 @@ class RunRounds:
     """
 
     def __init__(
-        self, plan: Plan, env: Surroundings, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
+        self, plan: Plan, env: RuntimeEnvironment, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
     ) -> None:
         self._clock, self._env, self._steps = plan.clock, env, steps
         self._limits, self._schedule = limits, schedule

@@ -18,7 +18,7 @@ from espalier.core.address import Address
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.memory import Product
 
-#: what devices have told of their labels: ``histogram [n_cells]`` by device
+#: the label counts that devices have reported: ``histogram [n_cells]`` by device
 LABEL_HISTOGRAMS = Product("label histograms", dict[Address, NDArray[Any]])
 
 

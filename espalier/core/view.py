@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,10 +113,8 @@ class View(Remembering):
 
     def of_auxiliary(self) -> View:
         """Return the view with the auxiliary vectors in the place of the models."""
-        view = View(
-            self.now, self.me, self.round, self.clock, self.cohort, self.auxiliary, self.order, self.memory, self.env
-        )
-        view.notes, view.absent, view._children = self.notes, self.absent, self._children
+        view = copy(self)
+        view.models, view.auxiliary = self.auxiliary, {}
         return view
 
     @property

@@ -149,7 +149,7 @@ def sketched(update: Floats, width: int = WIDTH) -> Floats:
 @register
 @dataclass(slots=True)
 class Sketches:
-    """Devices' last updates, sketched, and of whom the parent has not been told."""
+    """Devices' last updates, sketched, and those that the parent has not been sent."""
 
     known: dict[Address, Floats] = field(default_factory=dict)
     fresh: set[Address] = field(default_factory=set)
@@ -158,8 +158,8 @@ class Sketches:
 SKETCHES = Product("update sketches", Sketches)
 
 
-def told_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, Floats]:
-    """Return what reports say of updates: those of devices by their models, those of servers by what they tell."""
+def reported_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, Floats]:
+    """Return what reports say of updates: those of devices by their models, those of servers by their statistics."""
     found: dict[Address, Floats] = {}
     for arrival in arrivals:
         report = arrival.report
@@ -226,9 +226,9 @@ class DiverseAndFast(Selection, kind="async_hfl"):
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember updates."""
-        told, sketches = told_sketches(view, arrivals), view.product(SKETCHES)
-        sketches.known |= told
-        sketches.fresh |= told.keys()
+        reported, sketches = reported_sketches(view, arrivals), view.product(SKETCHES)
+        sketches.known |= reported
+        sketches.fresh |= reported.keys()
 
     def forget(self, memory: Memory, child: Address) -> None:
         """Forget a child's update."""
@@ -243,7 +243,7 @@ class TellSketches(HandDown, kind="async_hfl"):
 
     uses = (SKETCHES,)
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return the new sketches."""
         sketches = view.product(SKETCHES)
         new = sorted(sketches.fresh & sketches.known.keys())
@@ -281,7 +281,7 @@ class ByUpdates(Structure, kind="async_hfl"):
         state = view.state(self)
         state.merges += 1
         if self.reach != "own":
-            state.known |= told_sketches(view, arrivals)
+            state.known |= reported_sketches(view, arrivals)
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
         """Search when it is time; return the new parents."""

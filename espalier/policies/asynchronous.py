@@ -59,7 +59,7 @@ class Asynchronous(Pace, kind="asynchronous"):
     """A cohort per child: whoever has reported gets the newest model and goes on."""
 
     provides = (VERSIONS,)
-    solo: ClassVar[bool] = True
+    cohort_per_child: ClassVar[bool] = True
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Return every child alone."""

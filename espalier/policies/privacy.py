@@ -94,11 +94,11 @@ class PrivateLocal(LocalWrapper, kind="private"):
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
 
     def around(self, own: Local) -> Self:
-        """Return this policy around a method's own, if all that it tells has a private form."""
-        told = [name for name in own.tells if name not in PRIVATE and name not in HARMLESS]
-        if self.statistics is not None and told:
+        """Return this policy around a method's own, if every statistic that it reports has a private form."""
+        plain = [name for name in own.reported_statistics if name not in PRIVATE and name not in HARMLESS]
+        if self.statistics is not None and plain:
             raise ConfigError(
-                f"local.statistics = {self.statistics}: local {own.kind!r} tells {', '.join(told)}, which has no "
+                f"local.statistics = {self.statistics}: local {own.kind!r} reports {', '.join(plain)}, which has no "
                 f"private form. Leave local.statistics out, or change the method."
             )
         return super().around(own)

@@ -315,7 +315,7 @@ def test_given_edges_are_the_clusters() -> None:
     assert structure.survey(view(env, {ALL: first}, memory=memory)) is None
     assert structure.arrange(view(env, {ALL: first}, memory=memory), {}) is None
     assert memory.product(DELIVERIES) == {100: first, 101: first}
-    assert structure.follows() and not EdgeClusters().follows()
+    assert structure.follows_moves() and not EdgeClusters().follows_moves()
 
 
 def test_servers_between_are_refused() -> None:
