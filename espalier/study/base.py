@@ -66,6 +66,17 @@ class Cell:
     experiment: Experiment
     until: tuple[str, str] | None = None
 
+    @staticmethod
+    def of(
+        row: str,
+        column: str,
+        setting: Mapping[str, Any],
+        method: Mapping[str, Any],
+        until: tuple[str, str] | None = None,
+    ) -> Cell:
+        """Return the runs of a method, labelled as its row, in a setting: an experiment's table but for the methods."""
+        return Cell(row, column, Experiment.build({**setting, "methods": [{"label": row, **method}]}), until)
+
 
 @dataclass(frozen=True)
 class Study:

@@ -19,7 +19,6 @@ from typing import Any
 
 from torch import nn
 
-from espalier.experiment import Experiment
 from espalier.methods.benchmark import study as benchmark
 from espalier.methods.benchmark.study import SKEWED, percent
 from espalier.study.base import Cell, Metric, Scale, Study, register
@@ -91,10 +90,9 @@ def cell(row: str, method: Mapping[str, Any], name: str, column: Case, scale: Sc
     pace = {"kind": "barrier", "updates": column.training["updates"]}
     star = {"root": {"structure": {"kind": "given", "flat": True}, "pace": pace, "selection": ALL_DEVICES}}
     share = {"fraction": 1.0} if scale == "full" else {}
-    experiment = Experiment.build({
+    setting = {
         "name": f"benchmark {name}",
         "seeds": list(SEEDS[scale]),
-        "methods": [{**method, **star, "label": row}],
         "task": column.task,
         "partition": {**column.partition, **share},
         "fleet": {"devices": column.devices, "edges": 1},
@@ -102,8 +100,8 @@ def cell(row: str, method: Mapping[str, Any], name: str, column: Case, scale: Sc
         "stop": {"rounds": column.rounds},
         "evaluate": {"every": column.rounds},
         "record": {"spans": False, "models": []},
-    })  # fmt: skip
-    return Cell(row, name, experiment)
+    }
+    return Cell.of(row, name, setting, {**method, **star})
 
 
 def study(name: str, title: str, rows: Mapping[str, Any], columns: Mapping[str, Case], notes: tuple[str, ...]) -> Study:

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
@@ -125,15 +124,10 @@ def setting(scale: Scale, dataset: str, layout: str, test: str, **training: Any)
     }
 
 
-def cell(row: str, where: str, table: Mapping[str, Any], method: Mapping[str, Any]) -> Cell:
-    """Return the runs of a method in a column's setting."""
-    return Cell(row, where, Experiment.build({**table, "methods": [{**method, "label": row}]}))
-
-
 def cells(scale: Scale) -> list[Cell]:
     """Return every method under every column."""
     return [
-        cell(label, column(dataset, layout, test), setting(scale, dataset, layout, test), method)
+        Cell.of(label, column(dataset, layout, test), setting(scale, dataset, layout, test), method)
         for dataset in (("mnist",) if scale == "smoke" else MARKS)
         for layout, test in SPLITS
         for label, method in METHODS.items()
@@ -237,7 +231,7 @@ def cells_long(scale: Scale) -> list[Cell]:
         if scale == "small":
             table["partition"].pop("fraction")
             table |= {"stop": {"rounds": 200}, "seeds": [0]}
-        found += [cell(label, column("mnist", layout, "imbalanced"), table, m) for label, m in METHODS.items()]
+        found += [Cell.of(label, column("mnist", layout, "imbalanced"), table, m) for label, m in METHODS.items()]
     return found
 
 
@@ -278,7 +272,7 @@ def cells_fig4(scale: Scale) -> list[Cell]:
         table = setting(scale, "mnist", "D2", "imbalanced", **training)
         table["fleet"] = {"devices": devices, "edges": 10}
         table["stop"] = {"rounds": max(2, table["stop"]["rounds"] // each)}
-        return cell(row, name, table, method)
+        return Cell.of(row, name, table, method)
 
     found = [varied(label, column("mnist", "D2", "imbalanced"), method) for label, method in METHODS.items()]
     found += [varied(label, "5 devices per edge", method, devices=50) for label, method in METHODS.items()]
@@ -317,11 +311,11 @@ def cells_options(scale: Scale) -> list[Cell]:
     found = []
     for layout in ("D2",) if scale == "smoke" else ("D1", "D2", "D3", "D4"):
         table, where = setting(scale, "mnist", layout, "imbalanced"), column("mnist", layout, "imbalanced")
-        found += [cell(row, where, table, method) for row, method in ways.items()]
+        found += [Cell.of(row, where, table, method) for row, method in ways.items()]
     for row, who in (("PHE-FL", "edge"), ("servers choose too", "all")):
         table = setting(scale, "mnist", "D2", "imbalanced")
         table["fleet"] = {**table["fleet"], "tiers": [4, 2]}
-        found.append(cell(row, "D2 with two tiers of servers", table, {"name": "phefl", "tiers": who}))
+        found.append(Cell.of(row, "D2 with two tiers of servers", table, {"name": "phefl", "tiers": who}))
     return found
 
 
