@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.callbacks import Bar, Callback, RunProgress, StopRun, loggers
-from espalier.core.code import homeless, short_name
+from espalier.core.code import only_in_this_process, short_name
 from espalier.core.errors import ComparisonError, ConfigError, EspalierError, raised, warn
 from espalier.core.method import Method
 from espalier.data import registry
@@ -67,7 +67,7 @@ def simulate(
     _check(dataset, callbacks, experiment)
     all_callbacks = [*callbacks, *loggers(one.record.log)]
     where = None if directory is None else Path(directory)
-    for name in filter(homeless, (one.task.model, str(one.task.loss)) if where else ()):
+    for name in filter(only_in_this_process, (one.task.model, str(one.task.loss)) if where else ()):
         warn(
             f"{short_name(name)} is known to this program alone: no other can load the run's models, go on with it or "
             "export them. Put it into a file of its own and import it from there."

@@ -221,7 +221,7 @@ class Environment(Protocol):
 
 
 class TreeEnvironment:
-    """What environments of both runtimes answer alike: from the tree, the run's seed and whoever judges models."""
+    """What environments of both runtimes answer alike: from the tree, the run's seed and the judge of models."""
 
     seed: int
     n_devices: int

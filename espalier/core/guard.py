@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeInt, PositiveInt
+from espalier.core.environment import Environment
 from espalier.core.memory import Policy
 from espalier.core.messages import Report
-
-if TYPE_CHECKING:
-    from espalier.core.environment import Environment
 from espalier.core.view import Arrival, View
 
 

@@ -117,7 +117,7 @@ class Local(Policy, family="local", kind="plain"):
         return spec.link_bytes(self.shares(spec))
 
     def model_bytes(self, spec: ParamSpec) -> int:
-        """Return the bytes of a model in a report to whoever gave the order."""
+        """Return the bytes of a model in a report to the node that gave the order."""
         return self.shared_bytes(spec)
 
 

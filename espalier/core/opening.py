@@ -138,7 +138,7 @@ class Opening(ABC):
         view = self._view(key, now)
         view.absent = [c for c, out in self.state.tickets.items() if any(t.cohort == key for t in out.values())]
         drawn = self._picked(view) if view.children else []
-        # Unless the pace admits them at once, whoever has reported waits for the merge.
+        # Unless the pace admits them at once, a child that has reported waits for the merge.
         reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)
         wanted = len(drawn) - self._orders_out(key) - reported
         view.children = free = self._available(view.children)

@@ -127,8 +127,8 @@ class Pace(Policy, family="pace", kind="barrier"):
             (``drop``); it counts in the round that is open (``keep``); or it is dropped and the child gets work at
             once, with the model of now (``renew``).
         admits: Whether a child that comes (or comes back) while a round is open gets work at once.
-        buffer: After so many reports the round closes, and those who still work go on; as many children as the
-            selection draws are at work: whoever has reported makes room for another after the merge, or (``admits``,
+        buffer: After so many reports the round closes, and those who still work go on. As many children as the
+            selection draws are at work: the place of one that has reported is filled after the merge, or (``admits``,
             FedBuff) at once.
         meet: After every so many of their rounds the root's cohorts wait for each other, and only then the structure is
             asked.

@@ -112,9 +112,9 @@ class RunSteps(Protocol):
 class RunRounds:
     """Which round a run is in: the root's, the slowest edge's, or that of devices which train alone.
 
-    Devices that train alone train in step: whoever is done with a round waits until all that are there have done it. So
-    a round means the same training for all of them, the slowest decides how long it takes, and whatever the world does
-    at a round (drift) finds all of them there. One that was away goes on without waiting until it has caught up.
+    Devices that train alone train in step: one that has done a round waits until all that are there have done it. So a
+    round means the same training for all of them, the slowest decides how long it takes, and what the world does at a
+    round (drift) finds all of them there. One that was away trains on without waiting until it has caught up.
 
     Attributes:
         closed: Rounds closed so far, by node.

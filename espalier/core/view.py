@@ -43,7 +43,7 @@ class Arrival:
         return self.report.download + self.report.compute + self.upload
 
     def of_auxiliary(self) -> Arrival:
-        """Return it with its auxiliary vectors in the place of its models, for whoever merges them as models."""
+        """Return it with its auxiliary vectors in the place of its models, to be merged as models."""
         report = self.report
         samples = dict.fromkeys(report.auxiliary, sum(report.samples.values()))
         return replace(self, report=replace(report, models=report.auxiliary, samples=samples))

@@ -4,7 +4,7 @@ At the device, its parent never sees a true model::
 
     { name = "hierfavg", local = { kind = "private", clip = 1.0, noise = 2.0 } }
 
-At an aggregator, whoever sees only its merged models learns little of any one child::
+At an aggregator, its merged models alone say little of any one child::
 
     { name = "hierfavg", edge = { merge = { kind = "private", clip = 1.0, noise = 0.5 } } }
 
@@ -104,7 +104,7 @@ class PrivateLocal(LocalWrapper, kind="private"):
         return super().around(own)
 
     def changed(self, train: Train) -> Train:
-        """Return a training to be clipped and noised by whoever does it: a report may be made of any of them."""
+        """Return a training to be clipped and noised where it is computed: a report may be made of any of them."""
         if self.clip is None:
             return train
         return replace(train, args={**train.args, "private": [self.clip, self.noise]})

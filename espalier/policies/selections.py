@@ -112,7 +112,7 @@ def utility(gain: float, now: int, last: int, seconds: float, preferred: float, 
         now: The round, R, from 1 on.
         last: The round of its last report, L, from 1 on.
         seconds: How long it took, t.
-        preferred: How long rounds should take, T: whoever takes longer counts ``(T / t)^alpha``.
+        preferred: How long rounds should take, T: a child that takes longer counts ``(T / t)^alpha``.
         alpha: How much slowness matters.
     """
     hoped = gain + math.sqrt(0.1 * math.log(now) / last)
