@@ -8,10 +8,10 @@ The same class is an edge, the cloud, any level between, and the head of a devic
                 └─ close: merge, serve ─ enough? → report to the parent, wait
                                         └ else  → open the next round
 
-The class stands in four files, to be read in this order: what it remembers (:mod:`espalier.core.aggregator_state`), how
-a round opens (:mod:`espalier.core.opening`), how it closes (:mod:`espalier.core.closing`), and here what happens
-meanwhile: orders and reports, late ones among them, and children that come and go. Every event has its method
-(``_on_order``, ``_on_report``, …), which returns what is to be done.
+The class stands in three files, to be read in this order: what it remembers (:mod:`espalier.core.aggregator_state`),
+how rounds open and close (:mod:`espalier.core.rounds`), and here what happens meanwhile: orders and reports, late ones
+among them, and children that come and go. Every event has its method (``_on_order``, ``_on_report``, …), which returns
+what is to be done.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Sequence
 
 from espalier.core.address import Address
 from espalier.core.aggregator_state import SURVEY, Cohort, Ticket
-from espalier.core.closing import Closing
 from espalier.core.messages import (
     Action,
     Arrived,
@@ -46,10 +45,11 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.policies import Pace, Selection
+from espalier.core.rounds import Rounds
 from espalier.core.view import Arrival
 
 
-class Aggregator(Closing):
+class Aggregator(Rounds):
     """Runs rounds over its children by its rules."""
 
     @property
