@@ -94,14 +94,17 @@ class PrivateLocal(LocalWrapper, kind="private"):
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
 
     def around(self, own: Local) -> Self:
-        """Return this policy around a method's own, if every statistic that it reports has a private form."""
-        plain = [name for name in own.reported_statistics if name not in PRIVATE and name not in HARMLESS]
-        if self.statistics is not None and plain:
-            raise ConfigError(
-                f"local.statistics = {self.statistics}: local {own.kind!r} reports {', '.join(plain)}, which has no "
-                f"private form. Leave local.statistics out, or change the method."
-            )
-        return super().around(own)
+        """Return this policy around a method's own, if every statistic that is reported has a private form."""
+        found = super().around(own)
+        for part in found.parts() if self.statistics is not None else ():
+            reported = part.reported_statistics if isinstance(part, Local) else ()
+            plain = [name for name in reported if name not in PRIVATE and name not in HARMLESS]
+            if plain:
+                raise ConfigError(
+                    f"local.statistics = {self.statistics}: local {part.kind!r} reports {', '.join(plain)}, which has "
+                    "no private form. Leave local.statistics out, or change the method."
+                )
+        return found
 
     def changed(self, train: Train) -> Train:
         """Return a training to be clipped and noised where it is computed: a report may be made of any of them."""
