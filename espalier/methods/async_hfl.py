@@ -131,16 +131,16 @@ def associated(gains: Floats, loads: Floats, reach: NDArray[np.bool_], phi: floa
 
 
 @lru_cache(maxsize=4)
-def _places(size: int, width: int) -> tuple[NDArray[np.int64], Floats]:
+def _places(size: int) -> tuple[NDArray[np.int64], Floats]:
     """Return where each number of an update is added up, and with which sign: the same at every node."""
     rng = np.random.default_rng(0)
-    return rng.integers(0, width, size), rng.choice([-1.0, 1.0], size)
+    return rng.integers(0, WIDTH, size), rng.choice([-1.0, 1.0], size)
 
 
-def sketched(update: Floats, width: int = WIDTH) -> Floats:
-    """Return the count sketch ``[width]`` of an update ``[d]``: inner products of sketches are about the updates'."""
-    places, signs = _places(len(update), width)
-    return np.asarray(np.bincount(places, weights=signs * update, minlength=width), dtype=np.float64)
+def sketched(update: Floats) -> Floats:
+    """Return the count sketch ``[WIDTH]`` of an update ``[d]``: inner products of sketches are about the updates'."""
+    places, signs = _places(len(update))
+    return np.asarray(np.bincount(places, weights=signs * update, minlength=WIDTH), dtype=np.float64)
 
 
 # -- policies ------------------------------------------------------------------------------------------------------

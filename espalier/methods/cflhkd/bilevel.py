@@ -69,14 +69,14 @@ def own_strength(store: ModelStore, own: Ref, common: Ref, lam0: float) -> float
     return pull_strength(lam0, cosine_distance(vectors[0], vectors[1]))
 
 
-def refined(store: ModelStore, own: Ref, common: Ref, lam0: float, rate: float = 1.0) -> Ref:
-    """Eq. (15) without the data's part: ``w - min(1, 2 rate lam_k) (w - w_g)``.
+def refined(store: ModelStore, own: Ref, common: Ref, lam0: float) -> Ref:
+    """Eq. (15) without the data's part, at rate 1: ``w - min(1, 2 lam_k) (w - w_g)``.
 
     The data's gradient is what the devices' training was: the edge itself has none.
     """
     if lam0 == 0 or own == common:
         return own
-    step = min(1.0, 2.0 * rate * own_strength(store, own, common, lam0))
+    step = min(1.0, 2.0 * own_strength(store, own, common, lam0))
     return store.combine([(1.0 - step, own), (step, common)], fallback=own)
 
 

@@ -117,12 +117,12 @@ ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
 
 
 def magnets(
-    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]], many: int = 30
+    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]]
 ) -> Callable[[Scale], list[Cell]]:
     """Return the cells of methods on magnet tracking."""
 
     def cells(scale: Scale) -> list[Cell]:
-        return [magnet(scale, row, sigma, classes, links, method, many) for row, method in methods.items()]
+        return [magnet(scale, row, sigma, classes, links, method) for row, method in methods.items()]
 
     return cells
 

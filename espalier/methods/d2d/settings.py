@@ -131,9 +131,7 @@ def image(
     return Cell.of(row, column or name, setting, method)
 
 
-def magnet(
-    scale: Scale, row: str, sigma: float, classes: int, links: Links, method: Mapping[str, Any], rounds: int
-) -> Cell:
+def magnet(scale: Scale, row: str, sigma: float, classes: int, links: Links, method: Mapping[str, Any]) -> Cell:
     """Return a method's runs on magnet tracking (24 devices, 3 layers of 2048)."""
     points = {"smoke": 2400, "small": 100_000, "full": 1_000_000}[scale]
     devices = 8 if scale == "smoke" else 24
@@ -155,7 +153,7 @@ def magnet(
         "fleet": {"devices": devices, "edges": 1},
         "training": {"batch_size": 32, "lr": 0.004 if scale == "full" else 0.3},
         "world": world(links, 80 * share),
-        "stop": {"rounds": 2 if scale == "smoke" else rounds},
+        "stop": {"rounds": 2 if scale == "smoke" else 30},
         "record": {"spans": False},
     }
     return Cell.of(row, "magnet", setting, method)

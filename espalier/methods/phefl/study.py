@@ -29,7 +29,7 @@ def acc_n(curve: ArrayLike, rounds: int) -> float:
     return float(values.max()) if len(values) else float("nan")
 
 
-def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW_ROUNDS) -> float | None:
+def drop_m(curve: ArrayLike, threshold: float) -> float | None:
     """Drop_M: the largest max - min inside a window of rounds, from the first round at M % on.
 
     Every window that starts at or after that round counts; the last ones are shorter. As the paper words it, a
@@ -41,13 +41,13 @@ def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW_ROUNDS) -> f
         return None
     first = int(reached[0])
     # Windows that are cut short lie inside the last whole one, unless there is none.
-    starts = range(first, max(first + 1, len(values) - window + 1))
-    return float(max(np.ptp(values[s : s + window]) for s in starts))
+    starts = range(first, max(first + 1, len(values) - WINDOW_ROUNDS + 1))
+    return float(max(np.ptp(values[s : s + WINDOW_ROUNDS]) for s in starts))
 
 
-def curve(run: Run, name: str = "acc_edge") -> NDArray[np.float64]:
+def curve(run: Run) -> NDArray[np.float64]:
     """Return a run's accuracy in percent after each round, the initial model left out."""
-    rows = run.query("SELECT round, value FROM metrics WHERE name = ? AND round > 0 ORDER BY rowid", name)
+    rows = run.query("SELECT round, value FROM metrics WHERE name = 'acc_edge' AND round > 0 ORDER BY rowid")
     by_round = {int(r): float("nan") if v is None else 100.0 * float(v) for r, v in rows}
     return np.array([by_round[r] for r in sorted(by_round)])
 
