@@ -349,7 +349,7 @@ class Structure(Policy, family="structure", kind="given"):
         """Return a new arrangement before this round, if any (``answers`` is empty without a survey)."""
         return None
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at the arrivals of a round that the root has just closed."""
 
     def follows_moves(self) -> bool:

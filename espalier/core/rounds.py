@@ -274,7 +274,7 @@ class Rounds:
         self.rules.selection.learn(view, arrivals)
         self.rules.pace.learn(view, arrivals)
         if state.order is None:
-            self.rules.structure.observe(view, arrivals)
+            self.rules.structure.learn(view, arrivals)
 
     def _advance(self, key: str, now: float) -> list[Action]:
         """Serve what was merged, and go on: to the next round, or up to the parent."""

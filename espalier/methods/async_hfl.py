@@ -276,7 +276,7 @@ class ByUpdates(Structure, kind="async_hfl"):
     every: PositiveInt = 5
     updates: PositiveInt = 1
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what edges tell."""
         state = view.state(self)
         state.merges += 1

@@ -85,7 +85,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         unknown = [] if self.given else [d for d in view.env.devices() if d not in known]
         return Survey("label_histogram", devices=unknown) if unknown else None
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Take note of sketches and of devices whose data have drifted."""
         state = view.state(self)
         for arrival in arrivals:

@@ -124,7 +124,7 @@ class CoOptimisation(Structure, kind="d2d"):
         ahead.samples = {d: view.env.samples(d) for d in sorted(placed)}
         return Arrangement(parents=parents, note=note)
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Leave out whom the heads have named."""
         if not self.defence:
             return
