@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from espalier.api import compare, simulate
     from espalier.callbacks import Callback, StopRun
     from espalier.core.address import Address
+    from espalier.core.environment import Environment
     from espalier.core.errors import ConfigError, EspalierError
-    from espalier.core.memory import Product
-    from espalier.core.messages import Order, Train
+    from espalier.core.guard import Guard
+    from espalier.core.memory import Memory, Product
+    from espalier.core.messages import Order, Report, Train
     from espalier.core.method import Method, Plan, Setting, TwoBarriers, available, make
     from espalier.core.objectives import Calibration, ClassSums, Contrast, Distillation, Mixture, NearPrototypes
+    from espalier.core.params import ParamSpec, Spans
     from espalier.core.policies import (
         Arrangement,
         Assignment,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         LocalView,
         Merge,
         Pace,
+        Progress,
         Rules,
         Selection,
         Structure,
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     )
     from espalier.core.serving import Serving
     from espalier.core.statistics import LocalData, register_statistic
-    from espalier.core.store import Ref
+    from espalier.core.store import ModelStore, Ref
     from espalier.core.view import Arrival, View
     from espalier.data.dataset import Dataset
     from espalier.experiment import Experiment
@@ -54,17 +58,21 @@ _HOMES = {
         "api": "compare simulate",
         "callbacks": "Callback StopRun",
         "core.address": "Address",
+        "core.environment": "Environment",
         "core.errors": "ConfigError EspalierError",
-        "core.memory": "Product",
-        "core.messages": "Order Train",
+        "core.guard": "Guard",
+        "core.memory": "Memory Product",
+        "core.messages": "Order Report Train",
         "core.method": "Method Plan Setting TwoBarriers available make",
         "core.objectives": "Calibration ClassSums Contrast Distillation Mixture NearPrototypes",
+        "core.params": "ParamSpec Spans",
         "core.policies": (
-            "Arrangement Assignment Contribution HandDown Local LocalView Merge Pace Rules Selection Structure Survey"
+            "Arrangement Assignment Contribution HandDown Local LocalView Merge Pace Progress Rules Selection "
+            "Structure Survey"
         ),
         "core.serving": "Serving",
         "core.statistics": "LocalData register_statistic",
-        "core.store": "Ref",
+        "core.store": "ModelStore Ref",
         "core.view": "Arrival View",
         "data.dataset": "Dataset",
         "experiment": "Experiment",
@@ -88,26 +96,34 @@ __all__ = [
     "Contribution",
     "Dataset",
     "Distillation",
+    "Environment",
     "EspalierError",
     "Experiment",
+    "Guard",
     "HandDown",
     "Local",
     "LocalData",
     "LocalView",
+    "Memory",
     "Merge",
     "Method",
     "Mixture",
+    "ModelStore",
     "NearPrototypes",
     "Order",
     "Pace",
+    "ParamSpec",
     "Plan",
     "Product",
+    "Progress",
     "Ref",
+    "Report",
     "Rules",
     "Run",
     "Selection",
     "Serving",
     "Setting",
+    "Spans",
     "StopRun",
     "Structure",
     "Survey",

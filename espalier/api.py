@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.callbacks import Bar, Callback, RunProgress, StopRun, loggers
-from espalier.core.code import homeless, short_name
+from espalier.core.code import only_in_this_process, short_name
 from espalier.core.errors import ComparisonError, ConfigError, EspalierError, raised, warn
 from espalier.core.method import Method
 from espalier.data import registry
@@ -65,9 +65,9 @@ def simulate(
     """
     one = experiment_of(experiment).only(method, seed)
     _check(dataset, callbacks, experiment)
-    told = [*callbacks, *loggers(one.record.log)]
+    all_callbacks = [*callbacks, *loggers(one.record.log)]
     where = None if directory is None else Path(directory)
-    for name in filter(homeless, (one.task.model, str(one.task.loss)) if where else ()):
+    for name in filter(only_in_this_process, (one.task.model, str(one.task.loss)) if where else ()):
         warn(
             f"{short_name(name)} is known to this program alone: no other can load the run's models, go on with it or "
             "export them. Put it into a file of its own and import it from there."
@@ -75,7 +75,7 @@ def simulate(
     files = None if data_dir is None else Path(data_dir)
     runner = Runner(one, where, dataset=dataset, data_dir=files, workers=workers, backend=backend, device=device)
     with contextlib.ExitStack() as stack:
-        watched = list(told)
+        watched = list(all_callbacks)
         if Bar.wanted() if progress is None else progress:
             watched.append(bar := Bar())
             stack.callback(bar.close)
@@ -85,7 +85,7 @@ def simulate(
     if runner.simulation.diverged:
         warn(f"{runner.entry.label}, seed {seed}: {runner.simulation.stalled}")
     run = Run(where) if where is not None else Run(connection=runner.recorder.connection, models=runner.kept)
-    for callback in told:
+    for callback in all_callbacks:
         callback.on_end(run)
     return run
 

@@ -60,7 +60,7 @@ class RunProgress:
 
 
 class Callback:
-    """The base of callbacks: override what you want to be told. Raise `StopRun` to end the run."""
+    """The base of callbacks: override what you want to hear of. Raise `StopRun` to end the run."""
 
     def on_round(self, progress: RunProgress) -> None:
         """A round of the run was closed."""
@@ -177,7 +177,7 @@ class MLflow(Callback):
 
 
 def flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return a table's values by their whole keys (``training.lr``), so that runs can be told apart by one of them."""
+    """Return a table's values by their whole keys (``training.lr``), so that runs can be compared by one of them."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         inner = value[0] if key == "methods" and len(value) == 1 else value

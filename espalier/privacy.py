@@ -5,7 +5,7 @@ its terms. Neighbouring means: one device's (or one sample's) data are replaced 
 clipped to length C then moves by at most 2C, so noise of standard deviation ``noise · C`` has the multiplier
 ``noise / 2`` of its sensitivity.
 
-What a run, simulated or real, has spent is told in two views: of whoever gets a device's reports (noise at the device),
+What a run, simulated or real, has spent has two views: of whoever gets a device's reports (noise at the device),
 and of whoever sees merged models only (noise at an aggregator). Each is the worst child's ε: its releases are
 composed, whichever aggregators it was at. Trainings are counted whether or not their models were reported, so the
 figure never says too little.
@@ -136,7 +136,7 @@ def spending(
         plan: Its policies.
         devices: How many devices there are.
         jobs: How often each has trained.
-        revealed: How many statistics each has told.
+        revealed: How many statistics each has reported.
         record: The run's record, with what private merges have noted (committed).
     """
     delta = delta_for(devices)

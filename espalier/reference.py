@@ -72,13 +72,13 @@ def _below(cls: type[Spec]) -> Iterator[type[Spec]]:
 
 def keys(cls: type[Spec]) -> list[Key]:
     """Return the keys of a configuration object, those of its own before those that it shares with others."""
-    hints, ranges, told = get_type_hints(cls, include_extras=True), _ranges(cls), _attributes(cls)
+    hints, ranges, described = get_type_hints(cls, include_extras=True), _ranges(cls), _attributes(cls)
     found = []
     own = inspect.get_annotations(cls)
     for field in sorted(dataclasses.fields(cls), key=lambda f: f.name not in own):  # type: ignore[arg-type]
         hint = hints[field.name]
         accepted = "; ".join(filter(None, [*map(str, _bounds(hint)), ranges.get(field.name, "")]))
-        found.append(Key(field.name, hint, _default(field), accepted, told.get(field.name, "")))
+        found.append(Key(field.name, hint, _default(field), accepted, described.get(field.name, "")))
     return found
 
 

@@ -188,7 +188,7 @@ class RecordSpec(Spec, family="record"):
         devices_bytes: Devices' own models are kept as long as they take no more than this in all.
         checkpoint_rounds: A checkpoint after every so many rounds.
         checkpoint_seconds: A checkpoint after every so many seconds of the host's clock.
-        log: Loggers that are told every evaluation: ``tensorboard``, ``wandb`` (offline unless ``$WANDB_MODE`` says
+        log: Loggers that get every evaluation: ``tensorboard``, ``wandb`` (offline unless ``$WANDB_MODE`` says
             otherwise) or ``mlflow``, each with where it writes after a colon: ``tensorboard:FOLDER``,
             ``wandb:PROJECT``, ``mlflow:STORE``.
     """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import click
 import pytest
@@ -113,6 +115,28 @@ def test_a_type_checker_knows_the_public_names() -> None:
     tree = ast.parse((ROOT / "espalier/__init__.py").read_text(encoding="utf-8"))
     known = {a.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for a in node.names}
     assert set(espalier.__all__) <= known
+
+
+POLICIES = (
+    espalier.Structure, espalier.Selection, espalier.Pace, espalier.Merge, espalier.HandDown, espalier.Guard,
+    espalier.Local,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_hooks_take_and_return_is_public(policy: type) -> None:
+    # who overrides a hook with types finds them all in one place
+    hooks = [f for name, f in vars(policy).items() if inspect.isfunction(f) and not name.startswith("_")]
+    assert hooks
+    for hook in hooks:
+        for hint in get_type_hints(hook).values():
+            named = {cls.__name__ for cls in _classes(hint) if cls.__module__.startswith("espalier")}
+            assert named <= set(espalier.__all__), hook.__qualname__
+
+
+def _classes(hint: object) -> list[type]:
+    inside = [cls for part in get_args(hint) for cls in _classes(part)]
+    return [hint, *inside] if isinstance(hint, type) else inside
 
 
 @pytest.mark.parametrize("path", sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")))

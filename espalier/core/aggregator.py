@@ -8,9 +8,10 @@ The same class is an edge, the cloud, any level between, and the head of a devic
                 └─ close: merge, serve ─ enough? → report to the parent, wait
                                         └ else  → open the next round
 
-What it remembers, and how a round opens, is in :mod:`espalier.core.opening`, how it closes in
-:mod:`espalier.core.closing`; here is what happens meanwhile: orders and reports, late ones among them, and children
-that come and go. Every event has its method (``_on_order``, ``_on_report``, …), which returns what is to be done.
+The class stands in three files, to be read in this order: what it remembers (:mod:`espalier.core.aggregator_state`),
+how rounds open and close (:mod:`espalier.core.rounds`), and here what happens meanwhile: orders and reports, late ones
+among them, and children that come and go. Every event has its method (``_on_order``, ``_on_report``, …), which returns
+what is to be done.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from espalier.core.address import Address
-from espalier.core.closing import Closing
+from espalier.core.aggregator_state import SURVEY, Cohort, Ticket
 from espalier.core.messages import (
     Action,
     Arrived,
@@ -43,12 +44,12 @@ from espalier.core.messages import (
     Wake,
     Word,
 )
-from espalier.core.opening import SURVEY, Cohort, Ticket
 from espalier.core.policies import Pace, Selection
+from espalier.core.rounds import Rounds
 from espalier.core.view import Arrival
 
 
-class Aggregator(Closing):
+class Aggregator(Rounds):
     """Runs rounds over its children by its rules."""
 
     @property
@@ -93,7 +94,7 @@ class Aggregator(Closing):
 
     def _on_order(self, order: Order, now: float) -> list[Action]:
         state = self.state
-        if not order.follows(state.order):
+        if not order.supersedes(state.order):
             return []  # overtaken on the way by a newer one
         state.order, state.order_at, state.update_at, state.done = order, now, now, 0
         state.models = self.rules.hand_down.receive(self._view("", now), order)
@@ -101,10 +102,10 @@ class Aggregator(Closing):
         state.asleep = False
         for cohort in state.cohorts.values():
             cohort.open, cohort.waiting = False, {}
-        completes = self.rules.hand_down.completes
-        if completes != "nothing" and order.clock > 0:
+        closes = self.rules.hand_down.closed_by_next_order
+        if closes != "nothing" and order.clock > 0:
             # The world may act between two rounds: the next one opens after it has.
-            closed = Closed(order.clock if completes == "order" else state.progress)
+            closed = Closed(order.clock if closes == "order" else state.progress)
             return [Serve(dict(state.models)), closed, SetDeadline(0.0, OpenCohorts())]
         return [Serve(dict(state.models)), *self._open_all(now)]
 
@@ -207,7 +208,7 @@ class Aggregator(Closing):
         return self._maybe_close(key, now) if buffered else self._order_child(key, child, now)
 
     def _cohort_of(self, child: Address, now: float) -> str | None:
-        if self.rules.pace.solo:
+        if self.rules.pace.cohort_per_child:
             return str(child)
         groups = self.rules.pace.cohorts(self._view("", now))
         if len(groups) == 1:
@@ -237,7 +238,7 @@ class Aggregator(Closing):
         state, pace = self.state, self.rules.pace
         if any(c.open and c.overdue for c in state.cohorts.values()):
             return None
-        if state.order is None and (pace.solo or pace.meet is not None):
+        if state.order is None and (pace.cohort_per_child or pace.meet is not None):
             return None
         return state.tickets.keys() | {child for c in state.cohorts.values() for child in c.waiting}
 
@@ -254,7 +255,7 @@ class Aggregator(Closing):
         actions: list[Action] = []
         self.forget([child])
         state.tickets.pop(child, None)
-        solo = self.rules.pace.solo and state.order is None
+        solo = self.rules.pace.cohort_per_child and state.order is None
         if solo and str(child) in state.cohorts:
             state.end(str(child))
         for key in [SURVEY] if solo else list(state.cohorts):  # of the others only a survey can have waited for it

@@ -1,7 +1,7 @@
 """A user's own code by name: ``package.module:name``, or (from Python) an object that this process alone knows.
 
 Experiments are plain tables, so a model, a loss or a metric that is given as an object gets a name. Nothing is imported
-before :func:`named` is asked, by whoever computes with it.
+before :func:`named` is called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from espalier.core.coerce import imported
 from espalier.core.errors import ConfigError, raised
 
 #: how the names of objects begin that cannot be imported
@@ -25,7 +24,7 @@ def is_own(name: str) -> bool:
     return ":" in name or name.startswith(_OBJECT)
 
 
-def homeless(name: str) -> bool:
+def only_in_this_process(name: str) -> bool:
     """Tell whether a name means something that was made in a program itself, where no other process finds it."""
     return name.startswith((_OBJECT, "__main__:"))
 
@@ -56,6 +55,29 @@ def short_name(name: str) -> str:
     return name.removeprefix(_OBJECT).partition(" ")[0].rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 
+def imported(path: str, where: str) -> Any:
+    """Return what a ``package.module:name`` names; the module is imported.
+
+    Raises:
+        ConfigError: There is no such thing; ``where`` says which key, or option, named it.
+    """
+    module, _, attribute = path.partition(":")
+    if not module or module.startswith(".") or not attribute:
+        raise ConfigError(f"{where} {path}: must be package.module:name.")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"{where} {path}: cannot be imported ({error}); give package.module:name of something installed, or "
+            "file:name of a file in the current directory."
+        ) from error
+    except Exception as error:  # whatever the user's code raises
+        raise ConfigError(f"{where} {path}: fails when it is imported: {raised(error)}.") from error
+    return found
+
+
 def named(name: str, where: str) -> Any:
     """Return what can be called under a name of a user's own code, imported if need be.
 
@@ -65,7 +87,7 @@ def named(name: str, where: str) -> Any:
     try:
         found = _OBJECTS[name] if name in _OBJECTS else imported(name, f"{where} =")
     except ConfigError:
-        if not homeless(name):
+        if not only_in_this_process(name):
             raise
         raise ConfigError(
             f"{where} = {name!r} was made in the program that began the run, where others cannot find it. Put it into "

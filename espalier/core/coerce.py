@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import types
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
 
 from espalier.core.bounds import Bound
-from espalier.core.errors import ConfigError, nearest, raised
+from espalier.core.errors import ConfigError, nearest
 
 
 @runtime_checkable
@@ -152,26 +151,3 @@ def _union(value: object, args: tuple[Any, ...], where: str) -> Any:
 
 def _wrong(value: object, hint: Any, where: str) -> ConfigError:
     return ConfigError(f"{where} = {value!r}: must be {spell(hint)}.")
-
-
-def imported(path: str, where: str) -> Any:
-    """Return what a ``package.module:name`` names; the module is imported.
-
-    Raises:
-        ConfigError: There is no such thing; ``where`` says which key, or option, named it.
-    """
-    module, _, attribute = path.partition(":")
-    if not module or module.startswith(".") or not attribute:
-        raise ConfigError(f"{where} {path}: must be package.module:name.")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"{where} {path}: cannot be imported ({error}); give package.module:name of something installed, or "
-            "file:name of a file in the current directory."
-        ) from error
-    except Exception as error:  # whatever the user's code raises
-        raise ConfigError(f"{where} {path}: fails when it is imported: {raised(error)}.") from error
-    return found

@@ -1,4 +1,4 @@
-"""The device: takes an order, trains on its own data, reports to whoever is its parent then.
+"""The device: takes an order, trains on its own data, reports to its parent of that moment.
 
 A newer order supersedes an older one; a question waits until the device is free, and so does an order that
 comes while a question is being answered. A device that moves while it trains reports where it has arrived.
@@ -99,7 +99,7 @@ class Device:
                 # Neither may be dropped: the node that asked and the node that ordered both wait for an answer.
                 state.waiting.append(order)
                 return []
-            if not order.follows(state.order):
+            if not order.supersedes(state.order):
                 return []  # overtaken on the way by a newer one
             parent = self.env.parent(self.me)
             if state.order.sender == parent != order.sender and not order.back:
@@ -112,7 +112,7 @@ class Device:
             return [Measure(state.token, order.ask, tuple(order.models.values()), args)]
         question = self.local.question(self._view(now), order)
         if question is not None:
-            return [Measure(state.token, question, self.local.questioned(self._view(now), order), order.args)]
+            return [Measure(state.token, question, self.local.question_models(self._view(now), order), order.args)]
         return self._train(order, now)
 
     def _train(self, order: Order, now: float) -> list[Action]:
@@ -175,7 +175,7 @@ class Device:
         order = state.order
         assert order is not None
         samples = self.env.samples(self.me)
-        # An answer to a survey goes back to whoever asked; trained models go to the parent of now.
+        # An answer to a survey goes back to the node that asked; trained models go to the parent of now.
         parent = self.env.parent(self.me)
         to = order.sender if order.ask is not None or order.back or parent is None else parent
         state.order, state.models = None, {}

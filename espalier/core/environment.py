@@ -1,6 +1,6 @@
 """What a node can find out without sending a message of its own: small protocols that both runtimes implement.
 
-The simulator answers from the world, the fleet from what its members have measured and told.
+The simulator answers from the world, the fleet from what its members have measured and reported.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Environment(Protocol):
 
 
 class TreeEnvironment:
-    """What environments of both runtimes answer alike: from the tree, the run's seed and whoever judges models."""
+    """What environments of both runtimes answer alike: from the tree, the run's seed and the judge of models."""
 
     seed: int
     n_devices: int

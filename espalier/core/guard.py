@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeInt, PositiveInt
+from espalier.core.environment import Environment
 from espalier.core.memory import Policy
 from espalier.core.messages import Report
-
-if TYPE_CHECKING:
-    from espalier.core.environment import Environment
 from espalier.core.view import Arrival, View
 
 
@@ -66,7 +63,7 @@ class Guard(Policy, family="guard", kind="plain"):
         """Return which of a closing round's arrivals must not count (by position), and why."""
         return {}
 
-    def shuns(self, offences: Mapping[Address, int], children: Sequence[Address]) -> set[Address]:
+    def left_out(self, offences: Mapping[Address, int], children: Sequence[Address]) -> set[Address]:
         """Return the children that are left out."""
         if self.patience is None or not offences:
             return set()

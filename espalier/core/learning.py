@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.core.bounds import PositiveFloat, PositiveInt, Share, UnitFloat
-from espalier.core.code import is_own, name_of
-from espalier.core.coerce import imported
+from espalier.core.code import imported, is_own, name_of
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.spec import Spec
 
@@ -99,7 +98,7 @@ class FunctionRate(Schedule, kind="function"):
         return (self.path,)
 
     def check(self) -> None:
-        """Refuse what is no import path; it is imported when it is first asked, by whoever trains."""
+        """Refuse what is no import path; it is imported when the first training asks for a rate."""
         self.require(":" in self.path, "path", "package.module:function")
 
     def factor(self, clock: int) -> float:

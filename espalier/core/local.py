@@ -36,12 +36,21 @@ class Contribution:
 class Local(Policy, family="local", kind="plain"):
     """Plain local training from the received model; ``mu`` adds FedProx's pull towards it.
 
-    A device asks in this order: :meth:`question` (and :meth:`answer`), :meth:`train`, then :meth:`then` after each
-    training until there is no further one, at last :meth:`done`. The time of an order is the sum of its trainings'. A
-    :class:`~espalier.core.messages.Train` says where a training starts, what it is pulled to (``anchor``, ``mu``), what
-    is added to each gradient (``correction``), which parameters move (``trains``), how long it is and its ``name``. All
-    of these vectors are references: new ones are made with ``view.env.store.combine``, also with negative coefficients
-    and of models that are not computed yet. SCAFFOLD's new control variate, for example, needs no look at a number:
+    ==========================  ========================================================================================
+    a device gets               and calls
+    ==========================  ========================================================================================
+    an order to train           :meth:`train`, then :meth:`then` after each training until there is no further one, at
+                                last :meth:`done`
+    the same, where a           :meth:`question` and :meth:`question_models`; the device computes the statistic;
+    statistic decides           :meth:`answer`; from :meth:`train` on as above
+    a survey's question         :meth:`arguments`; the device computes the statistic; :meth:`reply`
+    ==========================  ========================================================================================
+
+    The time of an order is the sum of its trainings'. A :class:`~espalier.core.messages.Train` says where a training
+    starts, what it is pulled to (``anchor``, ``mu``), what is added to each gradient (``correction``), which parameters
+    move (``trains``), how long it is and its ``name``. All of these vectors are references: new ones are made with
+    ``view.env.store.combine``, also with negative coefficients and of models that are not computed yet. SCAFFOLD's new
+    control variate, for example, needs no look at a number:
     ``combine([(1, c_k), (-1, c), (1 / (K * lr), start), (-1 / (K * lr), trained)])`` with ``K = view.steps(updates)``
     and ``lr = view.lr(order)``.
 
@@ -49,8 +58,8 @@ class Local(Policy, family="local", kind="plain"):
         mu: Strength of FedProx's pull towards the received model; 0 is none.
     """
 
-    #: statistics of the device's data that it tells with its reports
-    tells: ClassVar[tuple[str, ...]] = ()
+    #: names of the statistics of the device's data that go out with its reports: privacy hides them, or refuses
+    reported_statistics: ClassVar[tuple[str, ...]] = ()
 
     mu: float = 0.0
 
@@ -68,7 +77,7 @@ class Local(Policy, family="local", kind="plain"):
         """Return the statistic that the device must know before it trains, if any."""
         return None
 
-    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+    def question_models(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
         """Return the models that :meth:`question` is about: by default those that have come."""
         return tuple(order.models.values())
 
@@ -81,7 +90,7 @@ class Local(Policy, family="local", kind="plain"):
         return order.args
 
     def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the statistics that go out in answer to a survey; the place to remember what was told."""
+        """Return what goes out in answer to a survey, given the statistic's values; the place to remember them."""
         return values
 
     def then(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Train | None:
@@ -108,7 +117,7 @@ class Local(Policy, family="local", kind="plain"):
         return spec.link_bytes(self.shares(spec))
 
     def model_bytes(self, spec: ParamSpec) -> int:
-        """Return the bytes of a model in a report to whoever gave the order."""
+        """Return the bytes of a model in a report to the node that gave the order."""
         return self.shared_bytes(spec)
 
 

@@ -126,7 +126,7 @@ class Memory:
         self.held.pop(kind.__qualname__, None)
 
     def product(self, product: Product[T]) -> T:
-        """Return what was provided, to be changed in place by whoever provides it."""
+        """Return what was provided, to be changed in place by its provider."""
         if product.name not in self.held:
             self.held[product.name] = product.fresh()
         found: T = self.held[product.name]

@@ -27,11 +27,21 @@ ALL = ""
 class Order:
     """What a parent hands a child: models, how much work, until when, which objective.
 
-    ``updates`` counts the child's updates: local epochs (or steps) at a leaf, collect-and-merge cycles
-    at an aggregator. ``budget`` is the time in seconds that the parent recommends for them.
-    ``clock`` is the root's round. A question (``ask``) is an order for a statistic instead of training.
-    ``back``: the report goes to the sender, whoever is the child's parent by then. ``auxiliary`` are vectors of a
-    model's size that go with the models and are none, by name: nobody serves or evaluates them.
+    Attributes:
+        id: Its number at the sender, which the report repeats.
+        sender: Who gives it.
+        to: Who is to do it.
+        models: The models to work on, by group.
+        updates: The child's updates: local epochs (or steps) at a device, collect-and-merge cycles at an aggregator.
+        round: How many rounds the sender had closed.
+        clock: The root's round, which decides the learning rate.
+        sent: When it was sent.
+        budget: The seconds that the parent recommends for the updates.
+        anchor: The model that trainings are pulled to, if not the one that they start from.
+        ask: The name of a statistic: the order is a question, and no training.
+        args: What a method says beside this: plain numbers, names, arrays.
+        back: The report goes to the sender, even if the child has another parent by then.
+        auxiliary: Vectors of a model's size that go with the models, by name, and are neither served nor evaluated.
     """
 
     id: int
@@ -49,8 +59,8 @@ class Order:
     back: bool = False
     auxiliary: dict[str, Ref] = field(default_factory=dict)
 
-    def follows(self, other: Order | None) -> bool:
-        """Tell whether this may take another's place: not if the same sender sent it before that one."""
+    def supersedes(self, other: Order | None) -> bool:
+        """Tell whether it takes the place of the order under way: not if the same sender sent that one later."""
         return other is None or other.sender != self.sender or other.id < self.id
 
 
@@ -74,13 +84,27 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a child hands its parent: it answers ``order`` of ``dispatcher``.
+    """What a child hands its parent.
 
-    ``auxiliary`` are vectors beside its models (SCAFFOLD's control variate), as in an order. ``loss`` is its mean
-    training loss, where that is known without computing anything (None: ask :meth:`~espalier.core.view.View.loss`).
+    Neither models nor statistics: the child has no device to work with (an empty edge); it will send the word ``awake``
+    when it has.
 
-    Neither models nor statistics: the child has nobody to work (an empty edge); it will send the word
-    ``awake`` when it has.
+    Attributes:
+        order: The number of the order that it answers.
+        dispatcher: Who gave that order.
+        sender: Who reports.
+        to: Who gets it: the sender's parent of now, or who asked.
+        models: What was made of the order's models, by group.
+        samples: How many samples stand behind each of them.
+        updates: How many updates were made.
+        round: The order's.
+        sent: When it was sent.
+        download: Seconds that the order was on its way.
+        compute: Seconds of work: a device's trainings and statistics; at an aggregator, from the order to the report.
+        stats: Plain numbers, names and arrays for the parent's policies.
+        auxiliary: Vectors beside the models (SCAFFOLD's control variate), as in an order.
+        loss: The mean training loss, where it is known without computing anything (None: ask
+            :meth:`~espalier.core.view.View.loss`).
     """
 
     order: int

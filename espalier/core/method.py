@@ -53,7 +53,7 @@ class Node(Protocol):
 
 @runtime_checkable
 class Watcher(Protocol):
-    """A node that wants to be told (:class:`~espalier.core.messages.Lost`) when certain hosts are gone."""
+    """A node that wants an event (:class:`~espalier.core.messages.Lost`) when certain hosts are gone."""
 
     def watches(self, host: int) -> bool:
         """Tell whether it matters to the node that a host is gone."""
@@ -120,7 +120,7 @@ class Plan:
         serves: Whose model the method means a device to use: the root's, its edge's, or its own.
         serve: How a device uses the models it has.
         clock: Whose rounds count as the run's rounds (the slowest of them).
-        starts: Who is told that the run begins: the root, or every device.
+        starts: Who is sent `Started` when the run begins: the root, or every device.
         node: Makes a method's own node for an address, or None for the usual one.
         aggregator: The class of the usual aggregator.
         device: The class of the usual device.

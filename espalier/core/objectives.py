@@ -1,7 +1,7 @@
 """What a device's training looks at besides its loss, as plain data; `espalier.training.objectives` computes it.
 
 *Features* are what a model's last layer gets. The terms are per sample and join the loss before the mini-batch mean;
-like the anchor's they are no part of the training loss that is told.
+like the anchor's they are no part of the training loss that is reported.
 """
 
 from __future__ import annotations

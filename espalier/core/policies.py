@@ -113,22 +113,22 @@ class Pace(Policy, family="pace", kind="barrier"):
     ============================  =================================  ============================================
     question                      fields                             hooks
     ============================  =================================  ============================================
-    who has rounds together?      ``solo``, ``meet``                 :meth:`cohorts`, :meth:`members`
+    who has rounds together?      ``cohort_per_child``, ``meet``     :meth:`cohorts`, :meth:`members`
     how much work?                ``updates``, ``child_decides``     :meth:`assign`; at the child :meth:`enough`
-    when does a round close?      ``whole``, ``buffer``              :meth:`deadline`
+    when does a round close?      ``until_deadline``, ``buffer``     :meth:`deadline`
     what of those who come late?  ``late``, ``admits``
     what is remembered?           its ``State``                      :meth:`learn`, :meth:`forget`
     ============================  =================================  ============================================
 
     Attributes:
         updates: How many updates a child does before it reports.
-        child_decides: Whether the child decides after each update if it goes on; else it is told the number.
+        child_decides: Whether the child decides after each update if it goes on; else it does ``updates`` of them.
         late: What becomes of a report that answers an earlier round, or another aggregator's order: it is dropped
             (``drop``); it counts in the round that is open (``keep``); or it is dropped and the child gets work at
             once, with the model of now (``renew``).
         admits: Whether a child that comes (or comes back) while a round is open gets work at once.
-        buffer: After so many reports the round closes, and those who still work go on; as many children as the
-            selection draws are at work: whoever has reported makes room for another after the merge, or (``admits``,
+        buffer: After so many reports the round closes, and those who still work go on. As many children as the
+            selection draws are at work: the place of one that has reported is filled after the merge, or (``admits``,
             FedBuff) at once.
         meet: After every so many of their rounds the root's cohorts wait for each other, and only then the structure is
             asked.
@@ -142,9 +142,9 @@ class Pace(Policy, family="pace", kind="barrier"):
     meet: int | None = None
 
     #: whether every child is a cohort of its own, named by its address (then :meth:`cohorts` need not list them)
-    solo: ClassVar[bool] = False
+    cohort_per_child: ClassVar[bool] = False
     #: whether a round lasts until its deadline even when everybody has reported earlier, or nobody has at all
-    whole: ClassVar[bool] = False
+    until_deadline: ClassVar[bool] = False
 
     @property
     def keeps_late(self) -> bool:
@@ -241,8 +241,8 @@ class Merge(Policy, family="merge", kind="samples"):
         return {group: view.env.samples(view.me) for group in view.models}
 
 
-#: which of its rounds an aggregator closes only when its parent's next models have come, so that devices are measured
-#: with them: none; a whole order, which is one round of the run (personal models); or the last round of an order
+#: what an aggregator closes only when its parent's next order has come, so that devices are measured with the models
+#: that came with it: nothing; an order with all its rounds, as one round of the run; or the last round of an order
 Completion = Literal["nothing", "order", "last round"]
 
 
@@ -250,8 +250,8 @@ Completion = Literal["nothing", "order", "last round"]
 class HandDown(Policy, family="hand_down", kind="replace"):
     """Replace: an aggregator takes over what it receives, and hands its models on as they are."""
 
-    #: what waits for the parent's models to come back; the plan's clock must then be the edges'
-    completes: ClassVar[Completion] = "nothing"
+    #: which rounds end when the parent's next models have come, not with the merge (then ``Plan.clock`` is ``edge``)
+    closed_by_next_order: ClassVar[Completion] = "nothing"
 
     def receive(self, view: View, order: Order) -> dict[str, Ref]:
         """Return the aggregator's models after an order arrived."""
@@ -276,8 +276,8 @@ class HandDown(Policy, family="hand_down", kind="replace"):
         """Return the auxiliary vectors that go down to a child, or up to the parent: by default all there are."""
         return dict(view.auxiliary)
 
-    def tell(self, view: View) -> dict[str, Any]:
-        """Return the statistics that go to the parent with them."""
+    def statistics(self, view: View) -> dict[str, Any]:
+        """Return the plain numbers, names and arrays that go to the parent with :meth:`up`'s models."""
         return {}
 
     def shares(self, spec: ParamSpec) -> Spans | None:
@@ -349,15 +349,15 @@ class Structure(Policy, family="structure", kind="given"):
         """Return a new arrangement before this round, if any (``answers`` is empty without a survey)."""
         return None
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at the arrivals of a round that the root has just closed."""
 
-    def follows(self) -> bool:
+    def follows_moves(self) -> bool:
         """Tell whether a device that moves to another edge reports there from then on."""
         return not self.flat
 
-    def plants(self) -> bool:
-        """Tell whether the runtime puts a device that comes into the tree; else the nodes do so themselves."""
+    def places_newcomers(self) -> bool:
+        """Tell whether the runtime gives a device that comes its parent; else the nodes agree on one themselves."""
         return True
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Protocol
 from espalier.core.address import Address
 from espalier.core.bounds import Bound, PositiveFloat, PositiveInt
 from espalier.core.method import Plan
-from espalier.core.runtime import Surroundings
+from espalier.core.runtime import RuntimeEnvironment
 from espalier.core.spec import Spec
 
 DEFAULT_ROUNDS = 20
@@ -60,10 +60,10 @@ class EvaluationSchedule(Spec, family="evaluate"):
     Attributes:
         every: Rounds of the root between two evaluations.
         seconds: Virtual seconds between two evaluations, in place of rounds.
-        by_source: Whether it is also told, at the end, how each device does with the global model, its edge's, its
+        by_source: Whether it is also measured, at the end, how each device does with the global model, its edge's, its
             cluster's, and with its own after local training (which takes a training per device).
-        prior: Whether it is also told, at every evaluation, how devices and edges do that use their models with their
-            known label priors: with and without, out of one run.
+        prior: Whether it is also measured, at every evaluation, how devices and edges do that use their models with
+            their known label priors: with and without, out of one run.
         share: In a simulation, devices' own models are judged when it takes at most this part of the run's passes over
             samples (a training step counts as three), and at the end. Each figure is exact; there are fewer.
         rows: Each device's own model is judged on so many test rows, drawn once from the device's own test
@@ -112,9 +112,9 @@ class RunSteps(Protocol):
 class RunRounds:
     """Which round a run is in: the root's, the slowest edge's, or that of devices which train alone.
 
-    Devices that train alone train in step: whoever is done with a round waits until all that are there have done it. So
-    a round means the same training for all of them, the slowest decides how long it takes, and whatever the world does
-    at a round (drift) finds all of them there. One that was away goes on without waiting until it has caught up.
+    Devices that train alone train in step: one that has done a round waits until all that are there have done it. So a
+    round means the same training for all of them, the slowest decides how long it takes, and what the world does at a
+    round (drift) finds all of them there. One that was away trains on without waiting until it has caught up.
 
     Attributes:
         closed: Rounds closed so far, by node.
@@ -123,7 +123,7 @@ class RunRounds:
     """
 
     def __init__(
-        self, plan: Plan, env: Surroundings, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
+        self, plan: Plan, env: RuntimeEnvironment, limits: RunLimits, schedule: EvaluationSchedule, steps: RunSteps
     ) -> None:
         self._clock, self._env, self._steps = plan.clock, env, steps
         self._limits, self._schedule = limits, schedule

@@ -84,7 +84,7 @@ class MaskedSums(Protocol):
         ...
 
 
-class Conduct(Protocol):
+class RunControl(Protocol):
     """Passes on to the run as a whole what its nodes have done."""
 
     def serve(self, node: Address, models: dict[str, Ref]) -> None:
@@ -96,7 +96,7 @@ class Conduct(Protocol):
         ...
 
     def waits(self, device: Address) -> bool:
-        """Tell whether a lone device must not train yet; then it is told to start again when it may."""
+        """Tell whether a device that trains alone must wait; it is sent ``Started`` again when it may go on."""
         ...
 
     def arrange(self, node: Address, arrange: Arrange) -> None:
@@ -108,11 +108,11 @@ class Conduct(Protocol):
         ...
 
 
-class Ports(Clock, Messenger, DeviceWork, MaskedSums, Conduct, Protocol):
+class Ports(Clock, Messenger, DeviceWork, MaskedSums, RunControl, Protocol):
     """All that a runtime needs of the world outside."""
 
 
-class Surroundings(Environment, Protocol):
+class RuntimeEnvironment(Environment, Protocol):
     """The environment of nodes, and the tree and the ranges of addresses behind it."""
 
     tree: Tree
@@ -188,7 +188,7 @@ class Runtime:
     def __init__(
         self,
         plan: Plan,
-        env: Surroundings,
+        env: RuntimeEnvironment,
         ports: Ports,
         private: Collection[str] = (),
         counts: Callable[[], Counts] = Counter,
@@ -236,7 +236,7 @@ class Runtime:
                 found = spec.common(found, rules.hand_down.shares(spec))
         return found
 
-    def _crown(self, root: Address) -> None:
+    def _make_root(self, root: Address) -> None:
         """Let a node that becomes the root follow the root's rules from now on; who was it does so no longer."""
         new = self.nodes.get(root)
         if not isinstance(new, Aggregator) or new.rules is self.plan.root:
@@ -291,7 +291,7 @@ class Runtime:
             case Arrange():
                 ports.arrange(address, action)
                 if action.root is not None:
-                    self._crown(action.root)
+                    self._make_root(action.root)
             case Record(kind=kind, data=data):
                 ports.record(address, kind, data)
             case AwaitSum():

@@ -1,7 +1,7 @@
 """Statistics that a device can compute of its own data when it is asked.
 
 A statistic is a pure function of the local data (and of models, where it takes any). It is registered by
-name with its cost in mini-batches; what it returns travels to whoever asked and is paid for in bytes.
+name with its cost in mini-batches; what it returns travels to the node that asked and is paid for in bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from espalier.core.address import Address
 from espalier.core.errors import ConfigError, nearest
 from espalier.core.memory import Product
 
-#: what devices have told of their labels: ``histogram [n_cells]`` by device
+#: the label counts that devices have reported: ``histogram [n_cells]`` by device
 LABEL_HISTOGRAMS = Product("label histograms", dict[Address, NDArray[Any]])
 
 

@@ -19,7 +19,7 @@ NOBODY = -1
 
 
 class Tree:
-    """Parents, children, groups and sample counts. Plain data, changed only through :meth:`attach`."""
+    """Parents, children, groups and sample counts, as plain data."""
 
     def __init__(self, samples: NDArray[np.int64], root: Address) -> None:
         self.samples = samples

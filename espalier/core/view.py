@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,7 +43,7 @@ class Arrival:
         return self.report.download + self.report.compute + self.upload
 
     def of_auxiliary(self) -> Arrival:
-        """Return it with its auxiliary vectors in the place of its models, for whoever merges them as models."""
+        """Return it with its auxiliary vectors in the place of its models, to be merged as models."""
         report = self.report
         samples = dict.fromkeys(report.auxiliary, sum(report.samples.values()))
         return replace(self, report=replace(report, models=report.auxiliary, samples=samples))
@@ -112,10 +113,8 @@ class View(Remembering):
 
     def of_auxiliary(self) -> View:
         """Return the view with the auxiliary vectors in the place of the models."""
-        view = View(
-            self.now, self.me, self.round, self.clock, self.cohort, self.auxiliary, self.order, self.memory, self.env
-        )
-        view.notes, view.absent, view._children = self.notes, self.absent, self._children
+        view = copy(self)
+        view.models, view.auxiliary = self.auxiliary, {}
         return view
 
     @property

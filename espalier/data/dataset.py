@@ -131,9 +131,9 @@ class Dataset:
         """The training or the test samples as a pool."""
         return self.train_pool if part == "train" else self.test_pool
 
-    def for_validation(self, fraction: float = 0.2) -> Dataset:
-        """Return the dataset with a part of each cell's training samples in the place of the test samples."""
-        held = stratified_mask(self.cell_train, fraction, stream(0, "dataset", "validation"))
+    def for_validation(self) -> Dataset:
+        """Return the dataset with a fifth of each cell's training samples in the place of the test samples."""
+        held = stratified_mask(self.cell_train, 0.2, stream(0, "dataset", "validation"))
         parts = {"train": ~held, "test": held}
         rows = {part: np.flatnonzero(mask) for part, mask in parts.items()}
         chosen = {f"{c}_{p}": getattr(self, f"{c}_train")[rows[p]] for p in parts for c in ("x", "y", "cell")}

@@ -41,9 +41,9 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
 }
 
 
-def _entry(name: str, told: dict[str, Any]) -> DatasetEntry:
-    sources = tuple(Source(**source) for source in told.pop("sources", ()))
-    fields = checked(DatasetEntry, told, f"Dataset {name!r}")
+def _entry(name: str, table: dict[str, Any]) -> DatasetEntry:
+    sources = tuple(Source(**source) for source in table.pop("sources", ()))
+    fields = checked(DatasetEntry, table, f"Dataset {name!r}")
     return DatasetEntry(name=name, layouts=LAYOUTS[name], sources=sources, **fields)
 
 
@@ -51,6 +51,6 @@ _PUBLISHED = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text(e
 
 ENTRIES: tuple[DatasetEntry, ...] = (
     digits.ENTRY,
-    *(_entry(name, told) for name, told in _PUBLISHED.items()),
+    *(_entry(name, table) for name, table in _PUBLISHED.items()),
     magnet.ENTRY,
 )

@@ -108,9 +108,9 @@ class TableColumns:
         if not hasattr(frame, "columns"):
             raise DataError(f"The table is a {type(frame).__name__}; a pandas DataFrame is accepted (or from_arrays).")
         if str(self.label) not in map(str, frame.columns):
-            told = ", ".join(map(str, frame.columns))
+            columns = ", ".join(map(str, frame.columns))
             meant = nearest(str(self.label), map(str, frame.columns)) or " Name the one to be learnt: label = …"
-            raise DataError(f"There is no column {self.label!r}; there are {told}.{meant}")
+            raise DataError(f"There is no column {self.label!r}; there are {columns}.{meant}")
         if len(frame) == 0:
             raise DataError("The table has a header and no rows.")
         known = get_args(Missing)
@@ -293,13 +293,13 @@ def _gaps(empty: pd.DataFrame, roles: list[str], some: int, unusable: int) -> st
     (first, n), *others = counts.items()
     row = int(empty[first].to_numpy().argmax()) + 1
     also = f"; so have {', '.join(f'{name!r} ({m})' for name, m in others)}" if others else ""
-    told = f"Column {first!r} has {n} empty {'cell' if n == 1 else 'cells'}, the first in row {row}{also}: "
-    told += f'leave such rows out (missing = "drop": {some:,} of {len(empty):,})'
+    message = f"Column {first!r} has {n} empty {'cell' if n == 1 else 'cells'}, the first in row {row}{also}: "
+    message += f'leave such rows out (missing = "drop": {some:,} of {len(empty):,})'
     if some > unusable:
-        told += ', or fill features with the mean of their column (missing = "mean"'
-        told += (
+        message += ', or fill features with the mean of their column (missing = "mean"'
+        message += (
             f": {unusable:,} rows are left out, without {' or '.join(r for r in roles if r in counts)})"
             if unusable
             else ")"
         )
-    return told + "."
+    return message + "."

@@ -80,7 +80,7 @@ class TrainedMixed(Local, kind="apfl"):
         """Ask for the losses beside the mixture, once there is an own model."""
         return "losses" if self.adapt and view.state(self).model is not None else None
 
-    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+    def question_models(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
         """Return the mixtures a little above and below the share."""
         own, alpha, shared = view.state(self).model, self.share(view), next(iter(order.models.values()))
         assert own is not None
@@ -104,10 +104,10 @@ class TrainedMixed(Local, kind="apfl"):
 
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Report the shared model; keep the own one; use their mixture."""
-        told = super().done(view, order, models)
-        own, shared = models[OWN], next(iter(told.models.values()))
+        reported = super().done(view, order, models)
+        own, shared = models[OWN], next(iter(reported.models.values()))
         view.state(self).model = own
-        return replace(told, uses=view.env.store.combine(mixture(own, shared, self.share(view))))
+        return replace(reported, uses=view.env.store.combine(mixture(own, shared, self.share(view))))
 
 
 @dataclass(frozen=True)

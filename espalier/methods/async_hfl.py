@@ -131,16 +131,16 @@ def associated(gains: Floats, loads: Floats, reach: NDArray[np.bool_], phi: floa
 
 
 @lru_cache(maxsize=4)
-def _places(size: int, width: int) -> tuple[NDArray[np.int64], Floats]:
+def _places(size: int) -> tuple[NDArray[np.int64], Floats]:
     """Return where each number of an update is added up, and with which sign: the same at every node."""
     rng = np.random.default_rng(0)
-    return rng.integers(0, width, size), rng.choice([-1.0, 1.0], size)
+    return rng.integers(0, WIDTH, size), rng.choice([-1.0, 1.0], size)
 
 
-def sketched(update: Floats, width: int = WIDTH) -> Floats:
-    """Return the count sketch ``[width]`` of an update ``[d]``: inner products of sketches are about the updates'."""
-    places, signs = _places(len(update), width)
-    return np.asarray(np.bincount(places, weights=signs * update, minlength=width), dtype=np.float64)
+def sketched(update: Floats) -> Floats:
+    """Return the count sketch ``[WIDTH]`` of an update ``[d]``: inner products of sketches are about the updates'."""
+    places, signs = _places(len(update))
+    return np.asarray(np.bincount(places, weights=signs * update, minlength=WIDTH), dtype=np.float64)
 
 
 # -- policies ------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def sketched(update: Floats, width: int = WIDTH) -> Floats:
 @register
 @dataclass(slots=True)
 class Sketches:
-    """Devices' last updates, sketched, and of whom the parent has not been told."""
+    """Devices' last updates, sketched, and those that the parent has not been sent."""
 
     known: dict[Address, Floats] = field(default_factory=dict)
     fresh: set[Address] = field(default_factory=set)
@@ -158,8 +158,8 @@ class Sketches:
 SKETCHES = Product("update sketches", Sketches)
 
 
-def told_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, Floats]:
-    """Return what reports say of updates: those of devices by their models, those of servers by what they tell."""
+def reported_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, Floats]:
+    """Return what reports say of updates: those of devices by their models, those of servers by their statistics."""
     found: dict[Address, Floats] = {}
     for arrival in arrivals:
         report = arrival.report
@@ -226,9 +226,9 @@ class DiverseAndFast(Selection, kind="async_hfl"):
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember updates."""
-        told, sketches = told_sketches(view, arrivals), view.product(SKETCHES)
-        sketches.known |= told
-        sketches.fresh |= told.keys()
+        reported, sketches = reported_sketches(view, arrivals), view.product(SKETCHES)
+        sketches.known |= reported
+        sketches.fresh |= reported.keys()
 
     def forget(self, memory: Memory, child: Address) -> None:
         """Forget a child's update."""
@@ -243,7 +243,7 @@ class TellSketches(HandDown, kind="async_hfl"):
 
     uses = (SKETCHES,)
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return the new sketches."""
         sketches = view.product(SKETCHES)
         new = sorted(sketches.fresh & sketches.known.keys())
@@ -276,12 +276,12 @@ class ByUpdates(Structure, kind="async_hfl"):
     every: PositiveInt = 5
     updates: PositiveInt = 1
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what edges tell."""
         state = view.state(self)
         state.merges += 1
         if self.reach != "own":
-            state.known |= told_sketches(view, arrivals)
+            state.known |= reported_sketches(view, arrivals)
 
     def arrange(self, view: View, answers: Mapping[Address, Arrival]) -> Arrangement | None:
         """Search when it is time; return the new parents."""

@@ -113,7 +113,7 @@ class TellSteps(HandDown, kind="fednova"):
 
     uses = (TRAVELLED,)
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return the sum of the effective steps since the parent's order."""
         return {STEPS: view.product(TRAVELLED).length}
 

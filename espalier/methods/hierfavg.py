@@ -24,7 +24,7 @@ from espalier.core.policies import Completion, HandDown, Local
 class AfterMerge(HandDown, kind="after_merge"):
     """Replace; an edge's last round before a merge at the cloud is over when the merged model has come."""
 
-    completes: ClassVar[Completion] = "last round"
+    closed_by_next_order: ClassVar[Completion] = "last round"
 
 
 @dataclass(frozen=True)

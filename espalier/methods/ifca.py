@@ -140,7 +140,7 @@ class Chosen(Structure, kind="chosen"):
         moved = {d: g for d, g in sorted(chosen.items()) if view.env.group(d) != g}
         return Arrangement(groups=moved) if moved else None
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Note what was chosen."""
         chosen = view.state(self).chosen
         for arrival in arrivals:

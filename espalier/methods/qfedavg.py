@@ -82,7 +82,7 @@ def _told(arrival: Arrival, name: str) -> float | None:
 class AskedLoss(Local, kind="qfedavg"):
     """Plain local training that tells the loss of the model it received."""
 
-    tells = ("losses",)
+    reported_statistics = ("losses",)
 
     def question(self, view: LocalView, order: Order) -> str:
         """Ask for the loss of the received model."""
@@ -148,7 +148,7 @@ class TellBounds(HandDown, kind="qfedavg"):
 
     uses = (BOUNDS,)
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return the sum of the bounds."""
         below = view.product(BOUNDS).below
         return {BOUND: below} if below > 0 else {}

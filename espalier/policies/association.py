@@ -40,9 +40,7 @@ def imbalance(counts: Floats, whole: Floats) -> float:
 class EdgeSearch:
     """An assignment of devices (rows) to edges (numbers) and its cost, improved by moves and swaps."""
 
-    def __init__(
-        self, place: Ints, counts: Floats, time: TimeTerm, weight: float, edges: int, whole: Floats | None = None
-    ) -> None:
+    def __init__(self, place: Ints, counts: Floats, time: TimeTerm, weight: float, edges: int) -> None:
         """Begin with an assignment.
 
         Args:
@@ -51,10 +49,9 @@ class EdgeSearch:
             time: The scaled time of an edge with given members.
             weight: Weight of the time.
             edges: Number of edges.
-            whole: Label counts of everybody, [C] (default: the sum of ``counts``).
         """
         self.place, self.counts, self.time, self.weight = place.copy(), counts, time, weight
-        self.whole = counts.sum(0) if whole is None else whole
+        self.whole = counts.sum(0)
         self.sums = np.zeros((edges, counts.shape[1]))
         np.add.at(self.sums, place, counts)
         self.costs = np.array([self._cost(e, self.members(e), self.sums[e]) for e in range(edges)])

@@ -56,10 +56,10 @@ def mixing_rate(alpha0: float, staleness: int, power: float) -> float:
 
 @dataclass(frozen=True)
 class Asynchronous(Pace, kind="asynchronous"):
-    """A cohort per child: whoever has reported gets the newest model and goes on."""
+    """A cohort per child: a child that has reported gets the newest model and trains again."""
 
     provides = (VERSIONS,)
-    solo: ClassVar[bool] = True
+    cohort_per_child: ClassVar[bool] = True
 
     def cohorts(self, view: View) -> Mapping[str, Sequence[Address]]:
         """Return every child alone."""

@@ -142,7 +142,7 @@ class Regrouping(Structure):
         note = {"round": view.clock, "clusters": {g: sorted(inside) for g, inside in members.items()}}
         return Arrangement(groups=groups, models=models, note=note)
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what the devices learnt."""
         state = view.state(self)
         start, updates = state.start, state.updates

@@ -71,9 +71,9 @@ class LocalWrapper(Local):
         """Return the statistic that the device must know before it trains, if any."""
         return self.inner.question(view, order)
 
-    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+    def question_models(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
         """Return the models that the question is about."""
-        return self.inner.questioned(view, order)
+        return self.inner.question_models(view, order)
 
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Return the order as it stands after :meth:`question` was answered."""
@@ -284,11 +284,11 @@ class Quantised(LocalWrapper, kind="q8"):
 
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Return the models as the receiver will see them; remember what rounding took away."""
-        told, store = self.inner.done(view, order, models), view.env.store
+        contribution, store = self.inner.done(view, order, models), view.env.store
         if view.env.parent(view.me) not in (None, order.sender) and not order.back:
-            return told
+            return contribution
         spec, found, state = store.spec, {}, view.state(self)
-        for group, ref in told.models.items():
+        for group, ref in contribution.models.items():
             error = state.residual
             refs = [ref, next(iter(order.models.values())), *([] if error is None else [error])]
             vectors = store.vectors(refs)
@@ -297,4 +297,4 @@ class Quantised(LocalWrapper, kind="q8"):
             kept[: spec.n_float] = coded.error
             state.residual = store.put(kept)
             found[group] = store.put(coded.model)
-        return replace(told, models=found)
+        return replace(contribution, models=found)

@@ -4,7 +4,7 @@ At the device, its parent never sees a true model::
 
     { name = "hierfavg", local = { kind = "private", clip = 1.0, noise = 2.0 } }
 
-At an aggregator, whoever sees only its merged models learns little of any one child::
+At an aggregator, its merged models alone say little of any one child::
 
     { name = "hierfavg", edge = { merge = { kind = "private", clip = 1.0, noise = 0.5 } } }
 
@@ -94,17 +94,20 @@ class PrivateLocal(LocalWrapper, kind="private"):
         self.require(self.noise == 0 or self.clip is not None, "clip", "given where there is noise")
 
     def around(self, own: Local) -> Self:
-        """Return this policy around a method's own, if all that it tells has a private form."""
-        told = [name for name in own.tells if name not in PRIVATE and name not in HARMLESS]
-        if self.statistics is not None and told:
-            raise ConfigError(
-                f"local.statistics = {self.statistics}: local {own.kind!r} tells {', '.join(told)}, which has no "
-                f"private form. Leave local.statistics out, or change the method."
-            )
-        return super().around(own)
+        """Return this policy around a method's own, if every statistic that is reported has a private form."""
+        found = super().around(own)
+        for part in found.parts() if self.statistics is not None else ():
+            reported = part.reported_statistics if isinstance(part, Local) else ()
+            plain = [name for name in reported if name not in PRIVATE and name not in HARMLESS]
+            if plain:
+                raise ConfigError(
+                    f"local.statistics = {self.statistics}: local {part.kind!r} reports {', '.join(plain)}, which has "
+                    "no private form. Leave local.statistics out, or change the method."
+                )
+        return found
 
     def changed(self, train: Train) -> Train:
-        """Return a training to be clipped and noised by whoever does it: a report may be made of any of them."""
+        """Return a training to be clipped and noised where it is computed: a report may be made of any of them."""
         if self.clip is None:
             return train
         return replace(train, args={**train.args, "private": [self.clip, self.noise]})

@@ -9,7 +9,7 @@ Lai, Zhu, Madhyastha, Chowdhury. Oort: Efficient Federated Learning via Guided P
 Chai, Ali, Zawad, Truex, Anwar, Baracaldo, Zhou, Ludwig, Yan, Cheng. TiFL: A Tier-based Federated Learning System.
 HPDC 2020.
 
-All three know of a child what its last report told: its mean training loss (an aggregator's is the average of what it
+All three know of a child what its last report said: its mean training loss (an aggregator's is the average of what it
 merged) and the seconds from the order to the report. Nothing else is asked or sent. So power-of-choice is the paper's
 variant *rpow-d*, which compares these losses instead of asking candidates for theirs at the current model; Oort's
 utility has a child's mean loss in the place of the root of its mean square, new children are drawn uniformly (the
@@ -112,7 +112,7 @@ def utility(gain: float, now: int, last: int, seconds: float, preferred: float, 
         now: The round, R, from 1 on.
         last: The round of its last report, L, from 1 on.
         seconds: How long it took, t.
-        preferred: How long rounds should take, T: whoever takes longer counts ``(T / t)^alpha``.
+        preferred: How long rounds should take, T: a child that takes longer counts ``(T / t)^alpha``.
         alpha: How much slowness matters.
     """
     hoped = gain + math.sqrt(0.1 * math.log(now) / last)
@@ -205,7 +205,7 @@ class ByUtility(Selection, kind="oort"):
         state.gains.append(sum(gain for gain, _, _ in heard.values()))
 
     def forget(self, memory: Memory, child: Address) -> None:
-        """Forget what a child told."""
+        """Forget what a child reported."""
         memory.state(self).heard.pop(child, None)
 
 
@@ -291,7 +291,7 @@ class ByTier(Selection, kind="tifl"):
             state.losses[child], state.seconds[child] = loss, seconds
 
     def forget(self, memory: Memory, child: Address) -> None:
-        """Forget what a child told."""
+        """Forget what a child reported."""
         state = memory.state(self)
         state.losses.pop(child, None)
         state.seconds.pop(child, None)

@@ -73,7 +73,7 @@ class ServerOptimizer(Merge, ABC):
     average: Decay = field(default=0.0, kw_only=True)
 
     def check(self) -> None:
-        """Refuse merges that hide the reports from whoever steps."""
+        """Refuse merges that hide the reports from the optimiser."""
         hidden = self.of is not None and self.of.kind in ("secure", "private")
         self.require(not hidden, "of", "a merge other than 'secure' and 'private'")
 

@@ -217,7 +217,7 @@ class RayComputer:
         """Return the function that gives a batch to a worker, and the bytes of what it takes along.
 
         Where its edge has been counts as much as all of them: else a first round would scatter an edge's samples.
-        ``keep`` is told where the pieces will be that the batch leaves on the cluster.
+        ``keep`` gets the places of the pieces that the batch leaves on the cluster.
         """
         mine = tuple(jobs[name] for name in batch.names)
         models = {int(r): vector(r) for job in mine for r in job.work.models.values()}

@@ -41,7 +41,7 @@ class Dispatch:
         heard: Callable[[int, Any], None] = lambda number, answer: None,
         places: Nearest | None = None,
     ) -> None:
-        """Begin; ``needs`` names the calls that others need, ``heard`` is told every answer as it comes.
+        """Begin; ``needs`` names the calls that others need, ``heard`` is called with every answer as it comes.
 
         With ``places``, a worker is given the nearest of the next calls, which changes no answer.
         """

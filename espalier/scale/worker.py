@@ -251,7 +251,7 @@ class BatchWorker:
 
 
 class WorkerActor:
-    """The actor: empty until a worker is put there, so that a failure to set one up is told and not just a death."""
+    """The actor: empty until a worker is put there, so that a failure to set one up is reported, not just a death."""
 
     _worker: BatchWorker
 

@@ -41,7 +41,7 @@ class Advertisement:
     certificate: bytes = b""
 
     def to(self, neighbour: int) -> Introduction:
-        """Return what one neighbour is told."""
+        """Return what is sent to one neighbour."""
         opens_mask, opens_seed, signature = self.opens[neighbour]
         keys = PublicKeys(self.masks, self.seals, opens_mask, opens_seed)
         return Introduction(keys, signature, self.certificate)
@@ -185,7 +185,7 @@ class Client:
             raise ProtocolError("Two clients have the same key.")
 
     def receive(self, parcels: Mapping[int, Parcel]) -> None:
-        """Open what the neighbours have dealt out; what cannot be used is remembered, and told in message 3."""
+        """Open what the neighbours have dealt out; what cannot be used is remembered, and named in message 3."""
         if len(self._shares) != 1:
             raise ProtocolError(f"Client {self.me} takes others' shares once, after it has dealt out its own.")
         if not parcels.keys() <= self._keys.keys():

@@ -166,7 +166,7 @@ class Simulation:
         """Plant the tree and let the run begin."""
         structure, tree = self.plan.root.structure, self.fleet.tree
         self.process.begin()
-        if structure.plants():
+        if structure.places_newcomers():
             self.fleet.plant(structure.flat)
         self.meter.describe_fleet()
         for node in tree.aggregators():

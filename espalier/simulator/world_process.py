@@ -76,13 +76,13 @@ class WorldProcess(Saved):
         n = self._fleet.n_devices
         if self._world.mobility.when != "boundary" or not self._fleet.shape.is_edge(host):
             return
-        if self._structure.follows():
+        if self._structure.follows_moves():
             devices = np.asarray(self._fleet.children(node), dtype=np.int64)
             self._draw_moves(devices[devices < n])
 
     def trained(self, device: int) -> None:
         """A device has trained but not yet reported: it may move on meanwhile."""
-        if self._world.mobility.when == "mid_round" and self._structure.follows():
+        if self._world.mobility.when == "mid_round" and self._structure.follows_moves():
             self._draw_moves(np.array([device]))
 
     def _draw_moves(self, devices: NDArray[np.int64]) -> None:
@@ -114,7 +114,7 @@ class WorldProcess(Saved):
     def _move(self, device: int, edge: int) -> None:
         fleet = self._fleet
         fleet.location[device] = edge
-        if fleet.parent(device) is not None and self._structure.follows():
+        if fleet.parent(device) is not None and self._structure.follows_moves():
             self._delivery.reparent(device, self._place(device))
 
     def _place(self, device: int) -> Address:
@@ -204,7 +204,7 @@ class WorldProcess(Saved):
             self._delivery.reparent(host, None)
             for role in fleet.tree.roles(host):
                 self._delivery.reparent(role, None)
-            if parent != root and self._structure.plants():
+            if parent != root and self._structure.places_newcomers():
                 self._delivery.inform(root, ChildLeft(host))
             self._tell_watchers(host)
             return
@@ -240,12 +240,12 @@ class WorldProcess(Saved):
         self._recorder.event(self._clock.now, "came", host, {"forgot": True} if forgets else {})
         if host < fleet.n_devices:
             fleet.alive[host] = True
-            plants = self._structure.plants()
+            places = self._structure.places_newcomers()
             if self._starts_devices:
-                if plants:
+                if places:
                     fleet.tree.attach(host, self._place(host))
                 self._delivery.tell(host, Started())
-            elif plants:
+            elif places:
                 self._delivery.reparent(host, self._place(host))
             return
         if host in self._homes:
@@ -268,7 +268,7 @@ class WorldProcess(Saved):
         parents = fleet.tree.device_parent
         lost = np.isin(parents, [h for h in self._presence.dead if fleet.shape.is_edge(h)])
         here = (fleet.location == edge - fleet.n_devices) & (parents != NOBODY)
-        if self._structure.follows():
+        if self._structure.follows_moves():
             for device in np.flatnonzero(lost | here).tolist():
                 self._delivery.reparent(device, self._place(device))
 

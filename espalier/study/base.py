@@ -66,6 +66,17 @@ class Cell:
     experiment: Experiment
     until: tuple[str, str] | None = None
 
+    @staticmethod
+    def of(
+        row: str,
+        column: str,
+        setting: Mapping[str, Any],
+        method: Mapping[str, Any],
+        until: tuple[str, str] | None = None,
+    ) -> Cell:
+        """Return the runs of a method, labelled as its row, in a setting: an experiment's table but for the methods."""
+        return Cell(row, column, Experiment.build({**setting, "methods": [{"label": row, **method}]}), until)
+
 
 @dataclass(frozen=True)
 class Study:
@@ -81,9 +92,10 @@ class Study:
         comment: Says in words what the figures show, from the results.
         curves: Metrics that a figure draws over rounds and time (their curves are in the report and in a CSV).
         facts: What else is kept of each run, as plain data, for the comment.
-        told: Those of the facts that stand beside what the methods did, with their heading: numbers, or tables of them.
+        shown_facts: Those of the facts that stand beside what the methods did, with their heading: numbers, or tables
+            of them.
         runs_of: The study whose runs these are (another table of the same runs); empty: its own.
-        sources: Whether it is also told how devices do with each source's model (a training per device).
+        sources: Whether it is also measured how devices do with each source's model (a training per device).
     """
 
     name: str
@@ -95,7 +107,7 @@ class Study:
     comment: Callable[[Any], Sequence[str]] = lambda results: ()
     curves: Sequence[str] = ()
     facts: Mapping[str, Callable[[Run], Any]] = field(default_factory=dict)
-    told: Mapping[str, str] = field(default_factory=dict)
+    shown_facts: Mapping[str, str] = field(default_factory=dict)
     runs_of: str = ""
     sources: bool = True
 
@@ -106,7 +118,7 @@ class Study:
 
     def reread(self, name: str, title: str, **other: Any) -> Study:
         """Return another table or figure of the same runs; what is kept of each run beside is this one's alone."""
-        given = {"facts": {}, "told": {}, "comment": Study.comment, "runs_of": self.name, **other}
+        given = {"facts": {}, "shown_facts": {}, "comment": Study.comment, "runs_of": self.name, **other}
         return replace(self, name=f"{self.paper}/{name}", title=title, **given)
 
 

@@ -113,9 +113,10 @@ class Page:
             results = self.archive.results(study, scale)
             if results is not None:
                 owner = studies().get(study.runs_of)
-                told = owner is not None and self.archive.results(owner, scale) is not None
-                lines += [*tables.body(results, results.commands, did=not told), "", *self._picture(results)]
-                lines += [f"What the methods did stands at {study.runs_of}: the runs are the same.", ""] if told else []
+                elsewhere = owner is not None and self.archive.results(owner, scale) is not None
+                lines += [*tables.body(results, results.commands, did=not elsewhere), "", *self._picture(results)]
+                if elsewhere:
+                    lines += [f"What the methods did stands at {study.runs_of}: the runs are the same.", ""]
         rest = [self.archive.state(study, scale) for scale in TELLING]
         lines += [text for text in map(_not_run, rest) if text]
         return "\n".join(lines).rstrip() + "\n"

@@ -74,14 +74,14 @@ def arrangement(event: Mapping[str, Any]) -> dict[str, Any]:
 
     Methods tell either how many clusters there are, with their ``sizes``, or who is in each.
     """
-    told = event["clusters"]
+    clusters = event["clusters"]
     sizes = event.get("sizes", [])
-    if isinstance(told, Mapping | list):
-        members = list(told.values()) if isinstance(told, Mapping) else told
+    if isinstance(clusters, Mapping | list):
+        members = list(clusters.values()) if isinstance(clusters, Mapping) else clusters
         sizes = sorted((m if isinstance(m, int) else len(m) for m in members), reverse=True)
-        told = len(sizes)
+        clusters = len(sizes)
     more = {k: event[k] for k in ("beta", "why") if event.get(k)}
-    return {"clusters": told, **({"sizes": sizes} if sizes else {}), **more}
+    return {"clusters": clusters, **({"sizes": sizes} if sizes else {}), **more}
 
 
 def _versions(run: Run) -> Any:

@@ -18,7 +18,7 @@ MOST_COLUMNS = 8
 """Columns up to which a Markdown table is upright."""
 ONE_SEED = "One seed shows neither an order nor a spread."
 MOST_SIZES = 6
-"""Clusters up to which each one's size is told."""
+"""Clusters up to which each one's size is given."""
 
 
 def ours(results: Results, row: str, column: str, measure: str) -> str:
@@ -118,18 +118,18 @@ def body(results: Results, commands: Sequence[str], did: bool = True) -> list[st
 
 def activity(results: Results) -> list[list[str]]:
     """Return heads, and a line for each row: what its runs did, over all columns and seeds, from least to most."""
-    told = results.study.told
-    grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", *told.values(), "events of a run"]]
+    shown = results.study.shown_facts
+    grid = [["", "rounds", "virtual time (s)", "trainings", "late (%)", "clusters", *shown.values(), "events of a run"]]
     for row in results.rows:
         cells = [by_seed.values() for (name, _), by_seed in results.cells.items() if name == row]
         facts = [run.facts for runs in cells for run in runs if run.facts]
-        grid += [[row, *_did(facts, list(told))]] if facts else []
+        grid += [[row, *_did(facts, list(shown))]] if facts else []
     # a column that says nothing of any row goes
     said = [i for i in range(len(grid[0])) if i == 0 or any(line[i] not in ("–", "0.0") for line in grid[1:])]
     return [[line[i] for i in said] for line in grid]
 
 
-def _did(facts: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[str]:
+def _did(facts: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> list[str]:
     """Return a line of that table: rounds, time, trainings, late ones, clusters, the study's own facts, events."""
     counts = [f.get("deeds", {}) for f in facts]
     late = [100 * d.get("late", 0) / f["trainings"] for f, d in zip(facts, counts, strict=True) if f.get("trainings")]
@@ -138,7 +138,7 @@ def _did(facts: Sequence[Mapping[str, Any]], told: Sequence[str]) -> list[str]:
         *(_range([f[name] for f in facts if name in f]) for name in ("rounds", "seconds", "trainings")),
         _range(late, digits=1),
         "; ".join(dict.fromkeys(filter(None, map(_clusters, facts)))) or "–",
-        *(_fact([f[name] for f in facts if f.get(name) is not None]) for name in told),
+        *(_fact([f[name] for f in facts if f.get(name) is not None]) for name in shown),
         ", ".join(f"{kind} {_range([d.get(kind, 0) for d in counts])}" for kind in kinds) or "–",
     ]
 

@@ -67,7 +67,7 @@ class Facts:
 
 
 def _pace(pace: Pace) -> str:
-    return "solo" if pace.solo else "buffer" if pace.buffer is not None else pace.kind
+    return "solo" if pace.cohort_per_child else "buffer" if pace.buffer is not None else pace.kind
 
 
 def _resumes(name: str, fleet: Mapping[str, Any]) -> bool:

@@ -164,7 +164,7 @@ def test_if_nobody_is_there_at_the_deadline_the_first_report_closes() -> None:
 class AfterAnswer(HandDown):
     """The last round of an order is closed when the next order comes."""
 
-    completes: ClassVar[Completion] = "last round"
+    closed_by_next_order: ClassVar[Completion] = "last round"
 
 
 def test_the_last_round_of_an_order_is_closed_with_the_next() -> None:

@@ -29,6 +29,7 @@ from espalier.core.messages import (
 from espalier.core.policies import (
     Arrangement,
     Assignment,
+    Completion,
     Contribution,
     HandDown,
     Local,
@@ -50,7 +51,7 @@ EDGE, CLOUD = 10, 20
 class Hour(Pace):
     """Rounds of exactly 60 s."""
 
-    whole: ClassVar[bool] = True
+    until_deadline: ClassVar[bool] = True
 
     def deadline(self, view: View, work: Mapping[Address, Assignment]) -> float | None:
         return 60.0
@@ -175,7 +176,7 @@ def test_a_part_of_a_model_keeps_it_alive_and_can_be_saved() -> None:
 class Mixing(HandDown):
     """Rounds end when the parent's models have come back."""
 
-    completes: ClassVar[bool] = True
+    closed_by_next_order: ClassVar[Completion] = "order"
 
 
 def test_a_round_may_end_with_the_parents_models() -> None:

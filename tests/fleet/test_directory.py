@@ -20,7 +20,8 @@ N, E, CLOUD = 4, 2, 6
 def directory(me: int, flat: bool = False, batches: int = 1) -> Directory:
     store: Any = None
     return Directory(
-        me, N, E, 0, cloud=CLOUD, flat=flat, plants=True, store=store, judge=lambda refs, where, node, what: [],
+        me, N, E, 0, cloud=CLOUD, flat=flat, places_newcomers=True,
+        store=store, judge=lambda refs, where, node, what: [],
         training=Training(updates=1, unit="epoch", batch_size=-(-10 // batches)),
     )  # fmt: skip
 

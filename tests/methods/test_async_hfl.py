@@ -19,9 +19,9 @@ from espalier.methods.async_hfl import (
     ByAge,
     associated,
     fitting,
+    reported_sketches,
     scaled,
     sketched,
-    told_sketches,
     utilities,
 )
 from tests.methods.test_ditto import run
@@ -141,4 +141,4 @@ def test_sketches_of_another_shape_are_not_believed(stats: dict[str, Any]) -> No
             return False
 
     view: Any = type("Looking", (), {"env": Env()})()
-    assert told_sketches(view, [Arrival(Report(1, 10, 9, 10, {}, {}, 1, 0, 0.0, stats=stats), 0.0)]) == {}
+    assert reported_sketches(view, [Arrival(Report(1, 10, 9, 10, {}, {}, 1, 0, 0.0, stats=stats), 0.0)]) == {}

@@ -110,7 +110,7 @@ def test_a_model_nobody_chose_stays() -> None:
     env = FakeEnv()
     structure = Chosen()
     seen = view(env, {"0": Ref(1), "1": Ref(2)})
-    structure.observe(seen, [arrival(3, {"1": Ref(9)})])
+    structure.learn(seen, [arrival(3, {"1": Ref(9)})])
     found = structure.arrange(seen, {})
     assert found is not None and found.groups == {3: "1"} and found.models is None
     assert ALL not in seen.models

@@ -162,13 +162,13 @@ def test_updates_are_measured_from_the_model_that_was_sent() -> None:
     seen = view(env, {ALL: start})
     structure.arrange(seen, {})
     seen.models = {ALL: merged}
-    structure.observe(seen, [arrival(1, {ALL: one})])
+    structure.learn(seen, [arrival(1, {ALL: one})])
     devices, updates = structure.last_updates(seen, [1, 2])
     assert devices == [1]
     assert updates.tolist() == [[2.0, 0.0]]
     # The next round starts from what was merged.
     two = env.store.put([3.0, 5.0])
-    structure.observe(seen, [arrival(2, {ALL: two})])
+    structure.learn(seen, [arrival(2, {ALL: two})])
     assert structure.last_updates(seen, [1, 2])[1].tolist() == [[2.0, 0.0], [0.0, 4.0]]
     assert structure.last_updates(seen, [9])[0] == []
 

@@ -66,10 +66,10 @@ def test_stale_reports() -> None:
 
 def test_offenders_are_left_out_unless_they_are_most() -> None:
     guard = Guard(patience=2)
-    assert guard.shuns({1: 2}, [0, 1, 2]) == {1}
-    assert guard.shuns({1: 1}, [0, 1, 2]) == set()
-    assert guard.shuns({1: 2, 2: 5}, [0, 1, 2]) == set()
-    assert Guard(patience=None).shuns({1: 99}, [0, 1, 2]) == set()
+    assert guard.left_out({1: 2}, [0, 1, 2]) == {1}
+    assert guard.left_out({1: 1}, [0, 1, 2]) == set()
+    assert guard.left_out({1: 2, 2: 5}, [0, 1, 2]) == set()
+    assert Guard(patience=None).left_out({1: 99}, [0, 1, 2]) == set()
     fleet, root, out = started(guard)
     for now in (1.0, 2.0):
         root.on(answer(out[3], fleet.store.number(0.0), 99, now), now)

@@ -76,6 +76,17 @@ def test_a_private_local_policy_goes_around_the_methods_own() -> None:
     assert abs(gap) < 1e-5
 
 
+@pytest.mark.parametrize("inside", ["qfedavg", {"kind": "calibrated", "of": "qfedavg"}])
+def test_a_statistic_without_a_private_form_is_refused_however_deep_it_stands(inside: Any) -> None:
+    private = Local.build({"kind": "private", "statistics": 1.0})
+    with pytest.raises(ConfigError, match="'qfedavg' reports losses, which has no private form"):
+        private.around(Local.build(inside))
+    given = Local.build({"kind": "private", "statistics": 1.0, "of": inside})
+    with pytest.raises(ConfigError, match="'qfedavg' reports losses, which has no private form"):
+        given.around(Local())
+    assert Local.build({"kind": "private", "clip": 1.0, "of": inside}).around(Local())
+
+
 def test_devices_report_within_the_clipping_length() -> None:
     one = run({"name": "fedavg", "local": {"kind": "private", "clip": 0.2, "noise": 0.0}}, stop={"rounds": 1})
     sim = one.simulation

@@ -63,7 +63,7 @@ def test_an_order_that_was_overtaken_is_ignored() -> None:
     assert edge.on(Arrived(order(3)), 2.0) == []
     assert edge.state.order is not None and edge.state.order.id == 6
     # Another sender's numbers say nothing.
-    assert order(3, sender=30).follows(order(6))
+    assert order(3, sender=30).supersedes(order(6))
     device = Device(0, Local(), Pace(), fleet)
     device.on(Arrived(order(6, EDGE, 0)), 1.0)
     assert device.on(Arrived(order(3, EDGE, 0)), 2.0) == []

@@ -104,7 +104,7 @@ def test_figures_are_kept_as_data_and_read_back(tmp_path: Path) -> None:
 
 def test_facts_of_a_study_stand_beside_what_methods_did() -> None:
     first = results({"A": [1.0, 2.0], "B": [3.0, 4.0]}, {})
-    study = replace(first.study, told={"nearness": "how near", "why": "what decided"})
+    study = replace(first.study, shown_facts={"nearness": "how near", "why": "what decided"})
     facts: dict[str, list[dict[str, Any]]] = {
         "A": [{"rounds": 5, "nearness": 0.031}, {"rounds": 5, "nearness": 0.088}],
         "B": [{"rounds": 5, "why": {"cut": 1, "moved": 2.5}}, {"rounds": 5, "why": {"cut": 1, "moved": 3.0}}],

@@ -88,7 +88,7 @@ class Scope(Enum):
 #: tells whether a plan is of a scope
 SCOPES: Mapping[Scope, Callable[[Plan], bool]] = {
     Scope.ANY: lambda plan: True,
-    Scope.ELECTING: lambda plan: not plan.root.structure.plants(),
+    Scope.ELECTING: lambda plan: not plan.root.structure.places_newcomers(),
     Scope.SECURE: lambda plan: any(isinstance(r.merge, SecureMerge) for r in (plan.root, plan.middle, plan.edge)),
     Scope.PRIVATE: is_private,
 }

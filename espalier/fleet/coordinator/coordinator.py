@@ -123,7 +123,7 @@ class Coordinator:
 
     def _start(self) -> None:
         engine = self.engine
-        if not engine.directory.plants and not any(m.aggregates for m in engine.directory.members.values()):
+        if not engine.directory.places_newcomers and not any(m.aggregates for m in engine.directory.members.values()):
             raise ConfigError(
                 "The devices of this method make their tree themselves, and none of them may be head of a cluster: "
                 "start some with --head and --listen."

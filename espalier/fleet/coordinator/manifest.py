@@ -230,7 +230,7 @@ def _can_be_hidden(plan: Plan, compress: Compress) -> None:
             f"{name}.pace.late = 'renew': who comes late is in no sum": pace.late == "renew",
             f"{name}.pace.admits = true: who comes late is in no sum": pace.admits,
             f"structure.kind = {structure.kind!r} looks at single models": (
-                name == "root" and type(structure).observe is not Structure.observe
+                name == "root" and type(structure).learn is not Structure.learn
             ),
         }
         for why, holds in wrong.items():

@@ -68,7 +68,7 @@ class Arranger:
                     continue
                 if host_of(node) == host and host_of(parent) not in (host, engine.me):
                     engine.say(host_of(parent), "release", child=node)
-                elif host_of(parent) == host != host_of(node) and level_of(parent) and directory.plants:
+                elif host_of(parent) == host != host_of(node) and level_of(parent) and directory.places_newcomers:
                     # its head is gone: back to where its link leads
                     engine.say(host_of(node), "place", node=node, parent=None)
                 self._note_parent(node)
@@ -77,7 +77,7 @@ class Arranger:
         """Tell devices of each other, where they may have to do with each other."""
         engine, members = self._engine, self._engine.directory.members
         devices = {h: m for h, m in members.items() if m.role == "device"}
-        if engine.directory.plants and not any(m.aggregates for m in devices.values()):
+        if engine.directory.places_newcomers and not any(m.aggregates for m in devices.values()):
             return
         news = [m.to_plain() for m in joined if m.role == "device"]
         lost = [h for h in gone if engine.directory.is_device(h)]

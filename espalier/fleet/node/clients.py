@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from espalier.core.coerce import imported
+from espalier.core.code import imported
 from espalier.core.errors import ConfigError, DataError, TrainingError
 from espalier.core.messages import Calibration
 from espalier.core.params import ParamSpec

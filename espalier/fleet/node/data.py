@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.core.coerce import imported
+from espalier.core.code import imported
 from espalier.core.errors import ConfigError, DataError
 from espalier.data.arrays import inputs
 from espalier.data.dataset import ArrayPool, Dataset

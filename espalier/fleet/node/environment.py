@@ -45,7 +45,7 @@ class Directory(TreeEnvironment):
         *,
         cloud: int,
         flat: bool,
-        plants: bool,
+        places_newcomers: bool,
         store: ModelStore,
         judge: Judge,
         training: TrainingFacts,
@@ -55,7 +55,7 @@ class Directory(TreeEnvironment):
     ) -> None:
         self._least = least_seconds
         self.me, self.n_devices, self.n_edges, self.seed = me, n_devices, n_edges, seed
-        self.cloud, self.flat, self.plants = cloud, flat, plants
+        self.cloud, self.flat, self.places_newcomers = cloud, flat, places_newcomers
         self.store, self._judge = store, judge
         self.tree = Tree(np.zeros(n_devices, dtype=np.int64), self.cloud)
         #: everybody below, and this host itself
@@ -97,7 +97,7 @@ class Directory(TreeEnvironment):
         """Return to whom a host reports whose link leads to ``via``."""
         if host in self.placed:
             return self.placed[host]
-        if not self.plants:
+        if not self.places_newcomers:
             return None
         if self.flat:
             return self.cloud if self.is_device(host) else None
@@ -126,7 +126,7 @@ class Directory(TreeEnvironment):
                     self.placed.pop(child, None)
                     told += self.attach(child, self._home(member) if level_of(child) == 0 else None)
             told += self.attach(node, None)
-        if self.is_device(host) and self.me == self.cloud and self.plants:
+        if self.is_device(host) and self.me == self.cloud and self.places_newcomers:
             # also when it reported elsewhere: the root may wait for its answer to a survey
             told.append((self.cloud, ChildLeft(host)))
         return told

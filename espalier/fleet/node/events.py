@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.messages import Measure, Order, Word
-from espalier.core.runtime import Conduct
+from espalier.core.runtime import RunControl
 from espalier.core.store import Ref
 from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.membership import Member
@@ -131,7 +131,7 @@ class Effects:
     refused: list[tuple[int, str]] = field(default_factory=list)
 
 
-class HostConduct(Conduct, Protocol):
+class HostControl(RunControl, Protocol):
     """What differs between the cloud and everybody else. All is called in the engine's thread."""
 
     def ordered(self, order: Order) -> None:

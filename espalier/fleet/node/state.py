@@ -20,7 +20,7 @@ from espalier.core.store import Ref
 from espalier.fleet.coordinator.manifest import Manifest
 from espalier.fleet.membership import Member
 from espalier.fleet.node.environment import Directory, Told
-from espalier.fleet.node.events import Effects, HostConduct
+from espalier.fleet.node.events import Effects, HostControl
 from espalier.fleet.node.journal import Journal
 from espalier.fleet.node.store import EagerStore
 from espalier.fleet.node.timers import Timers
@@ -59,12 +59,13 @@ class HostState:
         fleet, structure = manifest.experiment.fleet, self.plan.root.structure
         self.directory = Directory(
             me.address, fleet.devices, fleet.edges, manifest.seed, cloud=manifest.cloud,
-            flat=structure.flat, plants=structure.plants(), store=self.store, judge=self.trials.judge,
+            flat=structure.flat, places_newcomers=structure.places_newcomers(),
+            store=self.store, judge=self.trials.judge,
             training=manifest.experiment.training,
             pretrained=self.trials.pretrained, script=manifest.script, least_seconds=manifest.round_deadline,
         )  # fmt: skip
         self.runtime = Runtime(self.plan, self.directory, ports, PRIVATE)
-        self.conduct: HostConduct
+        self.conduct: HostControl
         self.effects = Effects()
         self.frozen = False
         self.queue: deque[tuple[Address, Event]] = deque()

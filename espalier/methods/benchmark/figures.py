@@ -29,7 +29,6 @@ from espalier.core.policies import Contribution, LocalView, Merge
 from espalier.core.statistics import LocalData, register_statistic
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
-from espalier.experiment import Experiment
 from espalier.methods.benchmark import study as benchmark
 from espalier.methods.benchmark.study import SKEWED, percent
 from espalier.methods.moon import Contrasted
@@ -200,10 +199,9 @@ def cell(row: str, method: Mapping[str, Any], name: str, column: Case, scale: Sc
     pace = {"kind": "barrier", "updates": column.training["updates"]}
     star = {"structure": {"kind": "given", "flat": True}, "pace": pace, "selection": ALL_DEVICES}
     share = {"fraction": 1.0} if scale == "full" else {}
-    experiment = Experiment.build({
+    setting = {
         "name": f"benchmark {name}",
         "seeds": list(SEEDS[scale]),
-        "methods": [{**method, "root": {**star, **method.get("root", {})}, "label": row}],
         "task": column.task,
         "partition": {**column.partition, **share},
         "fleet": {"devices": column.devices, "edges": 1},
@@ -211,8 +209,8 @@ def cell(row: str, method: Mapping[str, Any], name: str, column: Case, scale: Sc
         "stop": {"rounds": column.rounds},
         "evaluate": {"every": column.rounds},
         "record": {"spans": False, "models": []},
-    })  # fmt: skip
-    return Cell(row, name, experiment)
+    }
+    return Cell.of(row, name, setting, {**method, "root": {**star, **method.get("root", {})}})
 
 
 def study(name: str, title: str, rows: Mapping[str, Any], columns: Mapping[str, Case], notes: tuple[str, ...]) -> Study:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, register
 
@@ -236,10 +235,9 @@ def cell(row: str, task_name: str, task: Problem, shape: str, scale: Scale) -> C
     rounds = size.rounds if shape == STAR else size.rounds // entry.rounds
     large = task.large if scale == "full" else {}
     share = {} if scale == "full" else {"fraction": task.share}
-    experiment = Experiment.build({
+    setting = {
         "name": f"benchmark {column(task_name, shape)}",
         "seeds": list(size.seeds),
-        "methods": [{**table, "label": row}],
         "task": {**task.task, **large},
         "partition": {**task.partition, **share},
         "fleet": {"devices": size.devices, "edges": size.edges, "fraction": FRACTION},
@@ -247,9 +245,9 @@ def cell(row: str, task_name: str, task: Problem, shape: str, scale: Scale) -> C
         "stop": {"rounds": rounds},
         "evaluate": {"every": rounds},
         "record": {"spans": False, "models": []},
-    })  # fmt: skip
+    }
     where = column(task_name, shape)
-    return Cell(row, where, experiment, until=("FedAvg", where) if entry.timed else None)
+    return Cell.of(row, where, setting, table, until=("FedAvg", where) if entry.timed else None)
 
 
 def cells(scale: Scale) -> list[Cell]:

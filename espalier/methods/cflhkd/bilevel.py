@@ -69,14 +69,14 @@ def own_strength(store: ModelStore, own: Ref, common: Ref, lam0: float) -> float
     return pull_strength(lam0, cosine_distance(vectors[0], vectors[1]))
 
 
-def refined(store: ModelStore, own: Ref, common: Ref, lam0: float, rate: float = 1.0) -> Ref:
-    """Eq. (15) without the data's part: ``w - min(1, 2 rate lam_k) (w - w_g)``.
+def refined(store: ModelStore, own: Ref, common: Ref, lam0: float) -> Ref:
+    """Eq. (15) without the data's part, at rate 1: ``w - min(1, 2 lam_k) (w - w_g)``.
 
     The data's gradient is what the devices' training was: the edge itself has none.
     """
     if lam0 == 0 or own == common:
         return own
-    step = min(1.0, 2.0 * rate * own_strength(store, own, common, lam0))
+    step = min(1.0, 2.0 * own_strength(store, own, common, lam0))
     return store.combine([(1.0 - step, own), (step, common)], fallback=own)
 
 
@@ -87,7 +87,7 @@ def _none() -> tuple[Ref, float] | None:
 @register
 @dataclass(slots=True)
 class EdgeNews:
-    """What an edge has heard from its devices and not told the cloud yet.
+    """What an edge has got from its devices and not sent to the cloud yet.
 
     Attributes:
         reports: Devices that worked in the last round.
@@ -171,7 +171,7 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
     """
 
     #: a round is over when the edge has pulled its model to the cloud's: what Algorithm 1 leaves is what is measured
-    completes: ClassVar[Completion] = "order"
+    closed_by_next_order: ClassVar[Completion] = "order"
     provides = (EDGE_GUIDE,)
     needs = (EDGE_NEWS,)
 
@@ -202,7 +202,7 @@ class EdgeHandDown(HandDown, kind="cluster_edge"):
         asked = view.order is not None and bool(view.order.args.get("share"))
         return dict(view.models) if asked or view.product(EDGE_NEWS).drifted else {}
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return what the cloud must know of this round."""
         news = view.product(EDGE_NEWS)
         view.provide(EDGE_NEWS, EdgeNews(trained=news.trained))
@@ -293,7 +293,7 @@ class CloudMerge(Merge, kind="cluster_cloud"):
     temperature: float = 2.0
 
     def merge(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
-        """Remember what the edges told; return the new common model when it is time."""
+        """Remember what the edges reported; return the new common model when it is time."""
         known, scores = view.product(CLUSTER_MODELS), view.state(self).accuracy
         for arrival in arrivals:
             report = arrival.report

@@ -50,7 +50,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         """What the cloud knows of the devices, and of its edges.
 
         Attributes:
-            histograms: Label histograms that devices told.
+            histograms: Label histograms that devices reported.
             sketches: Of their updates.
             drifted: Devices whose data have drifted since clusters were mended last.
             place: Every device's edge.
@@ -75,7 +75,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
     restless: float = 0.75
     lam0: float = 0.0
 
-    def follows(self) -> bool:
+    def follows_moves(self) -> bool:
         """Devices stay with their cluster's edge wherever they are, unless the edges are the clusters."""
         return self.given
 
@@ -85,7 +85,7 @@ class EdgeClusters(Structure, kind="edge_clusters"):
         unknown = [] if self.given else [d for d in view.env.devices() if d not in known]
         return Survey("label_histogram", devices=unknown) if unknown else None
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Take note of sketches and of devices whose data have drifted."""
         state = view.state(self)
         for arrival in arrivals:

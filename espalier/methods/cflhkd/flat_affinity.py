@@ -111,9 +111,9 @@ class FlatAffinity(Regrouping, kind="flat_affinity"):
             return view.models[group_of(view, own)]
         return blend(view.store, ((samples_of(view, d), view.models[group_of(view, d)]) for d in inside))
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember what the devices learnt, and who has drifted."""
-        super().observe(view, arrivals)
+        super().learn(view, arrivals)
         state = view.state(self)
         for arrival in arrivals:
             if "histogram" in arrival.report.stats:

@@ -71,7 +71,7 @@ def checkup(local: LocalData, vectors: Sequence[Tensor], **args: Any) -> dict[st
 class Watchful(Local, kind="watchful"):
     """Local training that tells of drift; ``threshold`` is a divergence in bits (None: it does not watch).
 
-    A device keeps the label histogram that it told last. Before it trains it compares its labels of now with it; if the
+    A device keeps the label histogram that it sent last. Before it trains it compares its labels of now with it; if the
     Jensen–Shannon divergence exceeds ``threshold``, it sends the new histogram with its report, and only then: 4 bytes
     per class. When it is asked to (the order says ``tell``), it also scores the model it got on the samples it holds
     out. An order's ``pull`` is the strength of the pull towards its anchor.
@@ -79,7 +79,7 @@ class Watchful(Local, kind="watchful"):
 
     @dataclass(slots=True)
     class State:
-        """The label histogram that the device told last, and what its next report must say."""
+        """The label histogram that the device sent last, and what its next report must say."""
 
         histogram: NDArray[Any] | None = None
         say: dict[str, Any] = field(default_factory=dict)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.experiment import Experiment
 from espalier.methods.cflhkd.world import paper_world
-from espalier.study.base import Scale
+from espalier.study.base import Cell, Scale
 
 NOTES = (
     "full: 100 devices (HAM10000 80 at its 4 clinics, where the paper speaks of 5; Cityscapes 216 at its 18 training "
@@ -172,10 +171,10 @@ def ablations() -> dict[str, dict[str, Any]]:
     return {row: {"name": "cflhkd", **options} for row, options in parts.items()}
 
 
-def experiment(
-    scale: Scale, data: Data, method: Mapping[str, Any], label: str, drift: Mapping[str, Any] | None = None
-) -> Experiment:
-    """Return the runs of one cell."""
+def cell(
+    scale: Scale, row: str, column: str, data: Data, method: Mapping[str, Any], drift: Mapping[str, Any] | None = None
+) -> Cell:
+    """Return a method's runs on some data, under drift or not."""
     at, until = DRIFT[scale]
     world = paper_world().to_plain()
     if drift:
@@ -187,23 +186,21 @@ def experiment(
         "batch_size": data.batch_size, "updates": data.updates, "lr": data.lr, "momentum": 0.9, "weight_decay": 1e-4,
         "lr_decay": 0.99, "lr_decay_every": decay,
     }  # fmt: skip
-    return Experiment.build(
-        {
-            "name": f"cflhkd {scale}",
-            "methods": [{**method, "label": label}],
-            "seeds": list(SEEDS[scale]),
-            "task": {
-                "dataset": data.dataset,
-                "model": data.model,
-                "dataset_options": dict(data.dataset_options),
-                "model_options": dict(data.model_options),
-            },
-            "partition": {**data.partition, "val_fraction": 0.1},
-            "fleet": {"devices": data.devices, "edges": data.edges, "fraction": 0.3},
-            "training": training,
-            "world": world,
-            "stop": {"rounds": until if drift else data.rounds},
-            "evaluate": {"every": 1 if drift or scale == "smoke" else ROUNDS_BETWEEN_EVALUATIONS},
-            "record": {"spans": False},
-        }
-    )
+    setting = {
+        "name": f"cflhkd {scale}",
+        "seeds": list(SEEDS[scale]),
+        "task": {
+            "dataset": data.dataset,
+            "model": data.model,
+            "dataset_options": dict(data.dataset_options),
+            "model_options": dict(data.model_options),
+        },
+        "partition": {**data.partition, "val_fraction": 0.1},
+        "fleet": {"devices": data.devices, "edges": data.edges, "fraction": 0.3},
+        "training": training,
+        "world": world,
+        "stop": {"rounds": until if drift else data.rounds},
+        "evaluate": {"every": 1 if drift or scale == "smoke" else ROUNDS_BETWEEN_EVALUATIONS},
+        "record": {"spans": False},
+    }
+    return Cell.of(row, column, setting, method)

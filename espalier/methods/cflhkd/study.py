@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from espalier.methods.cflhkd import measures
-from espalier.methods.cflhkd.settings import DATA, NOTES, Data, ablations, experiment, methods, readings
+from espalier.methods.cflhkd.settings import DATA, NOTES, Data, ablations, cell, methods, readings
 from espalier.study.base import Cell, Figures, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
 
@@ -38,16 +38,14 @@ UNDER_DRIFT: Mapping[str, Metric] = {
 def grid(scale: Scale, rows: Mapping[str, Mapping[str, Any]]) -> list[Cell]:
     """Return every row under every dataset of a scale."""
     return [
-        Cell(row, column, experiment(scale, data, method, row))
-        for column, data in DATA[scale].items()
-        for row, method in rows.items()
+        cell(scale, row, column, data, method) for column, data in DATA[scale].items() for row, method in rows.items()
     ]
 
 
 def under_drift(scale: Scale) -> list[Cell]:
     """Return every method under every dataset and protocol of drift."""
     return [
-        Cell(row, column + protocol, experiment(scale, data, method, row, drift))
+        cell(scale, row, column + protocol, data, method, drift)
         for column, data in DATA[scale].items()
         for protocol, drift in (("", data.drift), (EXCHANGED, data.exchange))
         if drift
@@ -73,7 +71,7 @@ def sweep(scale: Scale, option: str, values: Sequence[float], *wanted: str) -> l
     """Return CFLHKD with several values of one option, on one dataset (and digits, where a scale has both)."""
     table = dict([stand_in(scale, *wanted), *((n, d) for n, d in DATA[scale].items() if n == "digits")])
     return [
-        Cell(f"{v:g}", name, experiment(scale, data, {"name": "cflhkd", option: v}, f"{option} = {v:g}"))
+        cell(scale, f"{v:g}", name, data, {"name": "cflhkd", option: v, "label": f"{option} = {v:g}"})
         for name, data in table.items()
         for v in values
     ]
@@ -127,7 +125,7 @@ def figure6(scale: Scale) -> list[Cell]:
         rows = methods(scale)
         rows["CFLHKD"] = {"name": "cflhkd", "initial_clusters": count, "most": count}
         for row in ("CFLHKD", "HierFAVG", "CFL"):
-            cells.append(Cell(row, f"{name}, {count} clusters", experiment(scale, fleet, rows[row], row)))
+            cells.append(cell(scale, row, f"{name}, {count} clusters", fleet, rows[row]))
     return cells
 
 
@@ -141,20 +139,20 @@ def figure7(scale: Scale) -> list[Cell]:
         partition = {"kind": "dirichlet", "alpha": 0.5, "samples_per_device": cap, "min_samples": 10}
         fleet = replace(data, devices=4 * count, edges=4, partition=partition)
         rows = {"CFLHKD": {"name": "cflhkd", "most": 4}, "CFL": methods(scale)["CFL"]}
-        cells += [Cell(r, f"{name}, {count} per cluster", experiment(scale, fleet, m, r)) for r, m in rows.items()]
+        cells += [cell(scale, row, f"{name}, {count} per cluster", fleet, method) for row, method in rows.items()]
     return cells
 
 
 def few(scale: Scale, *rows: str) -> list[Cell]:
     """Return some methods on HAM10000 (or what a scale has in its place)."""
     name, data = stand_in(scale, "HAM10000")
-    return [Cell(r, name, experiment(scale, data, methods(scale)[r], r)) for r in rows]
+    return [cell(scale, row, name, data, methods(scale)[row]) for row in rows]
 
 
 register(
     Study(
         "cflhkd/table1", "nine methods, data that stand still", lambda scale: grid(scale, methods(scale)), OVERALL,
-        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING, told=DECIDED,
+        published(__package__, "table1"), NOTES, lead, facts=CLUSTERING, shown_facts=DECIDED,
     )
 )  # fmt: skip
 for _name in ("cflhkd/table2", "cflhkd/table7"):
@@ -169,7 +167,7 @@ for _name in ("cflhkd/table3", "cflhkd/table8"):
         Study(
             _name, "what CFLHKD's parts contribute", lambda scale: grid(scale, ablations()), OVERALL,
             published(__package__, "table8"), NOTES, parts,
-            facts=CLUSTERING, told=DECIDED, runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
+            facts=CLUSTERING, shown_facts=DECIDED, runs_of="" if _name == "cflhkd/table3" else "cflhkd/table3",
         )
     )  # fmt: skip
 register(
@@ -191,16 +189,16 @@ register(
             "first": Metric("clusters at first", measures.first_clusters, digits=1, ranked=False),
             "final": replace(CLUSTERS, title="clusters at last"),
         },
-        published(__package__, "table6"), NOTES, facts=CLUSTERING, told=DECIDED,
+        published(__package__, "table6"), NOTES, facts=CLUSTERING, shown_facts=DECIDED,
     ),
     Study(
         "cflhkd/readings", "what else the paper's text may mean",
         lambda scale: [
-            Cell(row, name, experiment(scale, data, method, row))
+            cell(scale, row, name, data, method)
             for name, data in (stand_in(scale, "MNIST"),)
             for row, method in readings(scale).items()
         ],
-        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, told=DECIDED,
+        {**OVERALL, "clusters": CLUSTERS}, {}, NOTES, facts=CLUSTERING, shown_facts=DECIDED,
     ),
     Study(
         "cflhkd/fig4", "accuracy over time, and how far clusters are apart",

@@ -214,6 +214,6 @@ class GroupModels(HandDown, kind="group_models"):
         """Return the models of the groups that reported."""
         return {g: view.models[g] for g in view.product(REPORTERS)}
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Return who reported, with their samples."""
         return {"reporters": {g: dict(devices) for g, devices in view.product(REPORTERS).items()}}

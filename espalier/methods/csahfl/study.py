@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from espalier.experiment import Experiment
 from espalier.methods.csahfl.world import paper_world
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, best, final_time, last, published, reached, register, tail
@@ -87,11 +86,11 @@ def column(dataset: str, eniid: str, stay: float) -> str:
     return f"{dataset} {eniid} p_s={stay:g}"
 
 
-def experiment(
-    scale: Scale, dataset: str, eniid: str, stay: float, method: Mapping[str, Any], label: str,
-    momentum: float = 0.0, **world: Any,
-) -> Experiment:  # fmt: skip
-    """Return the runs of one cell."""
+def cell(
+    scale: Scale, row: str, dataset: str, eniid: str, stay: float, method: Mapping[str, Any], *,
+    asynchronous: bool = False, where: str = "", momentum: float = 0.0, **world: Any,
+) -> Cell:  # fmt: skip
+    """Return a method's runs in a setting, whose name is the column's unless ``where`` is."""
     size = SIZES[scale]
     smoke = scale == "smoke"
     partition: dict[str, Any] = {"kind": "two_level", "edge_fraction": SHARES[eniid], "device_fraction": 0.2}
@@ -99,39 +98,36 @@ def experiment(
         partition["samples_per_device"] = size.samples
     # a round of a method without edges is an edge round of the others
     per = EDGE_ROUNDS if method["name"] == "fedavg" else 1
-    return Experiment.build(
-        {
-            "name": f"csahfl {scale}",
-            "methods": [{**method, "label": label}],
-            "seeds": list(size.seeds),
-            "task": {
-                "dataset": "digits" if smoke else dataset.lower(),
-                "model": "mlp" if smoke else "lenet",
-                "model_options": {"hidden": [32]} if smoke else {},
-            },
-            "partition": partition,
-            "fleet": {"devices": size.devices, "edges": EDGES, "fraction": size.fraction},
-            "training": {"batch_size": 10, "updates": 10, "lr": 0.1 if smoke else 0.01, "momentum": momentum},
-            "world": paper_world(stay, **world),
-            "stop": {"rounds": size.rounds * per},
-            "evaluate": {"every": per},
-            "record": {"spans": scale != "full"},
-        }
-    )
+    setting = {
+        "name": f"csahfl {scale}",
+        "seeds": list(size.seeds),
+        "task": {
+            "dataset": "digits" if smoke else dataset.lower(),
+            "model": "mlp" if smoke else "lenet",
+            "model_options": {"hidden": [32]} if smoke else {},
+        },
+        "partition": partition,
+        "fleet": {"devices": size.devices, "edges": EDGES, "fraction": size.fraction},
+        "training": {"batch_size": 10, "updates": 10, "lr": 0.1 if smoke else 0.01, "momentum": momentum},
+        "world": paper_world(stay, **world),
+        "stop": {"rounds": size.rounds * per},
+        "evaluate": {"every": per},
+        "record": {"spans": scale != "full"},
+    }
+    where = where or column(dataset, eniid, stay)
+    return Cell.of(row, where, setting, method, ("HierFedAVG", where) if asynchronous else None)
 
 
 def comparison(scale: Scale, datasets: tuple[str, ...]) -> list[Cell]:
     """Return the cells of the eight methods under all settings."""
-    cells = []
-    for stay in (1.0, 0.5):
-        for dataset in datasets:
-            for eniid in SHARES:
-                where = column(dataset, eniid, stay)
-                for row, (method, asynchronous) in METHODS.items():
-                    if stay == 1.0 or row not in FLAT:
-                        runs = experiment(scale, dataset, eniid, stay, method, row)
-                        cells.append(Cell(row, where, runs, ("HierFedAVG", where) if asynchronous else None))
-    return cells
+    return [
+        cell(scale, row, dataset, eniid, stay, method, asynchronous=asynchronous)
+        for stay in (1.0, 0.5)
+        for dataset in datasets
+        for eniid in SHARES
+        for row, (method, asynchronous) in METHODS.items()
+        if stay == 1.0 or row not in FLAT
+    ]
 
 
 # -- what is read off the runs --------------------------------------------------------------------------------
@@ -190,7 +186,7 @@ TO_SECOND = Metric("to the second target (s)", lambda run: time_to(run, 1), True
 def table3_cells(scale: Scale) -> list[Cell]:
     """Return CSAHFL, its ablations, and CSAHFL judged by the clusters' own models."""
     return [
-        Cell(row, column(FASHION, eniid, stay), experiment(scale, FASHION, eniid, stay, method, row))
+        cell(scale, row, FASHION, eniid, stay, method)
         for stay in (1.0, 0.5)
         for eniid in SHARES
         for row, method in ABLATIONS.items()
@@ -198,8 +194,7 @@ def table3_cells(scale: Scale) -> list[Cell]:
 
 
 def _varied(scale: Scale, row: str, where: str, options: Mapping[str, Any], **world: Any) -> Cell:
-    method = {**ABLATIONS["CSAHFL"], **options}
-    return Cell(row, where, experiment(scale, FASHION, "ENIID50%", 1.0, method, row, **world))
+    return cell(scale, row, FASHION, "ENIID50%", 1.0, {**ABLATIONS["CSAHFL"], **options}, where=where, **world)
 
 
 def fig4_cells(scale: Scale) -> list[Cell]:
@@ -232,14 +227,14 @@ def options_cells(scale: Scale) -> list[Cell]:
         "HierFedAVG, momentum 0.5": (hier, 0.5),
         "CSAHFL, momentum 0.5": (plain, 0.5),
     }
-    cells = []
-    for eniid in ("EIID", "ENIID30%"):
-        where = column(FASHION, eniid, 1.0)
-        for row, (method, momentum) in rows.items():
-            runs = experiment(scale, FASHION, eniid, 1.0, method, row, momentum=momentum)
-            asynchronous = method["name"] in ("hiflash", "feduc")
-            cells.append(Cell(row, where, runs, ("HierFedAVG", where) if asynchronous else None))
-    return cells
+    return [
+        cell(
+            scale, row, FASHION, eniid, 1.0, method,
+            asynchronous=method["name"] in ("hiflash", "feduc"), momentum=momentum,
+        )
+        for eniid in ("EIID", "ENIID30%")
+        for row, (method, momentum) in rows.items()
+    ]  # fmt: skip
 
 
 def semi_async_cells(scale: Scale) -> list[Cell]:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from espalier.experiment import Experiment
 from espalier.methods.d2d.settings import (
     DISTRIBUTIONS,
     NOTES,
@@ -20,7 +19,7 @@ from espalier.methods.d2d.settings import (
     solution,
     world,
 )
-from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES, accuracies
+from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES, accuracies, by_round_time
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, reached, register
 from espalier.study.results import Results
@@ -62,7 +61,7 @@ def images(
     def cells(scale: Scale) -> list[Cell]:
         r = rounds(scale, t_g) if many is None or scale == "smoke" else many
         return [
-            Cell(row, name, image(scale, name, links, {**make(DISTRIBUTIONS[name]), **options, "label": row}, r))
+            image(scale, row, name, links, {**make(DISTRIBUTIONS[name]), **options}, r)
             for name in (names[:1] if scale == "smoke" else names)
             for row, make in methods.items()
         ]
@@ -118,15 +117,12 @@ ERROR_CURVES = ("position_mm_global", "angle_deg_global", "loss_global")
 
 
 def magnets(
-    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]], many: int = 30
+    sigma: float, classes: int, links: Links, methods: Mapping[str, dict[str, Any]]
 ) -> Callable[[Scale], list[Cell]]:
     """Return the cells of methods on magnet tracking."""
 
     def cells(scale: Scale) -> list[Cell]:
-        return [
-            Cell(row, "magnet", magnet(scale, sigma, classes, links, {**method, "label": row}, many))
-            for row, method in methods.items()
-        ]
+        return [magnet(scale, row, sigma, classes, links, method) for row, method in methods.items()]
 
     return cells
 
@@ -165,16 +161,11 @@ figure(
 figure(
     "fig8",
     "accuracy over steps by global round time, solutions 1.1, 2 and 3",
-    lambda scale: [
-        Cell(
-            f"Solution {number}",
-            f"{name} RT={t}",
-            image(scale, name, "1b", {**solution(number, t), "label": f"Solution {number}"}, rounds(scale, t)),
-        )
-        for name in (("σ=1250 I_c=4",) if scale == "smoke" else ("σ=1250 I_c=4", "Dir(0.5)"))
-        for t in ((90,) if scale == "smoke" else (90, 180))
-        for number in SOLUTIONS
-    ],
+    lambda scale: (
+        by_round_time(scale, ("σ=1250 I_c=4",), (90,))
+        if scale == "smoke"
+        else by_round_time(scale, ("σ=1250 I_c=4", "Dir(0.5)"), (90, 180))
+    ),
     {"accuracy": ACCURACY},
     runs_of="d2d/table10",
 )
@@ -208,8 +199,10 @@ figure(
 )
 
 
-def hundred(scale: Scale, devices: int, alpha: float, model: str, links: Links, method: dict[str, Any]) -> Experiment:
-    """Return an experiment on CIFAR-100; at ``small`` CIFAR-10 with a small ResNet and a third of the devices."""
+def hundred(
+    scale: Scale, row: str, column: str, devices: int, alpha: float, model: str, links: Links, method: dict[str, Any]
+) -> Cell:
+    """Return a method's runs on CIFAR-100; at ``small`` CIFAR-10 with a small ResNet and a third of the devices."""
     many = {"smoke": 8, "small": devices // 3, "full": devices}[scale]
     task: dict[str, Any] = {"dataset": "cifar100", "model": model}
     layers = 4
@@ -220,21 +213,19 @@ def hundred(scale: Scale, devices: int, alpha: float, model: str, links: Links, 
     samples = {"smoke": 1437, "small": 18_000, "full": 50_000}[scale] / many
     if method.get("feature") == "phi_crop":
         method = {**method, "crop_layers": layers}
-    return Experiment.build(
-        {
-            "name": f"d2d cifar100 {devices} {model} {links}",
-            "methods": [method],
-            "seeds": [0] if scale != "full" else [0, 1, 2],
-            "task": {**task, "score": "acc_global"},
-            "partition": {"kind": "dirichlet", "alpha": alpha, "min_samples": 4 if scale == "smoke" else 16},
-            "fleet": {"devices": many, "edges": 1},
-            "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else 0.004},
-            # an epoch of a device takes as many steps as on CIFAR-10
-            "world": world(links, 10 * samples / 2500, 0.5),
-            "stop": {"rounds": {"smoke": 2, "small": 10, "full": 40}[scale]},
-            "record": {"spans": False},
-        }
-    )
+    setting = {
+        "name": f"d2d cifar100 {devices} {model} {links}",
+        "seeds": [0] if scale != "full" else [0, 1, 2],
+        "task": {**task, "score": "acc_global"},
+        "partition": {"kind": "dirichlet", "alpha": alpha, "min_samples": 4 if scale == "smoke" else 16},
+        "fleet": {"devices": many, "edges": 1},
+        "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else 0.004},
+        # an epoch of a device takes as many steps as on CIFAR-10
+        "world": world(links, 10 * samples / 2500, 0.5),
+        "stop": {"rounds": {"smoke": 2, "small": 10, "full": 40}[scale]},
+        "record": {"spans": False},
+    }
+    return Cell.of(row, column, setting, method)
 
 
 HUNDRED_NOTES = (
@@ -249,7 +240,7 @@ def wide(*settings: tuple[str, int, float, str, Links, Mapping[str, dict[str, An
 
     def cells(scale: Scale) -> list[Cell]:
         return [
-            Cell(row, column, hundred(scale, devices, alpha, model, links, {**method, "label": row}))
+            hundred(scale, row, column, devices, alpha, model, links, method)
             for column, devices, alpha, model, links, methods in settings
             for row, method in methods.items()
         ]
@@ -317,7 +308,7 @@ GRID_SEEDS = 5
 def grid_cell(scale: Scale, row: str, column: str, name: str, links: Links, method: dict[str, Any]) -> Cell:
     """Return one point of a grid search under a distribution."""
     seeds = None if scale == "smoke" else GRID_SEEDS
-    return Cell(row, column, image(scale, name, links, {**method, "label": row}, rounds(scale, T_G), seeds=seeds))
+    return image(scale, row, name, links, method, rounds(scale, T_G), column=column, seeds=seeds)
 
 
 def swap_grid(scale: Scale) -> list[Cell]:

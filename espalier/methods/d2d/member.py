@@ -2,7 +2,7 @@
 
 A device answers the server's survey with its feature and with how long its links and its computing take; in
 the first round of its cluster it goes on from the model that it trained for the survey. A head (an aggregator
-that a device runs beside its own training) averages its members' models as often as the server told it, and
+that a device runs beside its own training) averages its members' models as often as the server asked it to, and
 notices members that take longer than they said.
 """
 
@@ -123,12 +123,12 @@ class ClusterMember(Local, kind="d2d"):
         (model,) = models.values()
         if self.keep:
             view.state(self).feature = model
-        told = self._circumstances(view, order)
+        stats = self._circumstances(view, order)
         if self.feature == "phi_crop":
             spans = tuple((s.start, s.stop) for s in crop_slices(view.env.store.spec, self.crop_layers))
-            told["crop"] = Part(model, spans)
-            return Contribution(stats=told)
-        return replace(whole, stats=told)
+            stats["crop"] = Part(model, spans)
+            return Contribution(stats=stats)
+        return replace(whole, stats=stats)
 
     def reply(self, view: LocalView, order: Order, values: dict[str, Any]) -> dict[str, Any]:
         """Tell links and speed with the answer to a question."""
@@ -219,7 +219,7 @@ class HeadDown(HandDown, kind="d2d_head"):
         view.provide(HEAD_ROUND, HeadRound(fresh=True, ends=ends))
         return {ALL: order.args["base"]}
 
-    def tell(self, view: View) -> dict[str, Any]:
+    def statistics(self, view: View) -> dict[str, Any]:
         """Name the members whose reports kept coming later than they said."""
         seen = view.product(HEAD_ROUND).seen
         if not seen or view.order is None:

@@ -62,7 +62,7 @@ class ServerPace(Pace, kind="d2d_server"):
     """
 
     needs = (GLOBAL_ROUND,)
-    whole: ClassVar[bool] = True
+    until_deadline: ClassVar[bool] = True
 
     t_cg: float | None = None
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from espalier.experiment import Experiment
-from espalier.study.base import Scale
+from espalier.study.base import Cell, Scale
 
 #: steps of the paper's CIFAR-10 runs, and of the feature collection in a global round
 STEPS, T_FEATURE = 2400, 80
@@ -106,10 +105,10 @@ def rounds(scale: Scale, t_g: float, t_feature: float = T_FEATURE) -> int:
 
 
 def image(
-    scale: Scale, name: str, links: Links, method: Mapping[str, Any], rounds: int, *, seeds: int | None = None,
-    reading: str = "standardised, 10 units",
-) -> Experiment:  # fmt: skip
-    """Return an experiment on CIFAR-10 under a distribution."""
+    scale: Scale, row: str, name: str, links: Links, method: Mapping[str, Any], rounds: int, *, column: str = "",
+    seeds: int | None = None, reading: str = "standardised, 10 units",
+) -> Cell:  # fmt: skip
+    """Return a method's runs on CIFAR-10 under a distribution, whose name is the column's if that has none."""
     pixels, units = READINGS[reading]
     dealt = DISTRIBUTIONS[name]
     share = {"smoke": 144 / IMAGES, "small": 0.36, "full": 1.0}[scale]
@@ -117,53 +116,47 @@ def image(
     if scale == "smoke":
         task = {"dataset": "digits", "model": "mlp", "model_options": {"hidden": [16]}}
     many = seeds or {"smoke": 1, "small": 3, "full": 3}[scale]
-    return Experiment.build(
-        {
-            "name": f"d2d {name} links {links}",
-            "methods": [method],
-            "seeds": list(range(many)),
-            "task": {**task, "score": "acc_global"},
-            "partition": dealt.partition(share),
-            "fleet": {"devices": 10 if scale == "smoke" else dealt.devices, "edges": 1},
-            # as many samples pass as in the paper per unit of the learning rate
-            "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else round(0.004 / share, 4)},
-            "world": world(links, 10 * share, 0.5 if links.startswith("3") else 0.0, units),
-            "stop": {"rounds": rounds},
-            "record": {"spans": False},
-        }
-    )
+    setting = {
+        "name": f"d2d {name} links {links}",
+        "seeds": list(range(many)),
+        "task": {**task, "score": "acc_global"},
+        "partition": dealt.partition(share),
+        "fleet": {"devices": 10 if scale == "smoke" else dealt.devices, "edges": 1},
+        # as many samples pass as in the paper per unit of the learning rate
+        "training": {"batch_size": 16, "lr": 0.05 if scale == "smoke" else round(0.004 / share, 4)},
+        "world": world(links, 10 * share, 0.5 if links.startswith("3") else 0.0, units),
+        "stop": {"rounds": rounds},
+        "record": {"spans": False},
+    }
+    return Cell.of(row, column or name, setting, method)
 
 
-def magnet(
-    scale: Scale, sigma: float, classes: int, links: Links, method: Mapping[str, Any], rounds: int
-) -> Experiment:
-    """Return an experiment on magnet tracking (24 devices, 3 layers of 2048)."""
+def magnet(scale: Scale, row: str, sigma: float, classes: int, links: Links, method: Mapping[str, Any]) -> Cell:
+    """Return a method's runs on magnet tracking (24 devices, 3 layers of 2048)."""
     points = {"smoke": 2400, "small": 100_000, "full": 1_000_000}[scale]
     devices = 8 if scale == "smoke" else 24
     share = points / devices / POINTS
     partition = Distribution(devices, sigma, classes).partition(share)
     # 2,000 of the paper's points at least: the paper states a floor without its value.
     partition["min_samples"] = max(4, round(2000 * share))
-    return Experiment.build(
-        {
-            "name": f"d2d magnet σ={sigma:g} I_c={classes}",
-            "methods": [method],
-            "seeds": [0] if scale == "smoke" else [0, 1, 2],
-            "task": {
-                "dataset": "magnet",
-                "dataset_options": {"samples": points, "test_samples": 500 if scale == "smoke" else 10_000},
-                "model": "mlp_d2d",
-                "model_options": {"width": {"smoke": 16, "small": 256, "full": 2048}[scale]},
-                "score": "position_mm_global",
-            },
-            "partition": partition,
-            "fleet": {"devices": devices, "edges": 1},
-            "training": {"batch_size": 32, "lr": 0.004 if scale == "full" else 0.3},
-            "world": world(links, 80 * share),
-            "stop": {"rounds": 2 if scale == "smoke" else rounds},
-            "record": {"spans": False},
-        }
-    )
+    setting = {
+        "name": f"d2d magnet σ={sigma:g} I_c={classes}",
+        "seeds": [0] if scale == "smoke" else [0, 1, 2],
+        "task": {
+            "dataset": "magnet",
+            "dataset_options": {"samples": points, "test_samples": 500 if scale == "smoke" else 10_000},
+            "model": "mlp_d2d",
+            "model_options": {"width": {"smoke": 16, "small": 256, "full": 2048}[scale]},
+            "score": "position_mm_global",
+        },
+        "partition": partition,
+        "fleet": {"devices": devices, "edges": 1},
+        "training": {"batch_size": 32, "lr": 0.004 if scale == "full" else 0.3},
+        "world": world(links, 80 * share),
+        "stop": {"rounds": 2 if scale == "smoke" else 30},
+        "record": {"spans": False},
+    }
+    return Cell.of(row, "magnet", setting, method)
 
 
 def solution(number: str, t_g: float, feature: str = "phi", **options: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class CoOptimisation(Structure, kind="d2d"):
         """What outlives a global round.
 
         Attributes:
-            histograms: Label histograms that devices told.
+            histograms: Label histograms that devices reported.
             excluded: Devices that are left out, and why.
             kept: Devices and their labels, if clusters are found once.
         """
@@ -87,7 +87,7 @@ class CoOptimisation(Structure, kind="d2d"):
         if self.feature == "pred":
             ask = "mean_prediction"
         else:
-            # Labels do not change: who has told its own is only asked whether it is there.
+            # Labels do not change: who has reported its own is only asked whether it is there.
             ask = "d2d_presence" if all(d in state.histograms for d in devices) else "label_histogram"
         return Survey(ask, devices=devices, models=dict(view.models), seconds=self.t_feature)
 
@@ -124,7 +124,7 @@ class CoOptimisation(Structure, kind="d2d"):
         ahead.samples = {d: view.env.samples(d) for d in sorted(placed)}
         return Arrangement(parents=parents, note=note)
 
-    def observe(self, view: View, arrivals: Sequence[Arrival]) -> None:
+    def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Leave out whom the heads have named."""
         if not self.defence:
             return

@@ -52,7 +52,7 @@ def compared(links: Links, **options: Any) -> Callable[[Scale], list[Cell]]:
     def cells(scale: Scale) -> list[Cell]:
         many = rounds(scale, T_G)
         return [
-            Cell(row, name, image(scale, name, links, {**make(DISTRIBUTIONS[name]), **options, "label": row}, many))
+            image(scale, row, name, links, {**make(DISTRIBUTIONS[name]), **options}, many)
             for name in chosen(scale)
             for row, make in FOUR.items()
         ]
@@ -89,11 +89,8 @@ for _table, _links, _what in (("table6", "1a", "equal"), ("table7", "1b", "heter
 def calibration(scale: Scale) -> list[Cell]:
     """Return benchmark A in one setting of Table 7, one seed, by how pixels are scaled and how long a model is."""
     name, many = "σ=750 I_c=7", rounds(scale, T_G)
-    return [
-        Cell(row, name, image(scale, name, "1b", {**FOUR["Benchmark A"](DISTRIBUTIONS[name]), "label": row}, many,
-                              seeds=1, reading=row))
-        for row in READINGS
-    ]  # fmt: skip
+    method = FOUR["Benchmark A"](DISTRIBUTIONS[name])
+    return [image(scale, row, name, "1b", method, many, seeds=1, reading=row) for row in READINGS]
 
 
 register(
@@ -179,26 +176,25 @@ ROUND_TIMES = (90, 120, 150, 180)
 SOLUTIONS = ("1.1", "2", "3")
 
 
-def cells_table10(scale: Scale) -> list[Cell]:
-    """Return solutions 1.1, 2 and 3 under eight distributions and four round times."""
-    times = ROUND_TIMES[:1] if scale == "smoke" else ROUND_TIMES
+def by_round_time(scale: Scale, names: Sequence[str], times: Sequence[float]) -> list[Cell]:
+    """Return solutions 1.1, 2 and 3 under some distributions and round times."""
     return [
-        Cell(
-            f"Solution {number}",
-            f"{name} RT={t}",
-            image(scale, name, "1b", {**solution(number, t), "label": f"Solution {number}"}, rounds(scale, t)),
+        image(
+            scale, f"Solution {number}", name, "1b", solution(number, t), rounds(scale, t), column=f"{name} RT={t}"
         )
-        for name in chosen(scale, tuple(DISTRIBUTIONS))
+        for name in names
         for t in times
         for number in SOLUTIONS
-    ]
+    ]  # fmt: skip
 
 
 register(
     Study(
         name="d2d/table10",
         title="accuracy of three solutions by global round time, varying links",
-        cells=cells_table10,
+        cells=lambda scale: by_round_time(
+            scale, chosen(scale, tuple(DISTRIBUTIONS)), ROUND_TIMES[:1] if scale == "smoke" else ROUND_TIMES
+        ),
         measures={"accuracy": ACCURACY},
         published=published(__package__, "table10"),
         notes=NOTES,
@@ -227,7 +223,7 @@ def cells_features(*rows: str) -> Callable[[Scale], list[Cell]]:
                 else:
                     method = solution("1.1", T_G_FEATURES, kinds.get(row, "phi"))
                 many = 2 if scale == "smoke" else R_PHI if row == ORIGINAL else MOST
-                found.append(Cell(row, name, image(scale, name, "3", {**method, "label": row}, many)))
+                found.append(image(scale, row, name, "3", method, many))
         return found
 
     return cells

@@ -15,6 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from espalier.core.address import Address, host_of, level_of, role
+from espalier.core.aggregator_state import AggregatorState
 from espalier.core.codec import register
 from espalier.core.device import Device, DeviceState
 from espalier.core.environment import Environment
@@ -37,7 +38,6 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.method import Speaker
-from espalier.core.opening import AggregatorState
 from espalier.core.policies import Local, Pace
 from espalier.core.store import Ref
 from espalier.methods.easf.dsf import messages
@@ -149,7 +149,7 @@ class ControlNode:
         return [SetDeadline(seconds, Alarm("build", self.state.built))]
 
     def _exchange(self) -> float:
-        """Return the seconds in which every device is told and has answered."""
+        """Return the seconds in which every device is asked and has answered."""
         delays = self.env.links.delays(sorted(self.state.devices), PLACE_BYTES)
         # A device that died unnoticed has an infinite delay: it is not waited for.
         return 2.0 * float(np.max(delays, initial=0.0, where=np.isfinite(delays)))

@@ -67,15 +67,15 @@ PATIENCE_MESSAGES, LEAST_PATIENCE_SECONDS = 4, 0.2
 
 @dataclass(frozen=True)
 class SelfMade(Structure, kind="self_made"):
-    """The nodes arrange the tree themselves: the runtime neither plants it nor moves anyone."""
+    """The nodes arrange the tree themselves: the runtime neither places newcomers nor moves anyone."""
 
     peers: ClassVar[bool] = True
 
-    def follows(self) -> bool:
+    def follows_moves(self) -> bool:
         """Edges play no part."""
         return False
 
-    def plants(self) -> bool:
+    def places_newcomers(self) -> bool:
         """Devices find their own place."""
         return False
 

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any, Literal
 
 from espalier.core.params import ParamSpec
-from espalier.experiment import Experiment
 from espalier.methods.easf.world import paper_world
 from espalier.study.base import Cell, Scale
 from espalier.training.models import build
@@ -190,9 +189,8 @@ def cell(
     """
     smoke = scale == "smoke"
     work = DIGITS if smoke else WORKS[task]
-    experiment = {
+    setting = {
         "name": f"easf {scale}",
-        "methods": [{**method, "label": row, "pretrain_epochs": work.pretrain, "theory": True}],
         "seeds": [0, 1, 2] if scale == "full" else [0],
         "task": {
             "dataset": work.dataset,
@@ -210,4 +208,4 @@ def cell(
         "world": world(work, **kind),
         "stop": {"seconds": {"smoke": 20.0, "small": seconds / 2, "full": seconds}[scale]},
     }  # fmt: skip
-    return Cell(row, column, Experiment.build(experiment))
+    return Cell.of(row, column, setting, {**method, "pretrain_epochs": work.pretrain, "theory": True})

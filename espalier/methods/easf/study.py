@@ -44,7 +44,7 @@ def within(intervals: Iterable[Interval], window: Interval) -> float:
 
 
 def closings(run: Run) -> list[float]:
-    """Return when the root's rounds closed, as far as they were evaluated (every round, unless told otherwise)."""
+    """Return when the root's rounds closed, as far as they were evaluated (each, if not said otherwise)."""
     return [t for (t,) in run.query("SELECT min(time) FROM metrics WHERE round > 0 GROUP BY round ORDER BY round")]
 
 
@@ -94,12 +94,12 @@ def shares(run: Run) -> tuple[float, float, float]:
 
 def balance_correlation(run: Run) -> float | None:
     """Return how far the distances that DSF lowers go with distances in labels (None: the run does not balance)."""
-    told = {int(event["node"]): event["values"] for event in run.events(STATISTIC_EVENT)}
-    if not told:
+    deltas = {int(event["node"]): event["values"] for event in run.events(STATISTIC_EVENT)}
+    if not deltas:
         return None
     counts = {int(d): np.frombuffer(raw, "<i4") for d, raw in run.query("SELECT node, histogram FROM devices")}
-    labels = [counts[d] / counts[d].sum() for d in sorted(told)]
-    found = label_correlation([told[d] for d in sorted(told)], labels, stream(run.seed, "label_correlation"))
+    labels = [counts[d] / counts[d].sum() for d in sorted(deltas)]
+    found = label_correlation([deltas[d] for d in sorted(deltas)], labels, stream(run.seed, "label_correlation"))
     return None if np.isnan(found) else round(found, 4)
 
 
@@ -128,7 +128,7 @@ ACCURACY = Metric("highest accuracy", lambda run: best(run, "acc_global"), digit
 TIME = Metric("time to accuracy (s)", time_to, lower=True, never="seconds")
 #: kept of each run: whether what DSF balances tells of labels, and what it does to the clusters' models
 FACTS = {"label_correlation": balance_correlation, "delta_r": mean_discrepancy}
-TOLD = {"label_correlation": "δ against labels (correlation)", "delta_r": "Δ_r (Eq. 15)"}
+SHOWN_FACTS = {"label_correlation": "δ against labels (correlation)", "delta_r": "Δ_r (Eq. 15)"}
 LENGTH = Metric("seconds per round", seconds_per_round, lower=True)
 
 
@@ -229,7 +229,7 @@ NAMES = tuple(name for name in WORKS if ";" in name)
 NO_NUMBERS = "The paper's figure has no numbers; the curves are in curves.csv and in the report."
 
 #: what all studies with runs of their own have
-BASE: Mapping[str, Any] = {"measures": {"accuracy": ACCURACY}, "facts": FACTS, "told": TOLD}
+BASE: Mapping[str, Any] = {"measures": {"accuracy": ACCURACY}, "facts": FACTS, "shown_facts": SHOWN_FACTS}
 CURVES: Mapping[str, Any] = {"notes": (*NOTES, NO_NUMBERS), "curves": ("acc_global",)}
 
 TABLE1 = Study(

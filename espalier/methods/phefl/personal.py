@@ -152,7 +152,7 @@ class Personal(HandDown, kind="personal"):
     """
 
     uses = (MEANS,)
-    completes: ClassVar[Completion] = "order"
+    closed_by_next_order: ClassVar[Completion] = "order"
 
     @dataclass(slots=True)
     class State:

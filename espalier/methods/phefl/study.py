@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from espalier.experiment import Experiment
 from espalier.record.run import Run
 from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
 from espalier.study.results import Results
@@ -30,7 +29,7 @@ def acc_n(curve: ArrayLike, rounds: int) -> float:
     return float(values.max()) if len(values) else float("nan")
 
 
-def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW_ROUNDS) -> float | None:
+def drop_m(curve: ArrayLike, threshold: float) -> float | None:
     """Drop_M: the largest max - min inside a window of rounds, from the first round at M % on.
 
     Every window that starts at or after that round counts; the last ones are shorter. As the paper words it, a
@@ -42,13 +41,13 @@ def drop_m(curve: ArrayLike, threshold: float, window: int = WINDOW_ROUNDS) -> f
         return None
     first = int(reached[0])
     # Windows that are cut short lie inside the last whole one, unless there is none.
-    starts = range(first, max(first + 1, len(values) - window + 1))
-    return float(max(np.ptp(values[s : s + window]) for s in starts))
+    starts = range(first, max(first + 1, len(values) - WINDOW_ROUNDS + 1))
+    return float(max(np.ptp(values[s : s + WINDOW_ROUNDS]) for s in starts))
 
 
-def curve(run: Run, name: str = "acc_edge") -> NDArray[np.float64]:
+def curve(run: Run) -> NDArray[np.float64]:
     """Return a run's accuracy in percent after each round, the initial model left out."""
-    rows = run.query("SELECT round, value FROM metrics WHERE name = ? AND round > 0 ORDER BY rowid", name)
+    rows = run.query("SELECT round, value FROM metrics WHERE name = 'acc_edge' AND round > 0 ORDER BY rowid")
     by_round = {int(r): float("nan") if v is None else 100.0 * float(v) for r, v in rows}
     return np.array([by_round[r] for r in sorted(by_round)])
 
@@ -125,15 +124,10 @@ def setting(scale: Scale, dataset: str, layout: str, test: str, **training: Any)
     }
 
 
-def cell(row: str, where: str, table: Mapping[str, Any], method: Mapping[str, Any]) -> Cell:
-    """Return the runs of a method in a column's setting."""
-    return Cell(row, where, Experiment.build({**table, "methods": [{**method, "label": row}]}))
-
-
 def cells(scale: Scale) -> list[Cell]:
     """Return every method under every column."""
     return [
-        cell(label, column(dataset, layout, test), setting(scale, dataset, layout, test), method)
+        Cell.of(label, column(dataset, layout, test), setting(scale, dataset, layout, test), method)
         for dataset in (("mnist",) if scale == "smoke" else MARKS)
         for layout, test in SPLITS
         for label, method in METHODS.items()
@@ -237,7 +231,7 @@ def cells_long(scale: Scale) -> list[Cell]:
         if scale == "small":
             table["partition"].pop("fraction")
             table |= {"stop": {"rounds": 200}, "seeds": [0]}
-        found += [cell(label, column("mnist", layout, "imbalanced"), table, m) for label, m in METHODS.items()]
+        found += [Cell.of(label, column("mnist", layout, "imbalanced"), table, m) for label, m in METHODS.items()]
     return found
 
 
@@ -278,7 +272,7 @@ def cells_fig4(scale: Scale) -> list[Cell]:
         table = setting(scale, "mnist", "D2", "imbalanced", **training)
         table["fleet"] = {"devices": devices, "edges": 10}
         table["stop"] = {"rounds": max(2, table["stop"]["rounds"] // each)}
-        return cell(row, name, table, method)
+        return Cell.of(row, name, table, method)
 
     found = [varied(label, column("mnist", "D2", "imbalanced"), method) for label, method in METHODS.items()]
     found += [varied(label, "5 devices per edge", method, devices=50) for label, method in METHODS.items()]
@@ -317,11 +311,11 @@ def cells_options(scale: Scale) -> list[Cell]:
     found = []
     for layout in ("D2",) if scale == "smoke" else ("D1", "D2", "D3", "D4"):
         table, where = setting(scale, "mnist", layout, "imbalanced"), column("mnist", layout, "imbalanced")
-        found += [cell(row, where, table, method) for row, method in ways.items()]
+        found += [Cell.of(row, where, table, method) for row, method in ways.items()]
     for row, who in (("PHE-FL", "edge"), ("servers choose too", "all")):
         table = setting(scale, "mnist", "D2", "imbalanced")
         table["fleet"] = {**table["fleet"], "tiers": [4, 2]}
-        found.append(cell(row, "D2 with two tiers of servers", table, {"name": "phefl", "tiers": who}))
+        found.append(Cell.of(row, "D2 with two tiers of servers", table, {"name": "phefl", "tiers": who}))
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from espalier.experiment import Experiment
 from espalier.study.base import Cell, Metric, Scale, Study, last, register
 
 Place = Literal["edges", "cloud", "both", "flat"]
@@ -69,7 +68,7 @@ def method(defence: str, place: Place) -> dict[str, Any]:
         "both": {"edge": rule, "root": rule},
         "flat": {"root": rule},
     }
-    return {"name": "fedavg" if place == "flat" else "hierfavg", **tiers[place], "label": row(defence, place)}
+    return {"name": "fedavg" if place == "flat" else "hierfavg", **tiers[place]}
 
 
 def setting(scale: Scale, attack: str, share: float) -> dict[str, Any]:
@@ -103,8 +102,7 @@ def cells(scale: Scale) -> list[Cell]:
             for defence in (PLAIN, "median") if smoke else DEFENCES:
                 if defence == PLAIN and place in ("cloud", "both"):
                     continue
-                experiment = Experiment.build({**table, "methods": [method(defence, place)]})
-                found.append(Cell(row(defence, place), column(attack, share), experiment))
+                found.append(Cell.of(row(defence, place), column(attack, share), table, method(defence, place)))
     return found
 
 

@@ -109,17 +109,17 @@ def test_what_an_edge_tells() -> None:
     pace.learn(seen, [arrival(1, {ALL: one}, accuracy=0.8), arrival(2, {ALL: two}, accuracy=0.4)])
     assert edge.up(seen) == {}
     # (30 * .8 + 10 * .4) / 40 = .7; nothing of updates, nobody asked.
-    assert edge.tell(seen) == {"reports": 2, "accuracy": pytest.approx(0.7)}
+    assert edge.statistics(seen) == {"reports": 2, "accuracy": pytest.approx(0.7)}
     # Asked for sketches: both updates, folded as the cloud would fold them; then they are forgotten.
     seen.order = order({}, share=True, sketch=True)
     pace.assign(seen, [1])
     pace.learn(seen, [])
     assert edge.up(seen) == {ALL: start}
-    told = edge.tell(seen)
+    told = edge.statistics(seen)
     fold = Sketch(2, 4, env.rng("sketch")).fold(torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
     assert told["sketched"] == [1, 2]
     np.testing.assert_array_equal(told["sketches"], fold)
-    assert "sketches" not in edge.tell(seen)
+    assert "sketches" not in edge.statistics(seen)
 
 
 def test_a_drifted_device_brings_model_histogram_and_sketch_up_at_once() -> None:
@@ -130,7 +130,7 @@ def test_a_drifted_device_brings_model_histogram_and_sketch_up_at_once() -> None
     pace.assign(seen, [1, 2])
     pace.learn(seen, [arrival(1, {ALL: one}), arrival(2, {ALL: two}, histogram=np.array([0.0, 5.0]))])
     assert edge.up(seen) == {ALL: start}
-    told = edge.tell(seen)
+    told = edge.statistics(seen)
     assert told["drifted"] == [2] and told["sketched"] == [2]
     np.testing.assert_array_equal(told["histograms"], [[0.0, 5.0]])
     assert edge.up(seen) == {}
@@ -143,7 +143,7 @@ def test_whole_models_are_sketched_when_asked() -> None:
     seen = view(env, {ALL: start}, order=order({}, sketch=True))
     pace.assign(seen, [1])
     pace.learn(seen, [arrival(1, {ALL: one})])
-    told = EdgeHandDown(sketch=3, weights=True).tell(seen)
+    told = EdgeHandDown(sketch=3, weights=True).statistics(seen)
     fold = Sketch(2, 3, env.rng("sketch")).fold(torch.tensor([[3.0, 1.0]]))
     np.testing.assert_array_equal(told["sketches"], fold)
 

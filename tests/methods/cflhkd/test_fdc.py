@@ -229,7 +229,7 @@ def test_only_drifted_devices_move_and_a_new_cluster_inherits() -> None:
     memory.product(CLUSTER_MODELS)[100] = own
     turned = np.array([0.0, 9.0, 9.0, 0.0])
     seen = view(env, {ALL: first}, clock=1, memory=memory)
-    structure.observe(seen, [arrival(100, {ALL: own}, drifted=[2], histograms=turned[None])])
+    structure.learn(seen, [arrival(100, {ALL: own}, drifted=[2], histograms=turned[None])])
     found = structure.arrange(view(env, {ALL: first}, clock=2, memory=memory), {})
     assert found is not None
     assert (found.parents, found.note["why"], found.note["drifted"], found.note["moved"]) == ({2: 102}, "drift", [2], 1)
@@ -265,7 +265,7 @@ def test_without_dynamics_nobody_moves() -> None:
     found = structure.arrange(view(env, {ALL: first}, memory=memory), {})
     assert found is not None
     settle(env, found.parents)
-    structure.observe(view(env, {}, memory=memory), [arrival(100, {}, drifted=[1], histograms=RIGHT[None])])
+    structure.learn(view(env, {}, memory=memory), [arrival(100, {}, drifted=[1], histograms=RIGHT[None])])
     assert structure.arrange(view(env, {ALL: first}, clock=30, memory=memory), {}) is None
 
 
@@ -315,7 +315,7 @@ def test_given_edges_are_the_clusters() -> None:
     assert structure.survey(view(env, {ALL: first}, memory=memory)) is None
     assert structure.arrange(view(env, {ALL: first}, memory=memory), {}) is None
     assert memory.product(DELIVERIES) == {100: first, 101: first}
-    assert structure.follows() and not EdgeClusters().follows()
+    assert structure.follows_moves() and not EdgeClusters().follows_moves()
 
 
 def test_servers_between_are_refused() -> None:

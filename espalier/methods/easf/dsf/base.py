@@ -129,10 +129,10 @@ class AgentBase(ABC):
         devices, total = (below.tally.size, below.tally.total) if below is not None else (0, ())
         return described(MemberInfo(devices, total, near=dict.fromkeys(self.around.adjacent.values(), 1.0)))
 
-    def member_info(self, host: int, told: dict[str, Any]) -> MemberInfo:
+    def member_info(self, host: int, data: dict[str, Any]) -> MemberInfo:
         """Return what is known of a member that a message describes, with its distance from this device."""
-        statistic = tuple(told["statistic_sum"])
-        return MemberInfo(told["devices"], statistic, told["able"], self.hops(host), dict(told["near"]))
+        statistic = tuple(data["statistic_sum"])
+        return MemberInfo(data["devices"], statistic, data["able"], self.hops(host), dict(data["near"]))
 
     def describe_view(self, level: int, view: ClusterView) -> dict[str, Any]:
         """Return what a message says of a cluster."""
@@ -167,11 +167,11 @@ class AgentBase(ABC):
         """`Membership`: ask a host to take this device in."""
 
     @abstractmethod
-    def admit(self, level: int, host: int, told: dict[str, Any]) -> None:
+    def admit(self, level: int, host: int, data: dict[str, Any]) -> None:
         """`Membership`: take a member in."""
 
     @abstractmethod
-    def enrol(self, level: int, host: int, told: dict[str, Any]) -> bool:
+    def enrol(self, level: int, host: int, data: dict[str, Any]) -> bool:
         """`Membership`: take in who takes this device for its central node."""
 
     @abstractmethod
@@ -209,7 +209,7 @@ class AgentBase(ABC):
         """`Agent`: a host is gone."""
 
     @abstractmethod
-    def install_view(self, sender: int, told: dict[str, Any]) -> None:
+    def install_view(self, sender: int, data: dict[str, Any]) -> None:
         """`ViewChange`: take a cluster's view."""
 
     @abstractmethod

@@ -172,7 +172,7 @@ class Election(AgentBase):
         view = ClusterView(
             election.cluster, election.term, self.me, 1, winner, successors, parent, {}, election.is_root, election.tree
         )  # fmt: skip
-        told = self.describe_view(level, view)
+        sent = self.describe_view(level, view)
         rounds = ((number, -m) for m, number in election.model_rounds.items() if m in election.members)
         to_winner: dict[str, Any] = {
             "members": {m: described(member) for m, member in election.members.items()},
@@ -180,9 +180,9 @@ class Election(AgentBase):
         }
         for host in successors:
             if host != self.me:
-                self.send(CLUSTER_VIEW, host, **told, **(to_winner if host == winner else {}))
+                self.send(CLUSTER_VIEW, host, **sent, **(to_winner if host == winner else {}))
         if self.me in successors:
-            self.install_view(self.me, {**told, **(to_winner if self.me == winner else {})})
+            self.install_view(self.me, {**sent, **(to_winner if self.me == winner else {})})
 
     # -- succession ------------------------------------------------------------------------------------------------
 

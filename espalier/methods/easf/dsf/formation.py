@@ -94,9 +94,9 @@ class Formation(AgentBase):
 
     def on_clustered(self, word: Word) -> None:
         """A neighbour has a cluster."""
-        told = word.data
-        self.discovery.clustered[word.sender] = told["centre"]
-        self.around.beacons[word.sender] = (told["cluster"], told["centre"], told["tree"])
+        data = word.data
+        self.discovery.clustered[word.sender] = data["centre"]
+        self.around.beacons[word.sender] = (data["cluster"], data["centre"], data["tree"])
         self.check_hellos()
 
     def check_hellos(self) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from espalier.core.address import host_of
 from espalier.core.aggregator import Aggregator
+from espalier.core.aggregator_state import AggregatorState
 from espalier.core.messages import (
     ALL,
     Action,
@@ -23,7 +24,6 @@ from espalier.core.messages import (
     Word,
 )
 from espalier.core.method import Speaker
-from espalier.core.opening import AggregatorState
 from espalier.core.store import Ref
 from espalier.core.view import Arrival
 from espalier.methods.easf.dsf import messages

@@ -206,9 +206,9 @@ class Membership(AgentBase):
 
     # -- at the central node ---------------------------------------------------------------------------------------
 
-    def admit(self, level: int, host: int, told: dict[str, Any]) -> None:
+    def admit(self, level: int, host: int, data: dict[str, Any]) -> None:
         """Take a member in; a formed cluster's members learn it."""
-        member = self.member_info(host, told)
+        member = self.member_info(host, data)
         if level in self.elections:
             self.elections[level].members[host] = member
         cluster = self.led.get(level)
@@ -219,14 +219,14 @@ class Membership(AgentBase):
                 self._renew_view(level)
                 self.send_view(level, host)
 
-    def enrol(self, level: int, host: int, told: dict[str, Any]) -> bool:
+    def enrol(self, level: int, host: int, data: dict[str, Any]) -> bool:
         """Take in who takes this device for its central node, or for the first successor; False if it is neither."""
         led, view = self.led.get(level) or self.elections.get(level), self.views.get(level)
         if led is not None:
             if host not in led.members:
-                self.admit(level, host, told)
+                self.admit(level, host, data)
         elif view is not None and view.leaderless:
-            self.memberships.applicants.setdefault(level, {})[host] = self.member_info(host, told)
+            self.memberships.applicants.setdefault(level, {})[host] = self.member_info(host, data)
         else:
             return host in self.memberships.applicants.get(level, {})
         return True

@@ -40,48 +40,48 @@ class ViewChange(AgentBase):
         """Take the view that a central node, an initiator or another member sends."""
         self.install_view(word.sender, word.data)
 
-    def install_view(self, sender: int, told: dict[str, Any]) -> None:
+    def install_view(self, sender: int, data: dict[str, Any]) -> None:
         """Accept a view of a cluster, unless a newer one is known or this device belongs elsewhere."""
-        level, centre = told["level"], told["centre"]
-        if centre == self.me and "members" not in told and level not in self.led:
+        level, centre = data["level"], data["centre"]
+        if centre == self.me and "members" not in data and level not in self.led:
             return  # it is to lead: the initiator tells it how, and this message of another has overtaken that
         old = self.views.get(level)
-        if old is not None and old.cluster == told["cluster"]:
-            if not self._is_newer(sender, old, told):
+        if old is not None and old.cluster == data["cluster"]:
+            if not self._is_newer(sender, old, data):
                 return
-        elif self._is_foreign(sender, old, told):
+        elif self._is_foreign(sender, old, data):
             if centre != self.me:
                 self.send(LEAVE, centre, level=level)
             return
-        view = self._adopt(level, old, told)
-        self._follow_up(sender, level, old, view, told)
+        view = self._adopt(level, old, data)
+        self._follow_up(sender, level, old, view, data)
 
-    def _is_newer(self, sender: int, old: ClusterView, told: dict[str, Any]) -> bool:
+    def _is_newer(self, sender: int, old: ClusterView, data: dict[str, Any]) -> bool:
         """Compare two views of one cluster; whoever goes by an older election is corrected."""
-        elected, centre = (told["term"], -told["initiator"]), told["centre"]
-        if (*elected, told["version"]) > (*old.elected, old.version):
+        elected, centre = (data["term"], -data["initiator"]), data["centre"]
+        if (*elected, data["version"]) > (*old.elected, old.version):
             return True
         for host in sorted({centre, sender}) if elected < old.elected else [centre]:
             if host not in (old.centre, self.me):
-                self.correct(told["level"], host)
+                self.correct(data["level"], host)
         return False
 
-    def _is_foreign(self, sender: int, old: ClusterView | None, told: dict[str, Any]) -> bool:
+    def _is_foreign(self, sender: int, old: ClusterView | None, data: dict[str, Any]) -> bool:
         """Tell whether a view is of a cluster that this device has neither joined nor voted in."""
-        level, asked = told["level"], self.joining.get(told["level"])
+        level, asked = data["level"], self.joining.get(data["level"])
         initiator, _ = self.memberships.voted.get(level, (NOBODY, 0))
-        if sender in (self.me, asked, initiator) or told["centre"] == asked:
+        if sender in (self.me, asked, initiator) or data["centre"] == asked:
             return False
         return old is not None or asked is not None
 
-    def _adopt(self, level: int, old: ClusterView | None, told: dict[str, Any]) -> ClusterView:
+    def _adopt(self, level: int, old: ClusterView | None, data: dict[str, Any]) -> ClusterView:
         """Make a view this device's own; elections, votes and requests that it settles are over."""
-        successors = [h for h in told["successors"] if not self.is_gone(h)]
+        successors = [h for h in data["successors"] if not self.is_gone(h)]
         view = self.views[level] = ClusterView(
-            told["cluster"], told["term"], told["initiator"], told["version"], told["centre"], successors,
-            told["parent"], dict(told["successors_above"]), told["is_root"], told["tree"], _still_leaderless(old, told),
+            data["cluster"], data["term"], data["initiator"], data["version"], data["centre"], successors,
+            data["parent"], dict(data["successors_above"]), data["is_root"], data["tree"], _still_leaderless(old, data),
         )  # fmt: skip
-        self.state.mean_statistic = tuple(told["mean_statistic"])
+        self.state.mean_statistic = tuple(data["mean_statistic"])
         self.joining.pop(level, None)
         if view.term >= self.memberships.voted.get(level, (NOBODY, 0))[1]:
             self.memberships.voted.pop(level, None)
@@ -95,7 +95,7 @@ class ViewChange(AgentBase):
         return view
 
     def _follow_up(
-        self, sender: int, level: int, old: ClusterView | None, view: ClusterView, told: dict[str, Any]
+        self, sender: int, level: int, old: ClusterView | None, view: ClusterView, data: dict[str, Any]
     ) -> None:
         """Lead or follow, and tell those whom the new view concerns."""
         centre, successors = view.centre, view.successors
@@ -104,15 +104,15 @@ class ViewChange(AgentBase):
             self._correct_rival(sender, level, old, view.cluster)
         if centre != self.me:
             self._follow(level, centre, changed)
-        elif "members" in told:
-            self._lead(level, old, told)
+        elif "members" in data:
+            self._lead(level, old, data)
         for host in sorted(self.memberships.applicants.pop(level, {})):
             if host not in successors and centre != self.me:
                 self.send(REDIRECT, host, level=level, centre=centre)
-        if level == 0 and told["tree"] not in (NOBODY, NOBODY if old is None else old.tree):
+        if level == 0 and data["tree"] not in (NOBODY, NOBODY if old is None else old.tree):
             self.beacon_tree()
         if changed:
-            self._tell_change(level, told)
+            self._tell_change(level, data)
         dissolver, host = self.memberships.dissolved.pop(level, (NOBODY, NOBODY))
         if dissolver == centre != self.me:
             self.leave_dissolved(level, host)
@@ -122,12 +122,12 @@ class ViewChange(AgentBase):
         if old.cluster == cluster and not old.leaderless and old.centre not in (self.me, sender):
             self.correct(level, old.centre)
 
-    def _tell_change(self, level: int, told: dict[str, Any]) -> None:
+    def _tell_change(self, level: int, data: dict[str, Any]) -> None:
         """This device has another central node: neighbours, the cluster below and other trees are to know."""
-        self.record(JOINED_EVENT, level=level, centre=told["centre"], term=told["term"], messages=self.own.messages)
+        self.record(JOINED_EVENT, level=level, centre=data["centre"], term=data["term"], messages=self.own.messages)
         if level == 0:
             self.start_heartbeat()
-            if told["parent"] == NOBODY:
+            if data["parent"] == NOBODY:
                 self.beacon()
         if level - 1 in self.led and self.led[level - 1].formed:
             self.announce(level - 1)
@@ -149,18 +149,18 @@ class ViewChange(AgentBase):
         elif self.me not in self.views[level].successors:
             self.send(HEARTBEAT, centre, level=level, member=self.describe_self(level))
 
-    def _lead(self, level: int, old: ClusterView | None, told: dict[str, Any]) -> None:
+    def _lead(self, level: int, old: ClusterView | None, data: dict[str, Any]) -> None:
         """This device is the central node now: run the aggregator, find a parent for it, or be the root."""
         view = self.views[level]
-        members = {m: self.member_info(m, about) for m, about in told["members"].items() if self.answers(m)}
+        members = {m: self.member_info(m, about) for m, about in data["members"].items() if self.answers(m)}
         members.update({m: a for m, a in self.memberships.applicants.pop(level, {}).items() if self.answers(m)})
-        self.led[level] = LedCluster(view.cluster, members, True, set(told["members"]))
+        self.led[level] = LedCluster(view.cluster, members, True, set(data["members"]))
         self.attach(level, self.me)
         self.record(ELECTED_EVENT, level=level, members=sorted(members), top=view.is_root, term=view.term)
-        if set(members) != set(told["members"]):
+        if set(members) != set(data["members"]):
             self.announce(level)
         if view.is_root:
-            self._fetch_newest_model(level, told["newest_model"])
+            self._fetch_newest_model(level, data["newest_model"])
         elif level + 1 in self.views:
             return
         elif view.parent == self.me and level:
@@ -218,9 +218,9 @@ class ViewChange(AgentBase):
             self.tell_head(level + 1, BECOME_ROOT, round=max(0, self.own.model_round), model=self.own.model)
 
 
-def _still_leaderless(old: ClusterView | None, told: dict[str, Any]) -> bool:
+def _still_leaderless(old: ClusterView | None, data: dict[str, Any]) -> bool:
     """Tell whether a view is the last message of a central node that is known to be gone."""
     if old is None or not old.leaderless:
         return False
-    new = (told["cluster"], told["term"], told["initiator"], told["centre"])
+    new = (data["cluster"], data["term"], data["initiator"], data["centre"])
     return new == (old.cluster, old.term, old.initiator, old.centre)

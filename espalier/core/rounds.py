@@ -1,149 +1,42 @@
-"""How an aggregator's rounds open: survey and arrange (at the root), select, assign, hand down, order.
+"""An aggregator's rounds: how they open, how they close, and what follows.
 
-Rounds run per *cohort*: one cohort is a barrier, a cohort per child is full asynchrony, anything between
-is a tier or a cluster with a clock of its own. What an aggregator remembers of them is plain data, saved with the run.
+Opening: survey and arrange (at the root), select, assign, hand down, order. A round closes when every child that was
+ordered has reported or left, or when its deadline has passed and at least one report is there: sift, merge, serve; then
+the next round, or a report to the parent.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.core.address import Address
-from espalier.core.codec import register
+from espalier.core.aggregator_state import SURVEY, AggregatorState, Cohort, Ticket
 from espalier.core.environment import Environment
-from espalier.core.memory import Memory
 from espalier.core.messages import (
     Action,
     Arrange,
+    AwaitSum,
     BeginRound,
     CloseCohort,
+    Closed,
+    MeetCohorts,
+    OpenChild,
     OpenCohorts,
     Order,
     Record,
+    Report,
     Send,
     Serve,
     SetDeadline,
 )
-from espalier.core.policies import Assignment, Rules, Survey
+from espalier.core.policies import Assignment, Progress, Rules, Survey
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 
-#: the cohort of a survey: its answers go to the structure policy, not to a merge
-SURVEY = "?"
 
-
-@register
-@dataclass(slots=True)
-class Ticket:
-    """An order that is out: of which cohort, and how many rounds the aggregator had closed by then.
-
-    ``start`` are the models that went with it, where the merge asks for them.
-    """
-
-    cohort: str
-    round: int
-    start: dict[str, Ref] = field(default_factory=dict)
-
-
-@register
-@dataclass(slots=True)
-class Cohort:
-    """Children whose rounds run together, and the round that they are in.
-
-    Attributes:
-        round: Its number: how many rounds of the cohort have closed.
-        open: Whether the round is open.
-        opened: When it was opened.
-        overdue: Whether the deadline has passed, or nobody else can be asked: the first report closes the round.
-        held: Whether it stays open until its deadline, even if everybody has reported.
-        summing: Whether it is closed and its merge waits for sums that the children make (secure aggregation).
-        waiting: Who was ordered and has not reported, with the order's number.
-        arrived: The reports so far; what was late for the round before is among them if the pace keeps it.
-    """
-
-    round: int = 0
-    open: bool = False
-    opened: float = 0.0
-    overdue: bool = False
-    held: bool = False
-    summing: bool = False
-    waiting: dict[Address, int] = field(default_factory=dict)
-    arrived: list[Arrival] = field(default_factory=list)
-
-
-@register
-@dataclass(slots=True)
-class AggregatorState:
-    """All that an aggregator remembers.
-
-    Attributes:
-        models: What it serves, by group.
-        samples: How many samples stand behind each of them.
-        auxiliary: Vectors that travel beside the models.
-        cohorts: The rounds of its children, by cohort.
-        cohort_rounds: The sum of the cohorts' rounds.
-        rounds: How many rounds it has closed, of all cohorts; staleness counts in these.
-        progress: How many rounds the cohorts have closed on average: at the root, the run's round.
-        tickets: The orders that are out, by child and number.
-        orders: The number of the last order.
-        order: What its own parent wants (None: it is the root, or has heard of nobody yet).
-        order_at: When that arrived.
-        done: Rounds closed since.
-        update_at: When the last of them closed.
-        idle: Children that returned their order unfulfilled: they are not asked until they say that they are awake.
-        asleep: Whether it has returned its own parent's order unfulfilled.
-        offences: How many reports of each child were refused.
-        memory: What its policies remember.
-    """
-
-    models: dict[str, Ref] = field(default_factory=dict)
-    samples: dict[str, int] = field(default_factory=dict)
-    auxiliary: dict[str, Ref] = field(default_factory=dict)
-    cohorts: dict[str, Cohort] = field(default_factory=dict)
-    cohort_rounds: int = 0
-    tickets: dict[Address, dict[int, Ticket]] = field(default_factory=dict)
-    order: Order | None = None
-    order_at: float = 0.0
-    update_at: float = 0.0
-    done: int = 0
-    rounds: int = 0
-    progress: int = 0
-    orders: int = 0
-    idle: set[Address] = field(default_factory=set)
-    offences: dict[Address, int] = field(default_factory=dict)
-    asleep: bool = False
-    memory: Memory = field(default_factory=Memory)
-
-    def cohort(self, key: str) -> Cohort:
-        """Return a cohort, a new one if need be: it begins where the others are."""
-        if key not in self.cohorts:
-            self.cohorts[key] = Cohort(self.progress)
-            self.cohort_rounds += self.progress
-        return self.cohorts[key]
-
-    def end(self, key: str) -> None:
-        """Forget a cohort."""
-        self.cohort_rounds -= self.cohorts.pop(key).round
-
-    def advance(self, key: str) -> bool:
-        """Count a round of a cohort; tell whether all of them, on average, are a round further."""
-        self.cohorts[key].round += 1
-        self.cohort_rounds += 1
-        self.rounds += 1
-        before, self.progress = self.progress, max(self.progress, self.cohort_rounds // self.count)
-        return self.progress > before
-
-    @property
-    def count(self) -> int:
-        """The number of cohorts, without that of a survey (which has no rounds)."""
-        return len(self.cohorts) - (SURVEY in self.cohorts)
-
-
-class Opening(ABC):
-    """The part of an aggregator that opens rounds; :class:`espalier.core.closing.Closing` ends them."""
+class Rounds:
+    """The part of an aggregator that opens its children's rounds and closes them."""
 
     def __init__(self, me: Address, rules: Rules, env: Environment, state: AggregatorState | None = None):
         self.me = me
@@ -152,13 +45,7 @@ class Opening(ABC):
         self.state = state or AggregatorState()
         self._notes: list[Record] = []
 
-    @abstractmethod
-    def _maybe_close(self, key: str, now: float) -> list[Action]:
-        """Close a cohort's round if nothing more is to be waited for."""
-
-    @abstractmethod
-    def _stall(self, key: str, now: float) -> list[Action]:
-        """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
+    # -- opening ---------------------------------------------------------------------------------------------------
 
     def _begin(self, now: float) -> list[Action]:
         """Root: survey if the structure wants to, else arrange at once and open the round."""
@@ -221,7 +108,7 @@ class Opening(ABC):
     def _open(self, key: str, now: float) -> list[Action]:
         cohort = self.state.cohort(key)
         cohort.open, cohort.opened, cohort.overdue, cohort.waiting = True, now, False, {}
-        cohort.held = self.rules.pace.whole
+        cohort.held = self.rules.pace.until_deadline
         if self.rules.pace.buffer is not None:
             return self._maybe_close(key, now)
         view = self._view(key, now)
@@ -229,7 +116,7 @@ class Opening(ABC):
         if not view.children:
             return self._stall(key, now)
         # a round that lasts until its deadline in any case may have nobody at work (D2D: no cluster can finish one)
-        chosen = self._picked(view, least=0 if self.rules.pace.whole else 1)
+        chosen = self._picked(view, least=0 if self.rules.pace.until_deadline else 1)
         work = self._assigned(view, chosen)
         actions = [self._send(key, child, share, view) for child, share in work.items()]
         seconds = self.rules.pace.deadline(view, work)
@@ -254,7 +141,7 @@ class Opening(ABC):
         view = self._view(key, now)
         view.absent = [c for c, out in self.state.tickets.items() if any(t.cohort == key for t in out.values())]
         drawn = self._picked(view) if view.children else []
-        # Unless the pace admits them at once, whoever has reported waits for the merge.
+        # Unless the pace admits them at once, a child that has reported waits for the merge.
         reported = 0 if self.rules.pace.admits else len(self.state.cohorts[key].arrived)
         wanted = len(drawn) - self._orders_out(key) - reported
         view.children = free = self._available(view.children)
@@ -297,13 +184,158 @@ class Opening(ABC):
             auxiliary=auxiliary,
         )  # fmt: skip
 
+    # -- closing ---------------------------------------------------------------------------------------------------
+
+    def _maybe_close(self, key: str, now: float) -> list[Action]:
+        cohort = self.state.cohorts[key]
+        if not cohort.open or (cohort.held and not cohort.overdue):
+            return []
+        buffer = self.rules.pace.buffer if key != SURVEY else None
+        if buffer is not None:
+            full = len(cohort.arrived) >= buffer
+            return self._close(key, now) if full else self._refill(key, now)
+        if cohort.waiting and not (cohort.overdue and cohort.arrived):
+            return []
+        if cohort.arrived or key == SURVEY:
+            return self._close(key, now)
+        # All who were asked are gone or have nothing: ask the others, if there are any.
+        return self._open(key, now) if self._available(self._view(key, now).children) else self._stall(key, now)
+
+    def _stall(self, key: str, now: float) -> list[Action]:
+        """Nobody can take an order: wait for those who are out, or tell the parent not to wait."""
+        cohort = self.state.cohorts[key]
+        if cohort.arrived:
+            return self._close(key, now)
+        if self._orders_out(key):
+            cohort.overdue = True  # the first report closes the round
+            return []
+        order = self.state.order
+        if order is None or self.state.asleep:
+            return []
+        self.state.asleep = True
+        cohort.open = False  # the order is returned unfulfilled; children that come now wait for the next order
+        return [Send(Report(order.id, order.sender, self.me, order.sender, {}, {}, 0, order.round, now))]
+
+    def _close(self, key: str, now: float) -> list[Action]:
+        state = self.state
+        cohort = state.cohorts[key]
+        actions: list[Action]
+        arrivals = list(cohort.arrived)
+        cohort.open = False
+        if key == SURVEY:
+            actions = self._arrange({a.report.sender: a for a in arrivals}, now)
+            cohort.arrived = []
+            return actions
+        view = self._view(key, now)
+        view.absent = list(cohort.waiting)
+        refused = self.rules.guard.sift(view, arrivals)
+        self._notes += [self._refuse(arrivals[i].report, why) for i, why in sorted(refused.items())]
+        if len(refused) < len(arrivals) or not arrivals:
+            arrivals = [a for i, a in enumerate(arrivals) if i not in refused]
+            sums = self.rules.merge.sums(view, arrivals)
+            if sums:
+                cohort.arrived, cohort.summing = arrivals, True
+                return [AwaitSum(key, sums)]
+            self._merge(view, arrivals)
+        return self._advance(key, now)
+
+    def _round_due(self, key: str, number: int, now: float) -> list[Action]:
+        """A round has come to its deadline: close it with what has arrived, or with the first report."""
+        cohort = self.state.cohorts.get(key)
+        if cohort is None or not cohort.open or cohort.round != number:
+            return []
+        cohort.overdue = True
+        return self._close(key, now) if cohort.arrived or cohort.held else []
+
+    def _on_summed(self, key: str, now: float) -> list[Action]:
+        """The sums that a cohort's merge waited for are there: its round ends."""
+        cohort = self.state.cohorts.get(key)
+        if cohort is None or not cohort.summing:
+            return []
+        cohort.summing = False
+        view = self._view(key, now)
+        view.absent = list(cohort.waiting)
+        self._merge(view, cohort.arrived)
+        return self._advance(key, now)
+
+    def _merged(self, view: View, arrivals: Sequence[Arrival]) -> Mapping[str, Ref]:
+        """Return the merge's models by group."""
+        found: Any = self.rules.merge.merge(view, arrivals)
+        right = isinstance(found, Mapping) and all(isinstance(model, int) for model in found.values())
+        wanted = "a Ref by group, as view.store.combine and view.store.put(vector) make them"
+        return self.rules.merge.returned("merge", found, right, wanted)
+
+    def _merge(self, view: View, arrivals: Sequence[Arrival]) -> None:
+        state = self.state
+        merged, auxiliary = self._merged(view, arrivals), self.rules.merge.auxiliary(view, arrivals)
+        view.models = state.models = {**state.models, **merged}
+        view.auxiliary = state.auxiliary = {**state.auxiliary, **auxiliary}
+        state.samples = self.rules.merge.samples(view, arrivals)
+        self.rules.selection.learn(view, arrivals)
+        self.rules.pace.learn(view, arrivals)
+        if state.order is None:
+            self.rules.structure.learn(view, arrivals)
+
+    def _advance(self, key: str, now: float) -> list[Action]:
+        """Serve what was merged, and go on: to the next round, or up to the parent."""
+        state = self.state
+        # Only now: a policy may make the store compute, and what nobody holds is forgotten then.
+        state.cohorts[key].arrived = []
+        whole = state.advance(key)
+        actions: list[Action] = [Serve(self.rules.merge.served(self._view(key, now)))]
+        closed_later = self.rules.hand_down.closed_by_next_order
+        if state.order is None or closed_later == "nothing":
+            actions.append(Closed(state.progress))
+        if state.order is None:
+            # What the world changes between two rounds (moves, links, drift) happens before the next opens.
+            if self.rules.pace.meet is not None:
+                return [*actions, SetDeadline(0.0, MeetCohorts())]
+            if whole or state.count == 1:
+                return [*actions, SetDeadline(0.0, BeginRound())]
+            if self.rules.pace.cohort_per_child:
+                return [*actions, SetDeadline(0.0, OpenChild(Address(key)))]
+            return [*actions, SetDeadline(0.0, OpenCohorts())]
+        state.done += 1
+        spent, last = now - state.order_at, now - state.update_at
+        state.update_at = now
+        if self.rules.pace.enough(Progress(state.order, state.done, spent, last, state.memory)):
+            return [*actions, self._report(now)]
+        if closed_later == "last round":
+            actions.append(Closed(state.progress))
+        return [*actions, SetDeadline(0.0, OpenCohorts())]
+
+    def _report(self, now: float) -> Action:
+        state = self.state
+        assert state.order is not None
+        order, hand_down = state.order, self.rules.hand_down
+        view = self._view("", now)
+        models = hand_down.up(view)
+        samples = {g: state.samples.get(g, 0) for g in models}
+        return Send(
+            Report(
+                order.id, order.sender, self.me, order.sender, models, samples, state.done, order.round, now,
+                download=state.order_at - order.sent, compute=now - state.order_at,
+                stats=hand_down.statistics(view), auxiliary=hand_down.auxiliary(view, order.sender),
+            )
+        )  # fmt: skip
+
+    def _refuse(self, report: Report, why: str) -> Record:
+        """Count an offence and put it on record."""
+        count = self.state.offences.get(report.sender, 0) + 1
+        self.state.offences[report.sender] = count
+        return Record(
+            "refused", {"node": self.me, "child": report.sender, "why": why, "round": report.round, "offences": count}
+        )
+
+    # -- what both look at ------------------------------------------------------------------------------------------
+
     def _orders_out(self, key: str) -> int:
         """Return how many orders of a cohort are out."""
         return sum(t.cohort == key for out in self.state.tickets.values() for t in out.values())
 
     def _available(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
-        cannot = self.state.tickets.keys() | self.state.idle | self.rules.guard.shuns(self.state.offences, children)
+        cannot = self.state.tickets.keys() | self.state.idle | self.rules.guard.left_out(self.state.offences, children)
         if not self.rules.pace.keeps_late:
             return [c for c in children if c not in cannot] if cannot else list(children)
         return [c for c in children if c not in cannot and not self.env.busy(c)]
