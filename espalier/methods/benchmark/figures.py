@@ -100,7 +100,7 @@ class ContrastTold(Contrasted, kind="contrast_told"):
         """Ask once there are two orders to compare."""
         return None if view.state(self).before is None else "contrast_told"
 
-    def questioned(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
+    def question_models(self, view: LocalView, order: Order) -> tuple[Ref, ...]:
         """Return the models that are compared."""
         state = view.state(self)
         return tuple(ref for ref in (*order.models.values(), state.last, state.start, state.before) if ref is not None)
