@@ -92,7 +92,7 @@ def test_nobody_looks_at_losses_for_nothing() -> None:
     never, one_round = Edge(alert=0.0), Edge(updates=1)
     assert not any(never.close(loss, loss) for loss in (1.0, 9.0))
     assert all(one_round.close(loss, loss) for loss in (1.0, 9.0))
-    assert not one_round.memory.state(one_round.pace).usual
+    assert not one_round.memory.state(one_round.pace).losses
 
 
 def test_a_drift_is_noticed_and_answered_at_once() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError, SetupWarning
+from espalier.training.losses import BY_KIND
 from espalier.training.outputs import check_classes, check_outputs
 
 X = torch.rand(6, 5)
@@ -34,7 +35,7 @@ class Pair(nn.Module):
 )
 def test_outputs_that_cannot_be_used(model: nn.Module, kind: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        check_outputs(model, X, kind, 3, "cross_entropy")
+        check_outputs(model, X, kind, 3, BY_KIND[kind])
 
 
 def test_outputs_that_look_like_a_mistake() -> None:

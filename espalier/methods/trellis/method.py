@@ -73,7 +73,7 @@ class Alert(SemiAsync, kind="alert"):
     class State:
         """Each child's usual loss, and whether most now tell of more than that."""
 
-        usual: dict[Address, float] = field(default_factory=dict)
+        losses: dict[Address, float] = field(default_factory=dict)
         noticed: bool = False
 
     alert: NonNegativeFloat = 1.5
@@ -84,12 +84,12 @@ class Alert(SemiAsync, kind="alert"):
         if not self.alert or view.order is None or view.order.updates == 1:
             return
         state, now = view.state(self), {child: loss for child, loss, _ in told(view, arrivals)}
-        rose = [loss > self.alert * state.usual[child] for child, loss in now.items() if child in state.usual]
+        rose = [loss > self.alert * state.losses[child] for child, loss in now.items() if child in state.losses]
         state.noticed = sum(rose) > max(1, len(rose) / 2)
-        before = {} if state.noticed else state.usual  # after a drift what is usual begins anew
+        before = {} if state.noticed else state.losses  # after a drift what is usual begins anew
         for child, loss in now.items():
             usual = before.get(child, loss)
-            state.usual[child] = usual + NEWEST * (loss - usual)
+            state.losses[child] = usual + NEWEST * (loss - usual)
         if state.noticed:
             view.note("noticed", round=view.round, children=len(rose))
 
@@ -102,7 +102,7 @@ class Alert(SemiAsync, kind="alert"):
     def forget(self, memory: Memory, child: Address) -> None:
         """Forget a child's usual loss."""
         super().forget(memory, child)
-        memory.state(self).usual.pop(child, None)
+        memory.state(self).losses.pop(child, None)
 
 
 @dataclass(frozen=True)
