@@ -142,7 +142,8 @@ def rule(
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x.contiguous(), *slots, how, False).flatten(0, 1)
-    return _Conv.call(merge.tick, input.contiguous(), *slots, how, merge.half)
+    wide = weight.shape[0] * weight.shape[1] > _FEW_CHANNELS  # bfloat16 gains nothing else, with kernels or without
+    return _Conv.call(merge.tick, input.contiguous(), *slots, how, merge.half and wide)
 
 
 def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None, *args: Any) -> Any:
