@@ -41,13 +41,20 @@ function pageTemplate() {
   return template(get("--ink"), get("--line"), get("--soft"), narrow.matches ? 11 : 12.5, getComputedStyle(document.body).fontFamily);
 }
 
-// On a phone legends take several lines, a scale beside a figure takes half of it, and two panels do not fit.
+const LONG_TITLE = 36; // letters, of which a phone has room for about 40
+
+// On a phone legends and long titles take several lines, a scale beside a figure takes half of it, and two panels do not fit.
 function slim(data, layout, width) {
   if (layout.yaxis.scaleanchor) layout.height = Math.min(layout.height, width + 60);
   if (layout.xaxis2 && layout.xaxis2.domain && !layout.yaxis2) {
     data = data.filter((t) => t.xaxis !== "x2");
     layout.xaxis = { ...layout.xaxis, domain: [0, 1] };
     delete layout.xaxis2;
+  }
+  const title = (layout.xaxis.title || {}).text || "", middle = title.indexOf(" ", title.length / 2);
+  if (title.length > LONG_TITLE && middle > 0) {
+    layout.xaxis = { ...layout.xaxis, title: { ...layout.xaxis.title, text: `${title.slice(0, middle)}<br>${title.slice(middle + 1)}` } };
+    layout.height += 14;
   }
   const named = data.filter((t) => t.name && t.showlegend !== false && t.type !== "heatmap").length;
   if (named > 1) layout.height += 20 * Math.ceil(named / 2);
