@@ -142,7 +142,7 @@ def rule(
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x.contiguous(), *slots, how, False).flatten(0, 1)
-    wide = weight.shape[0] * weight.shape[1] > _FEW_CHANNELS  # bfloat16 gains nothing else, with kernels or without
+    wide = weight.shape[0] * weight.shape[1] > _FEW_CHANNELS  # narrow ones gain nothing by bfloat16
     return _Conv.call(merge.tick, input.contiguous(), *slots, how, merge.half and wide)
 
 
