@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -103,7 +103,9 @@ class Archive:
                 found.append(judge(claim, results, scale, planned.cells.keys()))
         tested = [j for j in found if j.verdict != "not tested"]
         decided = [j for j in tested if j.verdict != "cannot be told"]
-        return (decided or tested or found or [judge(claim, planned)])[0]
+        first = (decided or tested or found or [judge(claim, planned)])[0]
+        other = [f"At `{j.scale}`: {j.verdict} ({' / '.join(map(str, j.sides()))})." for j in tested if j is not first]
+        return replace(first, why=" ".join([first.why, *other]))
 
     def claimed(self, claim: Claim) -> list[float]:
         """Return the leads that the paper prints figures of, in all its settings."""

@@ -11,6 +11,8 @@ cannot be told     every interval has zero in it, or there are fewer than two se
 not tested         no setting is left
 =================  ======================================================================================
 
+Intervals are of 95 % each; :meth:`Judgement.firm` tells how many stay when there are as many as the claim has.
+
 A setting (a column) is left out where the regime is not the paper's (our baselines are too far from its) or where a
 part that the claim is about never acted. A claim that rows are *alike* (``within``) holds where the whole interval lies
 within that distance of zero, and is opposed where it lies outside.
@@ -105,6 +107,15 @@ class Interval:
     high: float
     seeds: int
 
+    def level(self, within: float | None = None) -> float:
+        """Return its p value: one minus the confidence at which its end would touch zero (the distance)."""
+        away = abs(self.mean) if within is None else abs(within - abs(self.mean))
+        half = self.high - self.mean
+        if not half or math.isinf(half):
+            return float(half > 0 or not away)
+        factor = t.ppf((1 + CONFIDENCE) / 2, self.seeds - 1)
+        return float(2 * t.sf(away * factor / half, self.seeds - 1))
+
     def side(self, within: float | None = None) -> int:
         """1 or −1 if the interval lies on the claimed or on the other side of zero (of the distance), else 0."""
         if within is not None:
@@ -133,6 +144,17 @@ class Judgement:
         """Return how many differences lie on the claimed side, on the other one, and on neither."""
         found = Counter(d.side(self.claim.within) for d in self.differences.values())
         return found[1], found[-1], found[0]
+
+    def firm(self) -> tuple[int, int]:
+        """Return how many on the claimed and on the other side stay by Holm's rule for this many differences.
+
+        The p values, from the least, are held against 5 % over the number of those that are left.
+        """
+        within = self.claim.within
+        found = sorted((d.level(within), d.side(within)) for d in self.differences.values())
+        stays = [level <= (1 - CONFIDENCE) / (len(found) - place) for place, (level, _) in enumerate(found)]
+        sides = [side for _, side in found[: [*stays, False].index(False)]]
+        return sides.count(1), sides.count(-1)
 
 
 def interval(differences: Sequence[float] | NDArray[np.float64], confidence: float = CONFIDENCE) -> Interval:
@@ -251,10 +273,10 @@ def _missing(
     """Say in how many of the paper's settings a claim was run, and which rows that it is about were not."""
     if not found:
         return []
-    every = set(claim.columns) or {column for _, column in planned}
+    pairs = claim.compared(list(dict.fromkeys([*rows, *(row for row, _ in planned)])))
+    every = set(claim.columns) or {c for a, b in pairs for row, c in planned if row == a and (b, c) in planned}
     run = {column for *_, column in found}
     said = [f"Run in {len(run & every)} of {len(every)} settings."] if every - run else []
-    pairs = claim.compared(list(dict.fromkeys([*rows, *(row for row, _ in planned)])))
     there = {row for a, b, _ in found for row in (a, b)}
     lost = [] if claim.against == "worst" else [b for _, b in pairs if b not in there]
     return [*said, *([f"Not run: {', '.join(dict.fromkeys(lost))}."] if lost else [])]
@@ -290,12 +312,13 @@ def claimed_leads(claim: Claim, figures: Results) -> dict[tuple[str, str, str], 
 def _weigh(found: Sequence[Interval], within: float | None) -> tuple[Verdict, str]:
     if not found:
         return "not tested", "No pair of runs shares a seed."
-    most = max(d.seeds for d in found)
+    least, most = min(d.seeds for d in found), max(d.seeds for d in found)
     if most < 2:
         return "cannot be told", "One seed gives no verdict."
     sides = [d.side(within) for d in found]
     yes, no = sides.count(1), sides.count(-1)
-    why = f"Of {len(found)} differences over up to {most} seeds, {yes} are as claimed, {no} the other way round."
+    seeds = f"{most}" if least == most else f"{least} to {most}"
+    why = f"Of {len(found)} differences over {seeds} seeds, {yes} are as claimed, {no} the other way round."
     if yes == len(found):
         return "holds", why
     if no > yes:

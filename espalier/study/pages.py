@@ -198,7 +198,7 @@ def _size(values: Sequence[float], digits: int) -> str:
 
 
 #: heads of what `claim_cells` returns beside a verdict and why
-SIZES = ("for / against / open", "claimed lead", "our mean lead", "from the published level")
+SIZES = ("for / against / open (firm)", "claimed lead", "our mean lead", "from the published level")
 
 
 def claim_cells(archive: Archive, judgement: Judgement) -> tuple[str, str, str, str, str, str]:
@@ -208,7 +208,8 @@ def claim_cells(archive: Archive, judgement: Judgement) -> tuple[str, str, str, 
     claimed = claim.size or _size(archive.claimed(claim), digits)
     ours = _size([d.mean for d in judgement.differences.values()], digits)
     apart = "–" if math.isnan(judgement.distance) else f"{judgement.distance:.{digits}f}"
-    sides = " / ".join(map(str, judgement.sides())) if judgement.differences else "–"
+    sides, firm = (" / ".join(map(str, counts)) for counts in (judgement.sides(), judgement.firm()))
+    sides = f"{sides} ({firm})" if judgement.differences else "–"
     return judgement.verdict, judgement.why, sides, claimed, ours, apart
 
 

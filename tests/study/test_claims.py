@@ -74,6 +74,37 @@ def test_an_interval_by_hand() -> None:
     assert interval([5.0]) == Interval(5.0, -math.inf, math.inf, 1)
 
 
+def test_a_p_value_by_hand() -> None:
+    # With two degrees of freedom p = 1 - t / sqrt(t² + 2). Differences 1, 2, 3: t = 2 sqrt(3), p = 1 - sqrt(12 / 14)
+    assert math.isclose(interval([1, 2, 3]).level(), 1 - math.sqrt(12 / 14), abs_tol=1e-9)
+    assert math.isclose(interval([-1, -2, -3]).level(), 1 - math.sqrt(12 / 14), abs_tol=1e-9)
+    # 2 away from a distance of 4 as well
+    assert math.isclose(interval([1, 2, 3]).level(4.0), 1 - math.sqrt(12 / 14), abs_tol=1e-9)
+    assert [interval(d).level() for d in ([5.0], [0.0, 0.0], [2.0, 2.0])] == [1.0, 1.0, 0.0]
+
+
+def test_many_differences_need_smaller_p_values() -> None:
+    # 2.8 with a deviation of 1: t = 2.8 sqrt(3), p = 1 - sqrt(23.52 / 25.52) = 0.04; 2 with one of 0.1: p = 0.0008
+    weak, strong = [1.8, 2.8, 3.8], [2.0, 2.1, 1.9]
+    both = judge(CLAIM, made(weak, weak))
+    assert (both.verdict, both.sides(), both.firm()) == ("holds", (2, 0, 0), (0, 0)), "0.04 is more than 5 % by two"
+    assert judge(CLAIM, made(weak, strong)).firm() == (2, 0), "0.0008, then 0.04 alone"
+    assert judge(CLAIM, made(strong, [-d for d in strong])).firm() == (1, 1)
+    assert judge(CLAIM, made([30.0], [30.0])).firm() == (0, 0)
+
+
+def test_seeds_are_counted_from_the_least() -> None:
+    assert "over 3 to 4 seeds" in judge(CLAIM, made([2.0, NAN, 2.1, 1.9], [2.0, 2.1, 1.9, 2.0])).why
+
+
+def test_only_settings_of_both_rows_are_missed() -> None:
+    clear = [2.0, 2.1, 1.9]
+    # Ours is planned in column c, too, but nobody to compare it with
+    planned = {("Ours", "a"), ("Base", "a"), ("Ours", "b"), ("Base", "b"), ("Ours", "c")}
+    assert judge(CLAIM, made(clear, clear), planned=planned).verdict == "holds"
+    assert "2 of 3 settings" in judge(CLAIM, made(clear, clear), planned=planned | {("Base", "c")}).why
+
+
 def test_every_verdict() -> None:
     clear, none, back = [2.0, 2.1, 1.9], [1.0, -1.0, 0.2], [-2.0, -2.1, -1.9]
     assert judge(CLAIM, made(clear, clear)).verdict == "holds"

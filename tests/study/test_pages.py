@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 from espalier.core.errors import ConfigError
 from espalier.report.published import slopes_svg, ticks
 from espalier.study.archive import Archive, of_paper
-from espalier.study.base import papers, studies, study
+from espalier.study.base import Study, papers, studies, study
 from espalier.study.claims import read_claims
 from espalier.study.pages import Page, all_pages, cost, index_page, state_rows
 from espalier.study.results import Finished, Results, keep
@@ -59,6 +60,37 @@ def test_claims_name_what_their_studies_have(paper: str) -> None:
         assert claim.named <= {cell.row for cell in cells}, claim.name
         assert set(claim.columns) <= {cell.column for cell in cells}, claim.name
         assert claim.compared([cell.row for cell in cells]), claim.name
+
+
+@pytest.mark.parametrize("paper", ["cflhkd", "csahfl", "d2d", "easf", "phefl", "espalier"])
+def test_a_regime_is_a_papers_only_within_half_of_its_level(paper: str) -> None:
+    for claim in read_claims(resources.files(papers()[paper]) / "claims.toml"):
+        found = study(claim.study)
+        if claim.near < 0 or claim.measure in ("accuracy", "acc"):  # ten points of these
+            continue
+        columns = claim.columns or {cell.column for cell in found.cells("full")}
+        rows = claim.anchors or {b for _, b in claim.compared(list(found.published))}
+        printed = [figures.get(claim.measure, math.nan) for row in rows for figures in _of(found, row, columns)]
+        level = [value for value in printed if math.isfinite(value)]
+        assert not level or claim.near <= sum(level) / len(level) / 2, claim.name
+
+
+def _of(found: Study, row: str, columns: Collection[str]) -> list[Mapping[str, float]]:
+    return [figures for column, figures in found.published.get(row, {}).items() if column in columns]
+
+
+def test_what_another_scale_says_stands_behind_why(tmp_path: Path) -> None:
+    claim = next(c for c in read_claims(resources.files(papers()["csahfl"]) / "claims.toml") if c.study == NAME)
+    facts = {"clusters": {"clusters": 2}}
+    for scale, wave in (("small", 0.1), ("full", 9.0)):
+        cells = {
+            ("HierFedAVG", COLUMN): {s: Finished({"accuracy": 85.0}, {}) for s in range(3)},
+            ("CSAHFL", COLUMN): {s: Finished({"accuracy": 88.0 + wave * (s - 1)}, facts) for s in range(3)},
+        }
+        keep(Results(study(NAME), scale, cells, ["x"]), tmp_path)  # type: ignore[arg-type]
+    found = next(j for j in Archive(tmp_path).judgements("csahfl") if j.claim.name == claim.name)
+    assert (found.scale, found.verdict) == ("small", "holds in part")
+    assert "At `full`: cannot be told (0 / 0 / 1)." in found.why
 
 
 def test_prose_names_figures_through_the_data(tmp_path: Path) -> None:

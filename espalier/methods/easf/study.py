@@ -189,14 +189,14 @@ def case_study(scale: Scale, names: Sequence[str]) -> list[Cell]:
 
 
 def lead(results: Results) -> list[str]:
-    """Say how far EASF is ahead of the best of the others, here and in the paper."""
+    """Say how far EASF is ahead of the best of the paper's others, here and there."""
     name = next(iter(results.study.measures))
     lower, digits = results.study.measures[name].lower, results.study.measures[name].digits
     out = []
     for column in results.columns:
         gaps = []
         for read in (results.mean, results.published):
-            others = [v for r in results.rows if r != "EASF" and (v := read(r, column, name)) == v]
+            others = [v for r in METHODS if r != "EASF" and (v := read(r, column, name)) == v]
             ours = read("EASF", column, name)
             gaps.append((min(others) - ours if lower else ours - max(others)) if others else float("nan"))
         if gaps[0] == gaps[0]:

@@ -175,31 +175,6 @@ def said_alphas(results: Results) -> list[str]:
     return out
 
 
-def never_last(results: Results) -> list[str]:
-    """Answer the paper's main claims from our own runs (of its own rows, where PHE-FL and another were run)."""
-    lasts: list[str] = []
-    placed: list[bool] = []
-    rows = [r for r in results.rows if r in results.study.published]
-    columns = [c for c in results.columns if ("PHE-FL", c) in results.cells and len(rows) > 1]
-    for name in columns:
-        order = sorted(rows, key=lambda r: results.mean(r, name, "acc"))
-        if results.mean("PHE-FL", name, "acc") <= results.mean(order[0], name, "acc"):
-            lasts.append(name)
-        known = [r for r in rows if results.mean(r, name, "drop") == results.mean(r, name, "drop")]
-        drops = sorted(known, key=lambda r: results.mean(r, name, "drop"))
-        if "PHE-FL" in known:
-            placed.append("PHE-FL" in drops[:2])
-    if not columns:
-        return said_alphas(results)
-    verdict = "never has the lowest accuracy" if not lasts else f"has the lowest accuracy in: {'; '.join(lasts)}"
-    return [
-        f"PHE-FL {verdict} ({len(columns)} columns; the paper: never).",
-        f"PHE-FL's drop is the smallest or second smallest in {sum(placed)} of the {len(placed)} columns where it "
-        "reached M (the paper: all).",
-        *said_alphas(results),
-    ]
-
-
 TABLE5 = Study(
     name="phefl/table5",
     title="accuracy and stability from one label per edge (D1) to all labels everywhere (D4)",
@@ -214,7 +189,7 @@ TABLE5 = Study(
     },
     published=published(__package__, "table5"),
     notes=NOTES,
-    comment=never_last,
+    comment=said_alphas,
     facts={"alphas": read_alphas},
 )
 

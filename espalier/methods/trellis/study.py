@@ -142,7 +142,7 @@ NOTES = (
     "labels: the paper's text, by which everybody has labels afterwards that nobody has seen.",
     "CSAHFL EIID, noisy: run-time noise (log-normal, 0.5), because in the headline settings no report is ever late.",
     "Accuracies are means of the last five evaluations. 'Better serving' is with the validated label prior or without, "
-    "whichever is better for the row: the prior is for every method. Trellis's plain figures are without.",
+    "whichever is better in the run: the prior is for every method. Trellis's plain figures are without.",
     "Times to a target are of the global model: "
     + ", ".join(f"{column} {100 * found.target:g} %" for column, found in HEADLINES.items())
     + ". Rounds until devices are back after the drift are counted under the better serving.",

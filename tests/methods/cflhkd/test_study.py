@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from espalier.record.run import Run
 from espalier.simulator.runner import Runner
 from espalier.study import tables
 from espalier.study.base import SCALES, study
+from espalier.study.claims import read_claims
 from tests.study.made import made
 
 NAMES = tuple(f"cflhkd/{n}" for n in (*(f"table{i}" for i in range(1, 9)), "fig4", "fig5", "fig6", "fig7", "readings"))
@@ -55,6 +57,17 @@ def test_the_full_scale_is_the_papers_setting() -> None:
     exchange: Any = drifting["IFCA", "MNIST, exchange"].world.drift
     assert (exchange.kind, exchange.at_round, exchange.turn) == ("exchange_labels", 50, 5)
     assert study("cflhkd/table2").published["IFCA"]["MNIST, exchange"] == {"drop": 8.2, "recovery": 6}
+
+
+def test_sizes_that_claims_name_are_the_tables() -> None:
+    table = study("cflhkd/table1").published
+    claims = read_claims(resources.files("espalier.methods.cflhkd") / "claims.toml")
+    for claim in (c for c in claims if c.study == "cflhkd/table1" and c.size):
+        less = [
+            1 - table["CFLHKD"][column][claim.measure] / table[row][column][claim.measure]
+            for row in claim.than for column in claim.columns
+        ]  # fmt: skip
+        assert claim.size.startswith(f"{100 * min(less):.0f} to {100 * max(less):.0f} %"), claim.name
 
 
 def test_published_figures_at_random_places() -> None:

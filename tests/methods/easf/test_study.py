@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from espalier.methods.easf.settings import ABLATION, BESIDE, LINK_SECONDS, SIGNAL_GAIN, WORKS, model_bytes, world
-from espalier.methods.easf.study import merged, seconds_per_round, shares, within
+from espalier.methods.easf.study import lead, merged, seconds_per_round, shares, within
 from espalier.study import tables
 from espalier.study.base import SCALES, study
+from espalier.study.results import Finished, Results
 from espalier.world import Shape
 from espalier.world.links import Graph
 from tests.study.made import made
@@ -135,6 +136,15 @@ def test_four_methods_and_what_three_tables_read_off_the_same_runs(tmp_path: Pat
         assert shares(run)[0] == pytest.approx(parts[0] / 100)
     # AAF lets devices train while others would wait
     assert fifth.mean("EASF", "12 devices", "training") > fifth.mean("Syn", "12 devices", "training")
+
+
+def test_the_best_other_is_one_of_the_papers() -> None:
+    table = study("easf/table1")
+    figures = {"EASF": 0.9, "Syn": 0.8, "Trellis": 0.95}
+    cells = {(row, "30 devices"): {0: Finished({"accuracy": value})} for row, value in figures.items()}
+    # published: 0.8436 against HFL's 0.8266, KMA-RAF's 0.8329 and Syn's 0.7805
+    said = lead(Results(table, "full", cells))
+    assert said == ["30 devices: EASF is +0.1000 ahead of the best other (paper: +0.0107)."]
 
 
 def test_the_ablation_and_its_words(tmp_path: Path) -> None:
