@@ -292,7 +292,8 @@ register(
         published=published(__package__, "table3"),
         notes=(
             *NOTES,
-            "w/o C: the devices of an edge are its cluster. w/o D: clusters weigh the same. 'served by clusters' is "
+            "w/o C: the devices of an edge are its cluster (the paper assigns devices to edges at random; here they "
+            "stay at the edge that has their labels). w/o D: clusters weigh the same. 'served by clusters' is "
             "not in the paper: devices use their cluster's model at their edge instead of the global one.",
         ),
     ),

@@ -110,6 +110,15 @@ def test_a_late_report_alone_moves_the_model_by_its_discount(late: int, expected
     assert fleet.store.numbers[found[""]] == pytest.approx(expected)
 
 
+def test_a_leftover_does_not_overwrite_what_the_cloud_has_merged() -> None:
+    # right after the cloud's merge an edge has one model, 5; a report of before, 3, one round late: (3 + 5) / 2
+    fleet = SmallFleet({})
+    found = Discounted().merge(
+        view(fleet, {"": fleet.store.number(5.0)}), [arrival(0, 2, fleet.store.number(3.0), late=1, group="c0")]
+    )
+    assert fleet.store.numbers[found["c0"]] == pytest.approx(4.0)
+
+
 def test_equal_models_stay_as_they_are() -> None:
     fleet = SmallFleet({})
     one = fleet.store.number(1.0)

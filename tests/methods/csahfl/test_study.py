@@ -8,10 +8,18 @@ import pytest
 
 from espalier.methods.csahfl.study import targets
 from espalier.study import tables
-from espalier.study.base import SCALES, Cell, final_time, study
+from espalier.study.base import SCALES, Cell, Scale, final_time, study
 from tests.study.made import made
 
-NAMES = ("csahfl/table1", "csahfl/table2", "csahfl/table3", "csahfl/fig3", "csahfl/fig4", "csahfl/semi_async")
+NAMES = (
+    "csahfl/table1",
+    "csahfl/table2",
+    "csahfl/table3",
+    "csahfl/fig3",
+    "csahfl/fig4",
+    "csahfl/semi_async",
+    "csahfl/options",
+)
 STATIC = "Fashion-MNIST ENIID50% p_s=1"
 MOBILE = "Fashion-MNIST ENIID50% p_s=0.5"
 
@@ -37,8 +45,30 @@ def test_the_full_scale_is_the_papers_setting() -> None:
     assert found.world.mobility.to_plain()["stay"] == 0.5
     method = found.methods[0].method
     assert (method.alpha, method.beta, method.edge_rounds) == (1.5, 20.0, 3)  # type: ignore[attr-defined]
+    # delays as in the paper: they do not vary from round to round
+    assert found.world.compute.kind != "noise" and found.training.momentum == 0.0
     # 150 cloud rounds without edges are 50 of 3 edge rounds
     assert cells["FedAVG", STATIC].stop.rounds == 150
+
+
+@pytest.mark.parametrize("scale", ["small", "full"])
+def test_clusters_are_cut_as_asked_for_and_by_number(scale: Scale) -> None:
+    methods = {(c.row, c.column): c.experiment.methods[0].method for c in study("csahfl/fig4").cells(scale)}
+    betas = [method for (_, column), method in methods.items() if column == "beta"]
+    assert len(betas) == 9 and not any(method.rescue for method in betas)  # type: ignore[attr-defined]
+    counts = [m.clusters for (_, column), m in methods.items() if column == "clusters"]  # type: ignore[attr-defined]
+    assert counts == [1, 2, 5, 9, 20]
+
+
+def test_what_the_paper_leaves_open_is_tried_beside_it() -> None:
+    found = {c.row: c.experiment for c in study("csahfl/options").cells("small") if c.column.endswith("EIID p_s=1")}
+    assert {row for row, e in found.items() if e.training.momentum == 0.5} == {
+        "HierFedAVG, momentum 0.5", "CSAHFL, momentum 0.5",
+    }  # fmt: skip
+    # where nobody moves association and clustering act only if devices reach more than one edge, and notes say so
+    reach = [found[f"{name}, every edge in reach"].methods[0].method for name in ("HiFlash", "FedUC")]
+    assert [method.reach for method in reach] == ["all", "all"]  # type: ignore[attr-defined]
+    assert any("HiFlash's association and FedUC's clustering do not act" in n for n in study("csahfl/table1").notes)
 
 
 def test_published_figures_at_random_places() -> None:
