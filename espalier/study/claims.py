@@ -13,9 +13,10 @@ not tested         no setting is left
 
 Intervals are of 95 % each; :meth:`Judgement.firm` tells how many stay when there are as many as the claim has.
 
-A setting (a column) is left out where the regime is not the paper's (our baselines are too far from its) or where a
-part that the claim is about never acted. A claim that rows are *alike* (``within``) holds where the whole interval lies
-within that distance of zero, and is opposed where it lies outside.
+A setting (a column) is left out where the regime is not the paper's (our baselines are too far from its, or the data
+stand in for others that it prints figures of) or where a part that the claim is about never acted. A claim that rows are
+*alike* (``within``) holds where the whole interval lies within that distance of zero, and is opposed where it lies
+outside.
 """
 
 from __future__ import annotations
@@ -248,12 +249,16 @@ def _unfit(claim: Claim, figures: Results, pairs: Sequence[tuple[str, str]], col
     """Say of each column that tests nothing why: our level is not the paper's, or a part of the method never acted."""
     anchors = list(claim.anchors) or [b for _, b in pairs]
     better = dict.fromkeys(a for a, _ in pairs)
+    # no level is below zero, and one that is not printed is not above it either
+    printed = {c for c in (*claim.columns, *columns) for r in anchors if figures.published(r, c, claim.measure) >= 0}
     found = {}
     for column in columns:
         done = [figures.event_counts(row, column) for row in better if figures.by_seed(row, column, claim.measure)]
         idle = [part for part in claim.acts if done and not any(d.get(part) for d in done)]
         if 0 <= claim.near < _distance(figures, claim, anchors, [column]):
             found[column] = "the baselines are too far from the published"
+        elif claim.near >= 0 and printed and column not in printed:
+            found[column] = "the paper prints no figure of it"
         elif idle:
             found[column] = f"the runs of {', '.join(better)} have none of: {', '.join(idle)}"
     return found

@@ -153,6 +153,16 @@ def test_a_setting_far_from_the_papers_level_is_left_out() -> None:
     assert "Run in" not in found.why, "it was run"
 
 
+def test_a_setting_that_stands_in_for_the_papers_is_no_test() -> None:
+    claim = Claim("leads", "It leads.", "Table 1", "x/table1", "accuracy", "Ours", columns=("a", "b"))
+    clear = [2.0, 2.1, 1.9]
+    figures = made(clear, clear)
+    figures.levels = {"a": 51.0}  # of b the paper prints nothing
+    found = judge(claim, figures)
+    assert found.verdict == "holds in part" and "Left out: b (the paper prints no figure of it)." in found.why
+    assert judge(claim, made(clear, clear)).verdict == "holds", "a claim of which nothing is printed at all"
+
+
 def test_a_part_that_never_acted_was_not_tested() -> None:
     claim = Claim("part", "The part helps.", "Table 2", "x/table1", "accuracy", "Ours", near=-1, acts=("late",))
     figures = made([2.0, 2.1, 1.9], [2.0, 2.1, 1.9])
