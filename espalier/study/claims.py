@@ -14,8 +14,8 @@ not tested         no setting is left
 Intervals are of 95 % each; :meth:`Judgement.firm` tells how many stay when there are as many as the claim has.
 
 A setting (a column) is left out where the regime is not the paper's (our baselines are too far from its, or the data
-stand in for others that it prints figures of) or where a part that the claim is about never acted. A claim that rows are
-*alike* (``within``) holds where the whole interval lies within that distance of zero, and is opposed where it lies
+stand in for others that it prints figures of) or where a part that the claim is about never acted. A claim that rows
+are *alike* (``within``) holds where the whole interval lies within that distance of zero, and is opposed where it lies
 outside.
 """
 
