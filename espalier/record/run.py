@@ -122,6 +122,8 @@ class Run:
             "SELECT time, round, tier, direction, kind, bytes FROM traffic ORDER BY rowid", self._connection
         )
         if len(sent):
+            # bytes are counted from the beginning: of two evaluations at one moment the later one has them all
+            sent = sent.drop_duplicates(["time", "round", "tier", "direction", "kind"], keep="last")
             sent["name"] = "bytes_" + sent["tier"]
             tiers = sent.pivot_table(
                 index=["time", "round"], columns="name", values="bytes", aggfunc="sum"

@@ -253,6 +253,8 @@ class Simulation:
     def reached(self, round: int) -> None:
         """The run has closed a round: the world learns it. A run that ends by time alone may see that none passes."""
         self.process.new_round(round)
+        if self.rounds.out_of_time(self.now):
+            self.end()  # at once: what would be sent at this moment for another round is not of this run
         if self.now > self._moment[0]:
             self._moment = (self.now, round - 1)
         elif self.limits.rounds is None and round - self._moment[1] >= TIMELESS_ROUNDS:

@@ -37,6 +37,18 @@ def test_a_run_in_memory_and_one_in_a_directory_agree(tmp_path: Path) -> None:
     assert kept.equals(espalier.simulate("fedavg", SETTING).frame())
 
 
+def test_bytes_of_two_evaluations_at_one_moment_are_not_added() -> None:
+    run = espalier.simulate("hierfavg", SETTING)
+    before = run.frame()
+    connection = run._connection
+    assert connection is not None
+    last = "WHERE round = 3"
+    connection.execute(f"INSERT INTO metrics SELECT * FROM metrics {last}")
+    connection.execute(f"INSERT INTO traffic SELECT time, round, tier, direction, kind, bytes + 1 FROM traffic {last}")
+    rows = connection.execute(f"SELECT count(*) / 2 FROM traffic {last}").fetchone()[0]
+    assert run.frame()["bytes"].tolist() == [*before["bytes"][:-1], before["bytes"].iloc[-1] + rows]
+
+
 @pytest.mark.parametrize("count", [1, ROWS_PER_STATEMENT, 2 * ROWS_PER_STATEMENT + 1])
 def test_rows_are_written_in_the_order_in_which_they_came(count: int) -> None:
     recorder = Recorder(None)

@@ -149,3 +149,14 @@ def test_the_end_is_evaluated_once(stop: float, parts: int) -> None:
     runner = run("fedat", stop={"rounds": None, "seconds": stop}, evaluate={"seconds": stop / parts})
     rows = runner.recorder.connection.execute("SELECT time FROM metrics WHERE name = 'acc_device' ORDER BY rowid")
     assert [t for (t,) in rows] == pytest.approx([i * stop / parts for i in range(parts + 1)])
+
+
+def test_time_that_ends_with_a_round_ends_the_run_there() -> None:
+    """A second run of as much time as the first has the same rows and bytes: nothing is sent for one more round."""
+    rounds = run("hierfavg", stop={"rounds": 3})
+    time = run("hierfavg", stop={"rounds": None, "seconds": rounds.simulation.now})
+    for table in ("metrics", "traffic"):
+        first, second = (
+            r.recorder.connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall() for r in (rounds, time)
+        )
+        assert first == second
