@@ -29,7 +29,8 @@ class Partition:
         test_mix: The device's local test distribution over cells, float32 ``[N, n_cells]``, rows summing to
             1.
         validation: Rows of the training pool that each device holds out, or None.
-        edge_tests: The edges' own test rows, or None: then an edge is tested on `edge_mix`.
+        edge_tests: The edges' own test rows, or None: then an edge is tested on its devices' own, or on `edge_mix`.
+        device_tests: The devices' own test rows, or None. A device that has none is tested on `test_mix`.
         concept: The planted concept of each device, int32 ``[N]``; 0 is the identity.
         permutations: Label ``c`` of concept ``k`` reads ``permutations[k, c]``; int64 ``[concepts,
             n_classes]``.
@@ -48,6 +49,7 @@ class Partition:
     permutations: IntArray
     validation: Rows | None = None
     edge_tests: EdgeTests | None = None
+    device_tests: Rows | None = None
     left_out: int = 0
     names: tuple[str, ...] = ()
     edge_names: tuple[str, ...] = ()
@@ -101,6 +103,7 @@ class Partition:
             "size": _spread(sizes) | {"std": round(float(sizes.std()), 2)},
             "cells_per_device": _spread(held),
             "cells_per_edge": _spread((self.edge_histogram > 0).sum(1)),
+            "devices_with_own_tests": 0 if self.device_tests is None else int((self.device_tests.sizes > 0).sum()),
             "devices_per_edge": _spread(np.bincount(self.edge, minlength=self.n_edges)),
             "skew_device": round(float(np.abs(mixes(self.histogram) - whole).sum(1).mean() / 2), 4),
             "skew_edge": round(float(np.abs(edges - whole).sum(1).mean() / 2), 4),
@@ -193,6 +196,7 @@ def assemble(
         permutations=label_permutations(spec.concepts, dataset.n_classes, request.seed),
         validation=validation,
         edge_tests=assignment.edge_tests,
+        device_tests=assignment.device_tests,
         left_out=len(request.rows) - len(np.unique(assignment.rows.indices)),
         names=assignment.names,
         edge_names=assignment.edge_names,

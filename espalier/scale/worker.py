@@ -76,7 +76,9 @@ class Holding:
         data = task.dataset
         about = {"name": data.name, "kind": data.kind, "n_classes": data.n_classes, "n_cells": data.n_cells}
         part = views.partition
-        part = replace(part, histogram=part.histogram[:0], test_mix=part.test_mix[:0], validation=None, names=())
+        part = replace(
+            part, histogram=part.histogram[:0], test_mix=part.test_mix[:0], validation=None, device_tests=None, names=()
+        )
         return Holding(
             {**about, "cell_train": data.cell_train, "cell_test": data.cell_test},
             (data.x_train[:1].numpy(), data.y_train[:1].numpy()), layouts, part, views.flip, task.module,

@@ -122,9 +122,9 @@ class Views:
         """Return the rows that a device holds out, as a look changes them (none if it holds none out)."""
         return self._changed(self.partition.validation_rows(device), device, number)
 
-    def tested(self, edge: int, rows: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-        """Return an edge's test rows as a look changes them."""
-        return self._changed(rows, self.partition.n_devices + edge, number, "test")
+    def tested(self, node: int, rows: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+        """Return the test rows of an edge's host or of a device as a look changes them."""
+        return self._changed(rows, node, number, "test")
 
     def _changed(self, rows: NDArray[np.int64], node: int, number: int, part: Part = "train") -> NDArray[np.int64]:
         concept = self.looks[number].concept

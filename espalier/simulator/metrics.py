@@ -129,7 +129,7 @@ class Scores:
         for some in (refs[at : at + size] for at in range(0, len(refs), size)):
             found = self._portions.evaluations(
                 [self._ledger.vector(Ref(r)) for r in some], ("test", look, False), rows, labels[rows],
-                each=self._by_rows, outputs=self._outputs or ranked,
+                each=self.kind == "classification" and self.by_rows, outputs=self._outputs or ranked,
             )  # fmt: skip
             for ref, one in zip(some, found, strict=True):
                 told = self._ranked(one, labels[rows]) if ranked else one
@@ -188,10 +188,8 @@ class Scores:
         looks = self._conditions.looks
         if common is not None:
             wants(common, self._commonest())[:] = True
-        if self._by_rows:
-            for (edge, look), _ in alike(part.edge.astype(np.int64), looks):
-                if (model := edges.get(edge)) is not None:
-                    wants(model, look)[labels[self.edge_rows(edge, look)]] = True
+        for ref, look, rows_of in self._own_rows(candidates, edges) if self.kind == "classification" else ():
+            wants(ref, look)[labels[rows_of]] = True
 
         def tested(ref: Ref | None, look: int, members: NDArray[np.int64], own: bool = False) -> None:
             device = int(members[0]) if own and len(members) == 1 else None
@@ -200,8 +198,9 @@ class Scores:
 
         for places, devices in candidates:
             for (place, group, look), members in alike(*places, looks):
-                tested(devices[place, group], look, members, own=self._most is not None and not self._outputs)
-        if part.edge_tests is None:
+                if len(others := self.with_tests(members)[1]):
+                    tested(devices[place, group], look, others, own=self._most is not None and not self._outputs)
+        if not self.by_rows:
             for (edge, look), members in alike(part.edge.astype(np.int64), looks):
                 tested(edges.get(edge), look, members)
         # the test set has none of the classes: the model is tested on all of it, as there is nothing better
@@ -211,17 +210,44 @@ class Scores:
                 need.device = None
         return needs
 
+    def _own_rows(
+        self, candidates: Sequence[DeviceModels], edges: Mapping[int, Ref]
+    ) -> Iterator[tuple[Ref, int, NDArray[np.int64]]]:
+        """Yield the models that are judged row by row: on which test rows, under which look."""
+        looks = self._conditions.looks
+        for (edge, look), _ in alike(self._partition.edge.astype(np.int64), looks) if self.by_rows else ():
+            if edge in edges:
+                yield edges[edge], look, self.edge_rows(edge, look)
+        for places, models in candidates if self._partition.device_tests is not None else ():
+            for (place, group, look), members in alike(*places, looks):
+                for device in self.with_tests(members)[0].tolist():
+                    yield models[place, group], look, self.device_rows(device, look)
+
     @property
-    def _by_rows(self) -> bool:
-        """Whether edges have test rows of their own, which are then judged one by one."""
-        return self.kind == "classification" and self._partition.edge_tests is not None
+    def by_rows(self) -> bool:
+        """Whether edges, or devices, have test rows of their own."""
+        return self._partition.edge_tests is not None or self._partition.device_tests is not None
+
+    def with_tests(self, devices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return which devices have test rows of their own, and which have none."""
+        tests = self._partition.device_tests
+        if tests is None:
+            return devices[:0], devices
+        has = tests.sizes[devices] > 0
+        return devices[has], devices[~has]
+
+    def device_rows(self, device: int, look: int) -> NDArray[np.int64]:
+        """Return a device's own test rows under a look (none if the data have none of it)."""
+        tests = self._partition.device_tests
+        return np.zeros(0, dtype=np.int64) if tests is None else self._views.tested(device, tests[device], look)
 
     def edge_rows(self, edge: int, look: int) -> NDArray[np.int64]:
-        """Return the rows of an edge's own test set under a look (none if it has no set of its own)."""
-        tests = self._partition.edge_tests
-        if tests is None:
-            return np.zeros(0, dtype=np.int64)
-        return self._views.tested(edge, tests.evaluation[edge], look)
+        """Return the rows of an edge's own test set, or else its devices', under a look (none if there are none)."""
+        part = self._partition
+        if part.edge_tests is not None:
+            return self._views.tested(part.n_devices + edge, part.edge_tests.evaluation[edge], look)
+        own, _ = self.with_tests(np.flatnonzero(part.edge == edge))
+        return np.concatenate([np.zeros(0, np.int64), *(self.device_rows(device, look) for device in own.tolist())])
 
     def _commonest(self) -> int:
         numbers, counts = np.unique(self._conditions.looks, return_counts=True)
@@ -256,7 +282,13 @@ class Scores:
         """Return every device's figures on its own test distribution, [N] each."""
         looks = self._conditions.looks
         out: dict[str, Floats] = {}
-        for (place, group, look), members in alike(*places, looks):
+        for (place, group, look), everybody in alike(*places, looks):
+            own, members = self.with_tests(everybody)
+            for device in own.tolist():
+                for name, value in self._on_own(models[place, group], self.device_rows(device, look), look).items():
+                    out.setdefault(name, np.full(len(looks), np.nan))[device] = value
+            if not len(members):
+                continue
             evaluation = self._evaluation(models[place, group], look)
             # block by block: of millions of devices, distributions in double precision would be gigabytes
             for block in np.split(members, range(_BLOCK, len(members), _BLOCK)):
@@ -275,8 +307,8 @@ class Scores:
                 continue
             # an edge whose devices see the world differently is tested on their mixture
             weight = part.sizes[members].sum() / samples[edge]
-            if part.edge_tests is not None:
-                row = self._on_edge_test(models[edge], edge, look)
+            if self.by_rows:
+                row = self._on_own(models[edge], self.edge_rows(edge, look), look)
             else:
                 mix = (part.test_mix[members] * part.sizes[members, None]).sum(0, keepdims=True)
                 mix = self._views.mix(look, (mix / mix.sum()).astype(np.float32))
@@ -287,21 +319,23 @@ class Scores:
                 found[edge] = np.nan_to_num(found[edge]) + weight * value
         return out
 
-    def _on_edge_test(self, ref: Ref, edge: int, look: int) -> dict[str, float]:
-        """Return a model's figures on an edge's own test set under a look."""
-        rows = self.edge_rows(edge, look)
-        if not self._by_rows:
-            score = self.on_rows([ref], {look: rows}, "test")[0]
-            return {self.names[0]: score.main, "loss": score.loss}
+    def _on_own(self, ref: Ref, rows: NDArray[np.int64], look: int) -> dict[str, float]:
+        """Return a model's figures on somebody's own test rows under a look."""
         if len(rows) == 0:
             return {self.names[0]: math.nan, "loss": math.nan}
-        found = self.found(ref, look)
-        at = np.searchsorted(found.rows, rows)
-        truth, table = self._task.dataset.cell_test[rows], self._views.permutation(look)
-        right = found.evaluation.answers[at] == (truth if table is None else table[truth])
-        loss = float(found.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
+        if self.kind != "classification" or self._summed:
+            vector, seen = self._ledger.vector(ref), self._seen("test", rows, look)
+            evaluation = self._portions.evaluations([vector], ("test", look, True), rows, seen)[0]
+            found = self._mixed(evaluation, evaluation.count[None].astype(np.float32), None, counted=False)
+            row = {name: float(values[0]) for name, values in found.items()}
+        else:
+            known, table = self.found(ref, look), self._views.permutation(look)
+            at, truth = np.searchsorted(known.rows, rows), self._task.dataset.cell_test[rows]
+            right = known.evaluation.answers[at] == (truth if table is None else table[truth])
+            loss = float(known.evaluation.losses[at].mean(dtype=np.float64)) if table is None else math.nan
+            row = {self.names[0]: float(right.mean()), "loss": loss}
         bundled = {name: self._task.metrics[name] for name in sorted(self._task.counted)}
-        return {self.names[0]: float(right.mean()), "loss": loss, **self._whole(bundled, ref, look, rows)}
+        return {**row, **self._whole(bundled, ref, look, rows)}
 
     def on_rows(self, refs: Sequence[Ref], rows: Mapping[int | None, NDArray[np.int64]], part: Part) -> list[Score]:
         """Evaluate models on rows of the training or test samples, by the look they are seen with (None: as they are).
@@ -328,13 +362,15 @@ class Scores:
         table = None if look is None else self._views.permutation(look)
         return cells if table is None else table[cells]
 
-    def _mixed(self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None) -> dict[str, Floats]:
+    def _mixed(
+        self, evaluation: Evaluation, mix: NDArray[np.float32], look: int | None, *, counted: bool = True
+    ) -> dict[str, Floats]:
         """Return figures under test distributions ``mix [n, n_cells]`` (need not be normalised)."""
         if self.kind != "classification":
             return figures(evaluation, mix, self.kind, self._summed)
         table = None if look is None else self._views.permutation(look)
         truth = np.arange(len(evaluation.count)) if table is None else table
-        out = figures(evaluation, mix, self.kind, self._summed, truth, self._task.counted)
+        out = figures(evaluation, mix, self.kind, self._summed, truth, self._task.counted if counted else ())
         if table is not None:  # of other labels than were counted
             out |= {name: np.full(len(mix), np.nan) for name in out if name in ("loss", "ece", "auc", *self._summed)}
         return out

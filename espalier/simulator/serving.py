@@ -22,6 +22,7 @@ from espalier.simulator.dataviews import Views
 from espalier.simulator.ledger import Ledger
 from espalier.simulator.metrics import DeviceModels, Floats, Scores, alike
 from espalier.simulator.task import Task
+from espalier.training.metrics import answered
 
 Rows = NDArray[np.int64]
 
@@ -60,35 +61,41 @@ class ServedScores:
             for (place, group), members in alike(*places):
                 column[members] = int(models[place, group])
             used.append(column)
-        out = {"acc": np.full(len(looks), np.nan), "loss": np.full(len(looks), np.nan)}
+        out: dict[str, Floats] = {}
         for (look, *refs), members in alike(looks, *used):
             mixes = self._views.mix(look, self._partition.test_mix[members])
             self._validate(refs, members.tolist(), look)
-            known: dict[bytes, tuple[float, float]] = {}
-            for device, mix in zip(members.tolist(), mixes, strict=True):
-                rows = self._rows(mix)
+            known: dict[bytes, dict[str, float]] = {}
+            for device, distribution in zip(members.tolist(), mixes, strict=True):
+                mix: NDArray[np.float32] | None = None
+                if self._own_tests(device):
+                    rows = self._scores.device_rows(device, look)
+                else:
+                    rows, mix = self._rows(distribution), distribution
                 prior = self._prior([int(device)], look, refs[0], rows, mix)
                 factors = self._factors(refs, [int(device)], look, prior)
                 weights = self._weights(refs, int(device), look, prior, factors)
                 if len(refs) == 1:
                     self.used[int(device)] = float(factors[0]), prior
-                code = prior.tobytes() + factors.tobytes() + weights.tobytes() + mix.tobytes()
+                tested = rows if mix is None else mix
+                code = prior.tobytes() + factors.tobytes() + weights.tobytes() + tested.tobytes()
                 if code not in known:
                     known[code] = self._judge(refs, factors, weights, look, rows, prior, mix)
-                out["acc"][device], out["loss"][device] = known[code]
+                for name, value in known[code].items():
+                    out.setdefault(name, np.full(len(looks), np.nan))[device] = value
         return out
 
     def at_edges(self, models: Mapping[int, Ref], looks: NDArray[np.int64]) -> dict[str, Floats]:
         """Return every edge's figures on its own test set or distribution, with its devices' labels as prior."""
         part = self._partition
-        out = {name: np.full(part.n_edges, np.nan) for name in ("acc", "loss")}
+        out: dict[str, Floats] = {}
         samples = np.bincount(part.edge, weights=part.sizes, minlength=part.n_edges)
         for (edge, look), members in alike(part.edge.astype(np.int64), looks):
             if edge not in models:
                 continue
             share = part.sizes[members].sum() / samples[edge]
             rows, mix = self._scores.edge_rows(edge, look), None
-            if part.edge_tests is None:
+            if not self._scores.by_rows:
                 mix = (part.test_mix[members] * part.sizes[members, None]).sum(0)
                 mix = self._views.mix(look, (mix / mix.sum())[None].astype(np.float32))[0]
                 rows = self._rows(mix)
@@ -97,11 +104,17 @@ class ServedScores:
             self._validate([ref], members.tolist(), look)
             factors = self._factors([ref], members.tolist(), look, prior)
             row = self._judge([ref], factors, np.ones(1), look, rows, prior, mix)
-            for name, value in zip(out, row, strict=True):
-                out[name][edge] = np.nan_to_num(out[name][edge]) + share * value
+            for name, value in row.items():
+                found = out.setdefault(name, np.full(part.n_edges, np.nan))
+                found[edge] = np.nan_to_num(found[edge]) + share * value
         return out
 
     # -- parts -------------------------------------------------------------------------------------------------
+
+    def _own_tests(self, device: int) -> bool:
+        """Tell whether a device is tested on rows of its own."""
+        tests = self._partition.device_tests
+        return tests is not None and bool(len(tests[device]))
 
     def _rows(self, mix: NDArray[np.float32]) -> Rows:
         """Return the test rows of a distribution's cells (all, if the test set has none of them)."""
@@ -201,10 +214,10 @@ class ServedScores:
         rows: Rows,
         prior: Floats,
         mix: NDArray[np.float32] | None,
-    ) -> tuple[float, float]:
-        """Return the share of right answers and the mean loss of models together, under a prior."""
+    ) -> dict[str, float]:
+        """Return the figures of models together, under a prior."""
         if len(rows) == 0:
-            return math.nan, math.nan
+            return {"acc": math.nan, "loss": math.nan}
         table, cells = self._views.permutation(look), self._task.dataset.cell_test[rows]
         truth = cells if table is None else table[cells]
         answers = np.zeros((len(rows), self._n_classes))
@@ -213,6 +226,7 @@ class ServedScores:
                 scores = factor * self._log_probabilities(ref, look, rows) + prior
                 scores = np.exp(scores - scores.max(1, keepdims=True))
                 answers += weight * scores / scores.sum(1, keepdims=True)
-        shares = self._shares(rows, mix)
+        shares, counted = self._shares(rows, mix), self._task.counted
         likely = np.maximum(answers[np.arange(len(rows)), truth], 1e-300)
-        return float(shares @ (answers.argmax(1) == truth)), float(shares @ -np.log(likely))
+        found = {"acc": float(shares @ (answers.argmax(1) == truth)), "loss": float(shares @ -np.log(likely))}
+        return {**answered(answers, truth, shares, counted), **found} if counted else found

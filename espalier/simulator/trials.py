@@ -300,7 +300,8 @@ class SimulatedJudge:
         found: dict[int | None, list[NDArray[np.int64]]] = {}
         for (edge, look), _ in alike(part.edge.astype(np.int64), self._conditions.looks):
             if edge in edges:
-                found.setdefault(look, []).append(self._views.tested(edge, part.edge_tests.personal[edge], look))
+                own = part.edge_tests.personal[edge]
+                found.setdefault(look, []).append(self._views.tested(part.n_devices + edge, own, look))
         return {look: np.unique(np.concatenate(rows)) for look, rows in found.items()}
 
     def _held_out(self, devices: Sequence[int]) -> Rows:

@@ -167,7 +167,7 @@ def figure_names(kind: str, metrics: Sequence[str]) -> tuple[str, ...]:
 
 def figures(
     evaluation: Evaluation,
-    mix: NDArray[np.float32] | NDArray[np.int64],
+    mix: NDArray[np.float32] | NDArray[np.int64] | Floats,
     kind: str,
     metrics: Sequence[str] = (),
     truth: NDArray[np.int64] | None = None,
@@ -210,6 +210,28 @@ def figures(
     if "auc" in counted:
         out["auc"] = mean_area(weights, evaluation.areas)
     return out
+
+
+def answered(likely: Floats, truth: NDArray[np.int64], shares: Floats, counted: Collection[str]) -> dict[str, float]:
+    """Return figures of answers ``[n, C]`` (probabilities) to samples that count by their shares ``[n]``.
+
+    Samples of one class count alike: then these are what :func:`figures` makes of counts.
+    """
+    y, outputs, classes = torch.from_numpy(truth), torch.from_numpy(np.log(np.maximum(likely, 1e-300))), likely.shape[1]
+    confusion = np.zeros((classes, classes), dtype=np.int64)
+    np.add.at(confusion, (truth, likely.argmax(1)), 1)
+    gaps, losses = np.zeros((classes, CALIBRATION_BINS)), np.zeros(classes)
+    np.add.at(gaps, truth, confidence_gaps(outputs, y).numpy())
+    np.add.at(losses, truth, -outputs[torch.arange(len(y)), y].numpy())
+    areas = pair_areas(outputs, y) if "auc" in counted else np.zeros((0, 0))
+    none: NDArray[Any] = np.zeros(0, dtype=np.int32)
+    of_classes = Evaluation(
+        np.bincount(truth, minlength=classes), losses, confusion.diagonal(), confusion, gaps, none,
+        np.zeros(0, dtype=np.float32), np.zeros(0, dtype=np.float32), areas,
+    )  # fmt: skip
+    mix = np.bincount(truth, weights=shares, minlength=classes)[None]
+    found = figures(of_classes, mix, "classification", counted=counted)
+    return {name: float(values[0]) for name, values in found.items()}
 
 
 def _macro_f1(weights: Floats, answered: Floats, truth: NDArray[np.int64]) -> Floats:

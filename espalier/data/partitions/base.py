@@ -113,6 +113,7 @@ class RowAssignment:
         rows: The devices' training rows.
         edge: The devices' edges, int32 ``[n_devices]``.
         edge_tests: The edges' own test sets, if it made any.
+        device_tests: The devices' own test rows, if the data have some of theirs.
         capped: The amounts already follow ``samples_per_device``.
         names: What the devices are called, where an owner with a name is a device.
         edge_names: What the edges are called, where the data say so.
@@ -121,6 +122,7 @@ class RowAssignment:
     rows: Rows
     edge: NDArray[np.int32]
     edge_tests: EdgeTests | None = None
+    device_tests: Rows | None = None
     capped: bool = False
     names: tuple[str, ...] = ()
     edge_names: tuple[str, ...] = ()

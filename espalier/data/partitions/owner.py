@@ -20,7 +20,9 @@ class Owner(PartitionSpec, kind="owner"):
     """The publisher's own division of the data: by writer, subject, clinic or city.
 
     ``level="device"``: a device has ``owners_per_device`` owners, drawn at random; owners that are not needed
-    stay out. Where the data say at which edge an owner is (a table's column ``edge``), its device starts there.
+    stay out. Where the data say at which edge an owner is (a table's column ``edge``), its device starts there. A
+    device whose owners have rows in the test part is tested on these, others on the whole test part in their mix of
+    labels.
     ``level="edge"``: an edge has one owner or more (all owners are used, dealt out by size so that edges come near
     equal amounts), and its devices share the rows at random in equal parts. If the test part has rows of the same
     owners, an edge is tested on its owners' test rows.
@@ -70,14 +72,21 @@ class Owner(PartitionSpec, kind="owner"):
         if request.dataset.meta.get("edges"):
             chosen, edge, edge_names = self._at_home(request, chosen)
         device_of[chosen] = np.arange(wanted) // self.owners_per_device
-        device = device_of[owners]
-        order = np.argsort(device, kind="stable")
-        order = order[np.searchsorted(device[order], 0) :]
-        offsets = np.searchsorted(device[order], np.arange(request.n_devices + 1))
+        dealt = _dealt(device_of[owners], request.n_devices)
         called = request.dataset.meta.get("owners", ()) if self.owners_per_device == 1 else ()
         names = tuple(called[o] for o in chosen.tolist()) if called else ()
-        rows = Rows(offsets.astype(np.int64), request.rows[order])
-        return RowAssignment(rows, edge, names=names, edge_names=edge_names)
+        rows = Rows(dealt.offsets, request.rows[dealt.indices])
+        tests = self._device_tests(request, device_of)
+        return RowAssignment(rows, edge, device_tests=tests, names=names, edge_names=edge_names)
+
+    def _device_tests(self, request: Request, device_of: IntArray) -> Rows | None:
+        """Return the test rows of each device's owners (None: nobody has any)."""
+        column = request.dataset.owner_test
+        if column is None:
+            return None
+        known = column < len(device_of)
+        device = np.where(known, device_of[np.where(known, column, 0)], -1)
+        return _dealt(device, request.n_devices) if (device >= 0).any() else None
 
     def _at_home(self, request: Request, chosen: IntArray) -> tuple[IntArray, NDArray[np.int32], tuple[str, ...]]:
         """Sort owners by the edge that the data name for them; return them, their edges' numbers, and the names."""
@@ -122,6 +131,13 @@ class Owner(PartitionSpec, kind="owner"):
             return None
         rngs = [request.rng("test", e) for e in range(len(rows))]
         return EdgeTests("own", {"own": EdgeTest.split(rows, self.personal, rngs)})
+
+
+def _dealt(device: IntArray, n_devices: int) -> Rows:
+    """Return each device's places in a column of devices (below zero: nobody's)."""
+    order = np.argsort(device, kind="stable")
+    order = order[np.searchsorted(device[order], 0) :]
+    return Rows(np.searchsorted(device[order], np.arange(n_devices + 1)).astype(np.int64), order)
 
 
 def _even_groups(sizes: dict[int, int], n_groups: int) -> list[list[int]]:

@@ -145,6 +145,8 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
         look = views.number(Look(ORDINARY, int(parted.concept[address])))
         rows = views.rows(address, look)
         test = Test(dataset.pool("test"), everything, dataset.cell_test, parted.test_mix[address])
+        if parted.device_tests is not None and len(own := parted.device_tests[address]):
+            test = Test(dataset.pool("test"), own, dataset.cell_test[own])
         judged = np.sort(stream(experiment.seeds[0], "pretraining").permutation(len(everything))[:JUDGED_SAMPLES])
         trial = Test(dataset.pool("test"), judged, dataset.cell_test[judged])
         return Holdings(
@@ -160,7 +162,11 @@ def share(experiment: Experiment, dataset: Dataset, parted: Partition, address: 
         own, judged = parted.edge_tests.personal[edge], parted.edge_tests.evaluation[edge]
         personal = Test(dataset.pool("test"), own, dataset.cell_test[own])
         test = Test(dataset.pool("test"), judged, dataset.cell_test[judged])
-    elif parted.validation is not None:
+    elif parted.device_tests is not None:
+        here = [parted.device_tests[int(d)] for d in np.flatnonzero(parted.edge == edge)]
+        judged = np.concatenate(here)
+        test = Test(dataset.pool("test"), judged, dataset.cell_test[judged])
+    if parted.edge_tests is None and parted.validation is not None:
         held = np.concatenate([parted.validation_rows(int(d)) for d in np.flatnonzero(parted.edge == edge)])
         personal = Test(dataset.pool("train"), held, dataset.cell_train[held])
     return Holdings(test=test, personal=personal, metric=metric, metric_names=names)
