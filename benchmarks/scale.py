@@ -20,11 +20,11 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from parts import watched
 
 ASYNC = {"name": "hiflash", "kappa2": 1, "reach": "own"}
@@ -79,10 +79,10 @@ def one(devices: int, edges: int, sampled: int, rounds: int, samples: int, model
 
     moved_all = runner.simulation.delivery.reparent_all
 
-    def reparent_all(nodes: Sequence[int], parents: Sequence[int]) -> None:
+    def reparent_all(devices: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
         nonlocal moves
-        moves += len(nodes)
-        moved_all(nodes, parents)
+        moves += len(devices)
+        moved_all(devices, parents)
 
     runner.simulation.delivery.reparent = reparent  # type: ignore[method-assign]
     runner.simulation.delivery.reparent_all = reparent_all  # type: ignore[method-assign]
@@ -159,7 +159,7 @@ def plot(rows: list[dict[str, Any]], path: str) -> None:
     y = axis("relative to the smallest fleet", "times", type="log")
     found = figure(data, axis("devices", "number", type="log"), y)
     with open(path, "wb") as file:
-        file.write(draw({"growth": found})["growth"])
+        file.write(draw({"growth": found}, ["png"])["growth.png"])
 
 
 def main() -> None:

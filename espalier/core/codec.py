@@ -8,8 +8,9 @@ never hold what another process cannot read.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -119,21 +120,26 @@ def _rich(value: Any) -> Any:
     raise KeyError(kind)
 
 
-_WITHOUT_REFS = frozenset([int, float, str, bool, bytes, type(None), np.ndarray])
-
-
 def refs_in(value: Any, found: set[int]) -> None:
     """Collect every :class:`Ref` inside plain data."""
-    if type(value) is Ref:
-        found.add(int(value))
-        return
-    parts: Iterable[Any] = ()
-    if isinstance(value, list | tuple | set | frozenset):
-        parts = value
-    elif isinstance(value, dict | MappingProxyType):
-        parts = value.values()
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, name) for name in _names(type(value))]
-    for part in parts:
-        if type(part) not in _WITHOUT_REFS:  # most are numbers: no call for each of them
-            refs_in(part, found)
+    todo = [value]
+    while todo:
+        value = todo.pop()
+        kind: Any = type(value)
+        if kind is Ref:
+            found.add(int(value))
+        elif (parts := _parts(kind)) is not None:
+            todo.extend(parts(value))
+
+
+@cache
+def _parts(cls: Any) -> Callable[[Any], Iterable[Any]] | None:
+    """Return what lists the parts of a value of this type; None: a Ref cannot be inside."""
+    if issubclass(cls, list | tuple | set | frozenset):
+        return iter
+    if issubclass(cls, dict | MappingProxyType):
+        return methodcaller("values")
+    plain = dataclasses.is_dataclass(cls)
+    names = _names(cls) if plain else ()
+    # the first twice: of one name alone it would be no tuple
+    return attrgetter(names[0], *names) if names else None

@@ -127,7 +127,7 @@ class Rounds:
     def _picked(self, view: View, least: int = 0) -> Sequence[Address]:
         """Return whom the selection draws."""
         drawn: Any = self.rules.selection.pick(view)
-        right = isinstance(drawn, Sequence) and len(drawn) >= least and set(drawn) <= set(view.children)
+        right = isinstance(drawn, Sequence) and len(drawn) >= least and not set(drawn).difference(view.children)
         return self.rules.selection.returned("pick", drawn, right, f"{least} or more of view.children")
 
     def _assigned(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
@@ -335,10 +335,13 @@ class Rounds:
 
     def _available(self, children: Sequence[Address]) -> list[Address]:
         """Return the children that can take an order now."""
-        cannot = self.state.tickets.keys() | self.state.idle | self.rules.guard.left_out(self.state.offences, children)
-        if not self.rules.pace.keeps_late:
-            return [c for c in children if c not in cannot] if cannot else list(children)
-        return [c for c in children if c not in cannot and not self.env.busy(c)]
+        # not one set of them all: the cloud may have a thousand orders out and look at one child
+        tickets, idle = self.state.tickets, self.state.idle
+        left_out = self.rules.guard.left_out(self.state.offences, children)
+        free: Sequence[Address] = children
+        if tickets or idle or left_out:
+            free = [c for c in children if c not in tickets and c not in idle and c not in left_out]
+        return [c for c in free if not self.env.busy(c)] if self.rules.pace.keeps_late else list(free)
 
     def _run_round(self) -> int:
         return self.state.order.clock if self.state.order is not None else self.state.progress

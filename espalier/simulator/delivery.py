@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from espalier.core.address import Address, host_of
 from espalier.core.aggregator import Aggregator
@@ -27,9 +27,6 @@ from espalier.core.tree import NOBODY
 from espalier.simulator.checkpoint import Saved
 from espalier.simulator.clock import NODE, ToNode
 from espalier.simulator.environment import SimulationContext
-
-#: moves that are checked at once; after one that changes the tree, the rest is checked again
-_BLOCK = 64
 
 
 class Delivery(Saved):
@@ -153,47 +150,38 @@ class Delivery(Saved):
         if parent is not None:
             self.inform(parent, ChildJoined(node))
 
-    def quiet_moves(self, devices: Sequence[Address], parents: Sequence[Address | None], first: int) -> int:
-        """Return up to which of these moves, from the ``first`` on, no parent does more than forget who left."""
-        awaited: dict[Address, AbstractSet[Address] | None] = {}
-        ignored: dict[Address, bool] = {}
-        now = self._fleet.tree.device_parent
-        for begin in range(first, len(devices), _BLOCK):
-            stop = begin + _BLOCK
-            moves = zip(devices[begin:stop], now[devices[begin:stop]].tolist(), parents[begin:stop], strict=True)
-            for at, (device, old, new) in enumerate(moves, begin):
-                if new is None or old in (NOBODY, new):
-                    return at
-                if old not in awaited:
-                    node = self._plain_aggregator(old)
-                    awaited[old] = None if node is None else node.awaited()
-                if new not in ignored:
-                    node = self._plain_aggregator(new)
-                    ignored[new] = node is not None and node.ignores_joins
-                here = awaited[old]
-                if here is None or device in here or not ignored[new]:
-                    return at
-        return len(devices)
+    def quiet_moves(self, devices: NDArray[np.int64], parents: NDArray[np.int64]) -> int:
+        """Return how many of these moves, from the first on, let no parent do more than forget who left."""
+        old = self._fleet.tree.device_parent[devices]
+        loud = (parents == NOBODY) | (old == NOBODY) | (old == parents)
+        for parent in set(old.tolist()):
+            node = self._plain_aggregator(parent)
+            awaited = None if node is None else node.awaited()
+            loud |= (old == parent) & (awaited is None or np.isin(devices, list(awaited)))
+        for parent in set(parents.tolist()):
+            node = self._plain_aggregator(parent)
+            if node is None or not node.ignores_joins:
+                loud |= parents == parent
+        return int(loud.argmax()) if loud.any() else len(devices)
 
     def _plain_aggregator(self, address: Address) -> Aggregator | None:
         """Return the node at an address, if it is there and is an aggregator like any other."""
         node = self._runtime.nodes.get(address)
         return node if type(node) is Aggregator and self._presence.alive(host_of(address)) else None
 
-    def reparent_all(self, devices: Sequence[Address], parents: Sequence[Address]) -> None:
+    def reparent_all(self, devices: NDArray[np.int64], parents: NDArray[np.int64]) -> None:
         """Let moves happen that :meth:`quiet_moves` found."""
         tree, nodes = self._fleet.tree, self._runtime.nodes
-        moving, to = np.asarray(devices), np.asarray(parents)
-        old = tree.device_parent[moving]
+        old, movers, to = tree.device_parent[devices], devices.tolist(), parents.tolist()
         for parent in set(old.tolist()):
             left = nodes[parent]
             assert isinstance(left, Aggregator)
-            left.forget(moving[old == parent].tolist())
-        for parent in set(parents):
+            left.forget(devices[old == parent].tolist())
+        for parent in set(to):
             joined = nodes[parent]
             assert isinstance(joined, Aggregator)
             if joined.state.idle:
-                joined.state.idle.difference_update(devices)
-        tree.move(moving, to)
-        groups = [tree.group_names[number] for number in tree.device_group[moving].tolist()]
-        self._recorder.moves(self._clock.now, devices, parents, groups)
+                joined.state.idle.difference_update(movers)
+        tree.move(devices, parents)
+        groups = [tree.group_names[number] for number in tree.device_group[devices].tolist()]
+        self._recorder.moves(self._clock.now, movers, to, groups)

@@ -92,24 +92,26 @@ class WorldProcess(Saved):
         old = fleet.location[devices]
         new = self._world.mobility.moves(devices, fleet.moved[devices], old)
         fleet.moved[devices] += 1
-        movers, edges = devices[new != old].tolist(), new[new != old].tolist()
-        own = {edge: self._own_place(edge) for edge in set(edges)}
-        places = [own[edge] for edge in edges]
+        movers, edges = devices[new != old], new[new != old]
+        places = self._own_places(edges)
         at = 0
         while at < len(movers):
-            stop = self._delivery.quiet_moves(movers, places, at)
+            stop = at + self._delivery.quiet_moves(movers[at:], places[at:])
             if stop == at:
-                self._move(movers[at], edges[at])
+                self._move(int(movers[at]), int(edges[at]))
                 at += 1
                 continue
             fleet.location[movers[at:stop]] = edges[at:stop]
-            self._delivery.reparent_all(movers[at:stop], [place for place in places[at:stop] if place is not None])
+            self._delivery.reparent_all(movers[at:stop], places[at:stop])
             at = stop
 
-    def _own_place(self, edge: int) -> Address | None:
-        """Return where devices at an edge report if everything is as usual; None: each is asked by itself."""
-        host = self._fleet.edge_host(edge)
-        return None if self._structure.flat or not self._presence.alive(host) else host
+    def _own_places(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where devices at these edges report if everything is as usual; NOBODY: each is asked by itself."""
+        places = self._fleet.n_devices + edges
+        for host in set(places.tolist()):
+            if self._structure.flat or not self._presence.alive(host):
+                places[places == host] = NOBODY
+        return places
 
     def _move(self, device: int, edge: int) -> None:
         fleet = self._fleet

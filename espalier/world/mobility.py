@@ -180,13 +180,14 @@ class _Markov(BoundMobility):
         if self._stay == 1.0 or not len(edges):
             return edges.copy()
         u = self._draws.many(devices, steps)
-        degree = self._graph.degree[edges]
+        going = np.flatnonzero((u >= self._stay) & (self._graph.degree[edges] > 0))
+        here = edges[going]
+        degree = self._graph.degree[here]
         # One draw decides both: what is left above ``stay`` is uniform again.
-        turn = np.floor((u - self._stay) / (1.0 - self._stay) * degree).astype(np.int64)
-        goes = (u >= self._stay) & (degree > 0)
-        place = self._graph.offsets[edges] + np.clip(turn, 0, np.maximum(degree - 1, 0))
-        target = self._graph.neighbours[np.where(goes, place, 0)] if goes.any() else edges
-        return np.where(goes, target, edges)
+        turn = np.floor((u[going] - self._stay) / (1.0 - self._stay) * degree).astype(np.int64)
+        found = edges.copy()
+        found[going] = self._graph.neighbours[self._graph.offsets[here] + np.minimum(turn, degree - 1)]
+        return found
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,10 @@ class BoundLinks(ABC):
         shape = self.shape
         if src == dst:
             return ()
-        if shape.is_device(src) and shape.is_device(dst):
+        device, server = min(src, dst), max(src, dst)
+        if shape.is_device(server):
             return self.path(src, dst)
-        if shape.is_device(src) or shape.is_device(dst):
-            device, server = (src, dst) if shape.is_device(src) else (dst, src)
+        if shape.is_device(device):
             middle = server
             if server == shape.cloud and shape.n_edges:
                 middle = shape.home_host(device) if via is None else via
