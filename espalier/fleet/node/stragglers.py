@@ -111,8 +111,8 @@ class Stragglers:
 
 def patience(took: Mapping[Address, float], waiting: Collection[Address], least: float) -> float:
     """Return how long is waited for some of those of whom others took so many seconds, per tier."""
-    seconds = dict.fromkeys(waiting, least) | took
-    return max(least, TIMES_SLOWER * float(np.quantile(list(seconds.values()), 0.75, method="lower")))
+    seconds = [*took.values(), *(least for node in waiting if node not in took)]
+    return max(least, TIMES_SLOWER * float(np.quantile(seconds, 0.75, method="lower")))
 
 
 def _tiers(child: Address, devices: int, edges: int) -> int:
