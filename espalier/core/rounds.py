@@ -57,6 +57,10 @@ class Rounds:
 
     def _survey(self, survey: Survey, now: float) -> list[Action]:
         devices = self.env.devices() if survey.devices is None else survey.devices
+        if survey.seconds is None:
+            # a real device may owe its answer for ever: the others wait for it once
+            owing = {d for d, out in self.state.tickets.items() if any(t.cohort == SURVEY for t in out.values())}
+            devices = [d for d in devices if d not in owing]
         cohort = self.state.cohorts.setdefault(SURVEY, Cohort())
         cohort.open, cohort.opened, cohort.arrived, cohort.waiting = True, now, [], {}
         cohort.overdue, cohort.held = False, survey.seconds is not None
@@ -245,7 +249,7 @@ class Rounds:
         if cohort is None or not cohort.open or cohort.round != number:
             return []
         cohort.overdue = True
-        return self._close(key, now) if cohort.arrived or cohort.held else []
+        return self._close(key, now) if cohort.arrived or cohort.held or key == SURVEY else []
 
     def _on_summed(self, key: str, now: float) -> list[Action]:
         """The sums that a cohort's merge waited for are there: its round ends."""

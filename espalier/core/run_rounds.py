@@ -143,22 +143,34 @@ class RunRounds:
         self.closed[node] = progress
         if progress > self.done:
             self.left_out.discard(node)
-        tree = self._env.tree
-        if self._clock == "root" and node == tree.root:
+        if self._clock == "root" and node == self._env.tree.root:
             self._reach(progress)
         elif self._clock == "edge" and self._is_edge(node):
-            # servers between edges and cloud may have nothing to do
-            active = [a for a in tree.aggregators() if self._is_edge(a) and tree.has_children(a)]
-            self._reach(min((self.closed.get(a, 0) for a in active), default=0))
+            self._slowest()
 
     def behind(self, devices: Iterable[Address]) -> set[Address]:
-        """Return whom alone all others wait for, of the devices that are there."""
-        return set(devices) - self._waiting - self.left_out if self._clock == "device" and self._waiting else set()
+        """Return whom alone all others wait for, be it edges or, of those that are there, devices."""
+        there, ahead = set(devices) - self.left_out, self._waiting
+        if self._clock == "edge":
+            there = self._edges()
+            ahead = {edge for edge in there if self.closed.get(edge, 0) > self.done}
+        return there - ahead if ahead else set()
 
-    def leave_out(self, devices: set[Address]) -> None:
-        """Go on without some devices, until they have caught up."""
-        self.left_out |= devices
+    def leave_out(self, nodes: Iterable[Address]) -> None:
+        """Go on without some edges or devices, until they have caught up."""
+        self.left_out.update(nodes)
+        self._slowest()
         self._together()
+
+    def _edges(self) -> set[Address]:
+        """Return the edges whose rounds count: servers between edges and cloud may have nothing to do."""
+        tree = self._env.tree
+        return {a for a in tree.aggregators() if self._is_edge(a) and tree.has_children(a)} - self.left_out
+
+    def _slowest(self) -> None:
+        """The run has closed as many rounds as its slowest edge, where its rounds are the edges'."""
+        if self._clock == "edge":
+            self._reach(min((self.closed.get(edge, 0) for edge in self._edges()), default=0))
 
     def _is_edge(self, node: Address) -> bool:
         return self._env.n_devices <= node < self._env.n_devices + self._env.n_edges

@@ -105,18 +105,24 @@ def fleet(
     kind: type[LocalFleet] = LocalFleet,
     listen: Mapping[int, str] | None = None,
     dishonest: str = "",
+    only: int | None = None,
     **options: Any,
 ) -> LocalFleet:
     """A local fleet whose devices count.
 
-    ``listen`` says where edges listen, if not on loopback; ``dishonest`` is a plugin that makes them misbehave.
+    ``listen`` says where edges listen, if not on loopback; ``dishonest`` is a plugin that makes them (or the ``only``
+    one of this number) misbehave.
     """
     places = {number: {"listen": place} for number, place in (listen or {}).items()}
     wicked = {"plugins": ("tests.fleet.counting", dishonest)} if dishonest else {}
+
+    def wicked_if(number: int) -> Mapping[str, Any]:
+        return wicked if only in (None, number) else {}
+
     return kind(
         made, folder, device=lambda number: {"data": None, "client": f"tests.fleet.counting:{client(number)}"},
-        edge=lambda number: {"data": None, **wicked, **places.get(number, {})}, plugins=("tests.fleet.counting",),
-        **options,
+        edge=lambda number: {"data": None, **wicked_if(number), **places.get(number, {})},
+        plugins=("tests.fleet.counting",), **options,
     )  # fmt: skip
 
 

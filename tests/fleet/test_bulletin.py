@@ -23,6 +23,7 @@ def bulletin(plain: dict[str, Any] | None = None, recorder: Recorder | None = No
         members={m.address: m for m in members},
         parent={0: 2, 1: 2, 2: CLOUD, 3: CLOUD}.get,
         is_device=lambda node: node < 2,
+        cloud=CLOUD,
     )
     return Bulletin(cast(Directory, directory), plain or {}, (recorder or Recorder(None)).connection)
 
@@ -51,6 +52,8 @@ def test_only_an_aggregator_says_who_was_late() -> None:
     found.noted(2, "overdue", {"children": ["1", None, 10**30]})  # rubbish
     found.noted(2, "overdue", {"children": "01"})
     assert dict(found.late) == {0: 1, 2: 1}
+    found.noted(CLOUD, "overdue", {"children": [1]})  # that of devices which train alone, too
+    assert dict(found.late) == {0: 1, 2: 1, 1: 1}
 
 
 def test_refusals_are_counted_by_who_was_refused() -> None:

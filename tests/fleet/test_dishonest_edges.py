@@ -62,6 +62,21 @@ def test_an_edge_cannot_take_another_ones_devices(tmp_path: Path) -> None:
     assert "has not said so itself" in refused[0]["why"]
 
 
+def test_an_edge_that_closes_no_round_does_not_keep_the_run_going(tmp_path: Path) -> None:
+    # Rounds are the edges'. It gave its devices work and reported: the run went on until it was stopped.
+    made = counting.experiment(4, 2, 4, {"name": "hierfavg", "clock": "edge", "edge": {"merge": "audited"}})
+    wicked = "tests.fleet.edge_that_counts_nothing"
+    with counting.fleet(made, tmp_path, dishonest=wicked, only=0, round_deadline=1.0) as nodes:
+        nodes.start()
+        nodes.wait(60)
+    run = Run(tmp_path / "cloud")
+    assert [e["children"] for e in run.events("overdue")] == [[4]]
+    assert {e["parent"] for e in run.events("late")} == {6}, "it was told"
+    assert run.events("refused") == []
+    counted = counting.counts(tmp_path / "cloud", 4, counting.weights_of(made))
+    assert counted.min() >= 1.0, "its devices' work counts as before"
+
+
 def test_an_edge_cannot_change_what_a_run_does(tmp_path: Path) -> None:
     # It tells its devices of a run in which models are not hidden: they took part in it, and sent theirs as they were.
     made = counting.experiment(2, 1, 2, SECURE)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from espalier.core.messages import Report
+from espalier.core.messages import Measure, Report
 from tests.fleet.net import Net, manifest
 
 ROUNDS = 4
@@ -114,6 +114,85 @@ def test_an_answer_to_no_order_does_not_forget_when_orders_went_out(quick: Path)
     net.now, edge._sent[0, 7] = 100.0, 90.0
     assert edge.reported(report(order=1 << 61)) == 100.0
     assert edge.reported(report(order=7)) == 10.0
+
+
+#: methods whose rounds are the edges' own: the cloud orders edges round by round, or once for ever
+OF_EDGES = [{"name": "hierfavg", "clock": "edge"}, {"name": "phefl", "alpha": 0.5}, "cflhkd", "only_edge"]
+
+
+def mute(net: Net, edge: int, steps: int = 20_000) -> None:
+    """Run with an edge that does its work and never says that it has closed a round."""
+    net.engines[edge].conduct.close = lambda node, progress: None  # type: ignore[method-assign]
+    for _ in range(steps):
+        if net.coordinator.finished:
+            return
+        if net.now > 1 and not net.wire and not net.jobs:
+            net.now += 1.0
+        if not net.step() or net.rng.random() < 0.02:
+            net.idle()
+    raise AssertionError(f"not over: round {net.coordinator.round}")
+
+
+@pytest.mark.parametrize("method", OF_EDGES)
+def test_an_edge_that_closes_no_round_does_not_keep_the_run_going(quick: Path, method: object) -> None:
+    net = Net(manifest(6, 3, ROUNDS, method), quick)
+    mute(net, 7)
+    assert net.coordinator.round >= ROUNDS
+    assert [e["children"] for e in net.events("overdue")] == [[7]]
+    assert [e["parent"] for e in net.events("late")] == [net.cloud], "it was told"
+    assert net.coordinator.bulletin.late == {7: 1}
+    assert 120 <= net.now < 600
+
+
+@pytest.mark.parametrize("method", OF_EDGES)
+def test_the_run_goes_on_with_the_cloud_where_an_edge_hangs(quick: Path, method: object) -> None:
+    # the cloud's own round ends without it: the run's does, too, and nobody does a round more than asked for
+    net = Net(manifest(6, 3, ROUNDS, method), quick)
+    hung = {1, 4}
+    for _ in range(4000):
+        net.jobs = [job for job in net.jobs if job[0] not in hung]
+        if net.coordinator.finished:
+            break
+        if not net.step() or net.rng.random() < 0.02:
+            net.idle()
+    assert net.coordinator.finished
+    assert net.coordinator.bulletin.late[7] == 1
+    assert method == "only_edge" or net.coordinator.round == ROUNDS
+
+
+def test_a_survey_that_nobody_answers_any_more_is_over(quick: Path) -> None:
+    # It does all its work, and never tells its labels. The first survey went on without it; the next, of it alone, was
+    # never over. It is asked no second time before it has answered.
+    net = Net(manifest(4, 2, ROUNDS, "cflhkd"), quick)
+    for _ in range(4000):
+        net.jobs = [job for job in net.jobs if job[0] != 1 or not isinstance(job[1].action, Measure)]
+        if net.coordinator.finished:
+            break
+        if not net.step() or net.rng.random() < 0.02:
+            net.idle()
+    assert net.coordinator.round == ROUNDS
+    assert [e["children"] for e in net.events("overdue") if e["node"] == net.cloud] == [[1]]
+
+
+def test_an_edge_that_is_slow_and_reports_stays_in(quick: Path) -> None:
+    # a hundred seconds a round, where the others need none
+    net = Net(manifest(6, 3, ROUNDS, {"name": "hierfavg", "clock": "edge"}), quick)
+    slow(net, {1, 4}, 100.0)
+    assert (net.coordinator.round, net.events("overdue")) == (ROUNDS, [])
+    assert net.coordinator.rounds.closed[7] >= ROUNDS
+
+
+def test_an_edge_that_has_caught_up_counts_again(quick: Path) -> None:
+    net = Net(manifest(6, 3, 400, "only_edge"), quick)
+    rounds = net.coordinator.rounds
+    while rounds.closed.get(6, 0) < 3 or rounds.closed.get(8, 0) < 3:
+        net.step()
+    rounds.leave_out({7})
+    assert rounds.done >= 3
+    net.coordinator.close(7, 1)
+    assert rounds.left_out == {7}, "it is still behind"
+    net.coordinator.close(7, rounds.done + 1)
+    assert rounds.left_out == set()
 
 
 def test_without_a_deadline_it_is_waited_for(quick: Path) -> None:

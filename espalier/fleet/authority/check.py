@@ -210,7 +210,7 @@ class Authority:
             self._counts(data["node"], data["progress"], what)
         elif kind == "notes":
             self._notes(origin, len(data["events"]) + len(data["spans"]), what)
-        elif kind == "overdue" and host_of(fleet.parent(data["node"]) or data["node"]) != origin:
+        elif kind == "overdue" and origin not in (fleet.cloud, host_of(fleet.parent(data["node"]) or data["node"])):
             raise Outdated  # this node reports elsewhere by now
         elif kind == SUM and data["step"] == "begin" and fleet.parent(data["child"]) != data.get("node"):
             raise Outdated  # this node went elsewhere meanwhile, and will not report there

@@ -71,7 +71,7 @@ class Sender(Enum):
     PREDECESSOR = "the root that the receiver was told of, or a device that it has asked for the newest model"
     DEVICE = "a device"
     MEMBER = "any member"
-    SERVER = "the coordinator, or the parent of the device that it is to"
+    SERVER = "the coordinator, or the parent of the node that it is to"
     OPERATOR = "an operator: its certificate says so"
     LISTED = "whom the node lists for this word (`hears`): devices, or the coordinator"
 
@@ -185,7 +185,7 @@ CONTROLS = {rule.kind: rule for rule in (
     Rule("roster", _MEMBER, Sender.COORDINATOR, {"joined": listed(COUNT, MEMBER), "gone": listed(COUNT, HOST)}),
     Rule("new_incarnation", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("root", _MEMBER, Sender.COORDINATOR, {"root": NODE}),
-    Rule("overdue", _MEMBER, Sender.PARENT, {"node": MINE, "round": whole(COUNT)}),
+    Rule("overdue", _MEMBER, Sender.SERVER, {"node": MINE, "round": whole(COUNT)}),
     Rule("expel", _MEMBER, Sender.COORDINATOR, {"host": HOST}),
     Rule("start", _MEMBER, Sender.COORDINATOR, {"at": TIME}),
     Rule("round", _MEMBER, Sender.COORDINATOR, {"round": whole(COUNT)}),

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from espalier.core.address import Address
+from espalier.fleet.node.stragglers import patience
 
 #: seconds that anybody is waited for: at most, and at least
 LONGEST_SECONDS, SHORTEST_SECONDS = 30.0, 2.0
@@ -54,7 +53,7 @@ class Accounts:
 
 
 class Laggards:
-    """Who keeps the others' round waiting where devices train alone, in step, and since when.
+    """Who keeps the others' round waiting where rounds are the devices' or the edges' own, and since when.
 
     The deadline is that of a round over edges (`espalier.fleet.node.stragglers`).
     """
@@ -62,20 +61,21 @@ class Laggards:
     def __init__(self, least_seconds: float | None) -> None:
         """Wait at least twice so many seconds (None: for ever)."""
         self._least, self._since = least_seconds, 0.0
+        #: what each took for its last round, and when it closed it
         self._took: dict[Address, float] = {}
+        self._closed: dict[Address, float] = {}
 
     def begun(self, now: float) -> None:
         """A round begins."""
         self._since = now
 
     def closed(self, node: Address, now: float) -> None:
-        """Somebody has closed a round."""
-        self._took[node] = now - self._since
+        """Somebody has closed a round; edges do not wait for each other, and may be rounds ahead."""
+        self._took[node] = now - max(self._since, self._closed.get(node, 0.0))
+        self._closed[node] = now
 
     def late(self, behind: set[Address], now: float) -> set[Address]:
         """Return who of those that all others wait for has taken too long: all of them, or nobody."""
         if self._least is None or not behind:
             return set()
-        took = list((dict.fromkeys(behind, self._least) | self._took).values())
-        limit = 2 * max(self._least, TIMES_SLOWER * float(np.quantile(took, 0.75, method="lower")))
-        return behind if now - self._since > limit else set()
+        return behind if now - self._since > 2 * patience(self._took, behind, self._least) else set()

@@ -94,10 +94,10 @@ class Bulletin:
         self.trained[origin] = max(stop, self.trained.get(origin, 0.0))
 
     def noted(self, origin: int, kind: str, data: Mapping[str, Any]) -> None:
-        """A host notes something for the record. Of others, an aggregator may tell what its children did."""
+        """A host notes something for the record. Others were late if the cloud or their parent says so."""
         if kind == "overdue" and isinstance(data.get("children"), list | tuple):
             for child in data["children"]:
-                if isinstance(child, int) and self._reports_to(child, origin):
+                if isinstance(child, int) and self._may_tell(origin, child):
                     self.late[host_of(child)] += 1
         elif kind == "refused" and not self._directory.is_device(origin):
             who, untold = str(data.get("who")), data.get("untold", 0)
@@ -107,9 +107,9 @@ class Bulletin:
                 if who in (name, f"host {host}") and (everybody or via == origin):
                     self.refused[host] += 1 + (untold if isinstance(untold, int) and 0 < untold < 1 << 32 else 0)
 
-    def _reports_to(self, child: int, origin: int) -> bool:
+    def _may_tell(self, origin: int, child: int) -> bool:
         parent = self._directory.parent(child)
-        return parent is not None and host_of(parent) == origin
+        return origin == self._directory.cloud or (parent is not None and host_of(parent) == origin)
 
     # -- rounds and scores -------------------------------------------------------------------------------------
 

@@ -261,9 +261,9 @@ class Coordinator:
             self.end()
         late = self._laggards.late(self.rounds.behind(self._devices()), now) if not self.ending else set()
         if late:
+            for node in late:
+                self.engine.say(host_of(node), "overdue", node=node, round=self.rounds.done)
             self.record(self.engine.me, "overdue", {"children": sorted(late), "round": self.rounds.done})
-            self.bulletin.late.update(map(host_of, late))
-            self.rounds.leave_out(late)
         if self._evaluate_at is not None and not self.ending and now >= self._evaluate_at:
             self.measure()
             self._evaluate_at = self.rounds.next_evaluation(self._evaluate_at)
@@ -287,6 +287,8 @@ class Coordinator:
             self._told.unusable[self.engine.me] += 1
         self.bulletin.noted(self.engine.me, kind, data)
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
+        if kind == "overdue":
+            self.rounds.leave_out(data["children"])
 
     def control(self, origin: int, kind: str, data: dict[str, Any]) -> None:
         """Hear what another host's runtime has to say; who may say it was checked (`espalier.fleet.authority`)."""

@@ -11,7 +11,7 @@ the next round.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -78,9 +78,9 @@ class Stragglers:
         assert self._least is not None
         if not self._took.get(node):
             return None
-        took, directory = dict.fromkeys(waiting, self._least) | self._took[node], self._state.directory
-        tiers = 1 + max(_tiers(child, directory.n_devices, directory.n_edges) for child in took)
-        return tiers * max(self._least, TIMES_SLOWER * float(np.quantile(list(took.values()), 0.75, method="lower")))
+        took, directory = self._took[node], self._state.directory
+        below = max(_tiers(child, directory.n_devices, directory.n_edges) for child in {*took, *waiting})
+        return (1 + below) * patience(took, waiting, self._least)
 
     def due(self, node: Address) -> None:
         """Look at an aggregator's rounds: end those that have waited too long, look again at the others."""
@@ -107,6 +107,12 @@ class Stragglers:
             state.begin(node, Deadline(close))
         if again:
             state.timers.set(node, max(LOOK_SECONDS, min(again)), Deadline(OVERDUE))
+
+
+def patience(took: Mapping[Address, float], waiting: Collection[Address], least: float) -> float:
+    """Return how long is waited for some of those of whom others took so many seconds, per tier."""
+    seconds = [*took.values(), *(least for node in waiting if node not in took)]
+    return max(least, TIMES_SLOWER * float(np.quantile(seconds, 0.75, method="lower")))
 
 
 def _tiers(child: Address, devices: int, edges: int) -> int:

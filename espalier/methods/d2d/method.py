@@ -58,13 +58,14 @@ from espalier.methods.d2d.swap import Solution
 class ServerPace(Pace, kind="d2d_server"):
     """Stage 3: every head gets its rounds, and the global round lasts T_g (and until the heads' models are there).
 
-    ``t_cg`` is the time for those; by default what the links say: there and back for the slowest head.
+    ``t_cg`` is the time for those; by default ``handling`` and what the links say: there and back for the slowest.
     """
 
     needs = (GLOBAL_ROUND,)
     until_deadline: ClassVar[bool] = True
 
     t_cg: float | None = None
+    handling: NonNegativeFloat = 0.0
 
     def assign(self, view: View, chosen: Sequence[Address]) -> Mapping[Address, Assignment]:
         """Tell each head its rounds, its time, and (for the defence) when its members' reports are due."""
@@ -80,7 +81,7 @@ class ServerPace(Pace, kind="d2d_server"):
         extra = self.t_cg
         if extra is None:
             ways = [view.env.links.model_time(head, view.me, view.now) for head in work]
-            extra = 2 * max(view.env.credible(np.asarray(ways)), default=0.0)
+            extra = self.handling + 2 * max(view.env.credible(np.asarray(ways)), default=0.0)
         return view.product(GLOBAL_ROUND).t_g * (1 + SLACK) + extra
 
 
@@ -186,13 +187,13 @@ class ClusteredD2D(Method):
         structure = CoOptimisation(
             clustering=self._clustering(), feature=self.feature, t_feature=self.t_feature, t_g=self.t_g,
             rounds=self.rounds, updates=self.feature_updates or setting.updates, keep=self.keep,
-            defence=self.defence, theory=self.theory,
+            defence=self.defence, theory=self.theory, handling=2 * setting.message_seconds,
         )  # fmt: skip
         head = Rules(pace=HeadPace(setting.updates), hand_down=HeadDown())
         return Plan(
             root=Rules(
-                selection=Heads(), pace=ServerPace(t_cg=self.t_cg), merge=ServerMerge(), hand_down=ServerDown(),
-                structure=structure,
+                selection=Heads(), pace=ServerPace(t_cg=self.t_cg, handling=setting.message_seconds),
+                merge=ServerMerge(), hand_down=ServerDown(), structure=structure,
             ),
             edge=head,
             local=ClusterMember(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.address import Address, role
+from espalier.core.bounds import NonNegativeFloat
 from espalier.core.messages import ALL, Part
 from espalier.core.policies import Arrangement, Structure, Survey
 from espalier.core.store import ModelStore, Ref
@@ -45,6 +46,7 @@ class CoOptimisation(Structure, kind="d2d"):
         link_tolerance: Relative difference of two reports on a link that measuring may cause.
         most_liars: How many devices may lie; by default any minority.
         theory: Whether the gradients' mismatch is recorded; it takes the gradient of every device's loss.
+        handling: Seconds of a cluster's round beyond computing and links: on a real fleet messages take time to handle.
     """
 
     peers: ClassVar[bool] = True
@@ -77,6 +79,7 @@ class CoOptimisation(Structure, kind="d2d"):
     link_tolerance: float = 0.05
     most_liars: int | None = None
     theory: bool = False
+    handling: NonNegativeFloat = 0.0
 
     def survey(self, view: View) -> Survey | None:
         """Stage 1: hand out the global model; ask for features, links and speeds."""
@@ -200,10 +203,11 @@ class CoOptimisation(Structure, kind="d2d"):
             note_similarity(view, devices, ground.cosines, "cosine of features")
             state.kept = (list(devices), clusters.labels.tolist()) if self.clustering.once else None
         configuration = evaluate(clusters, ground.alignment, times)
-        t_g = self._duration(configuration.times)
+        lasting = configuration.times + self.handling
+        t_g = self._duration(lasting)
         rounds = np.full(len(clusters), self.rounds)
-        timed = configuration.times > 0
-        rounds[timed] = intra_rounds(t_g, configuration.times[timed])
+        timed = lasting > 0
+        rounds[timed] = intra_rounds(t_g, lasting[timed])
         view.product(GLOBAL_ROUND).t_g = t_g
         if self.theory:
             self._mismatch(view, devices, weights, configuration, rounds)

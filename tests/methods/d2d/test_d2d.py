@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -78,6 +79,15 @@ def test_clusters_have_the_heads_times_and_rounds_of_equations_4_and_5(experimen
     if experiment == "3":
         speeds = [sim.world.compute.at(e).nominal(0, 1, 0.0) for e in range(8)]
         assert len(set(speeds)) > 1
+
+
+def test_on_a_real_fleet_messages_take_time_to_handle(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rounds of 20 ms took 100: all of a cluster's reports came after the global round, and were dropped.
+    plan = D2D.plan
+    monkeypatch.setattr(D2D, "plan", lambda self, setting: plan(self, replace(setting, message_seconds=0.5)))
+    [event, *_] = run_of(runner("d2d", stop={"rounds": 1})).events("arranged")
+    assert event["t_g"] == pytest.approx(4 * (np.median(event["seconds"]) + 2 * 0.5))
+    assert event["rounds"] == [int(event["t_g"] // (seconds + 1.0) + 1e-9) for seconds in event["seconds"]]
 
 
 def test_devices_report_to_heads_that_are_devices() -> None:

@@ -64,6 +64,7 @@ def test_a_global_round_lasts_t_g_and_the_way_there_and_back() -> None:
     assert ServerPace().deadline(view, work) == pytest.approx(120.0 + 2 * 2.0)
     assert ServerPace(t_cg=30.0).deadline(view, work) == pytest.approx(150.0)
     assert ServerPace().deadline(view, {}) == pytest.approx(120.0)
+    assert ServerPace(handling=0.5).deadline(view, work) == pytest.approx(120.0 + 2 * 2.0 + 0.5), "on a real fleet"
 
 
 def test_clusters_are_averaged_by_their_samples() -> None:
