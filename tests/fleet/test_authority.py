@@ -324,6 +324,8 @@ def notes(**changes: Any) -> dict[str, Any]:
     [
         notes(events=[[0.0, "refused", None, {"by": "cloud", "who": "device-1"}]]),
         notes(events=[[0.0, "failed", 1, {}]]),
+        # the timeline marks the row of whom it is about
+        notes(events=[[0.0, "failed", ROGUE, {"child": 1}]]),
         notes(events=[[0.0, "<img onerror=x>", None, {}]]),
         notes(events=[[0.0, "gone", ROGUE, {}]]),
         notes(events=[[math.nan, "failed", ROGUE, {}]]),
@@ -346,6 +348,15 @@ def test_notes_are_about_their_sender(quick: Path, wicked: dict[str, Any]) -> No
     rows = net.coordinator.recorder.connection.execute("SELECT time, kind, node FROM events WHERE kind = 'failed'")
     assert [(kind, node) for _, kind, node in rows] == [("failed", ROGUE)]
     assert net.events("refused") == []
+
+
+def test_a_training_is_not_over_before_it_can_be(quick: Path) -> None:
+    # one that would end in thirty years made everybody else's timeline too small to be seen
+    net = Rogue(quick)
+    assert net.control(CLOUD, "notes", notes(spans=[[ROGUE, "train", 1e8, 1e9]])) is None
+    net.coordinator.recorder.commit()
+    spans = net.coordinator.recorder.connection.execute("SELECT start, stop FROM spans").fetchall()
+    assert [stop <= net.now for _, stop in spans] == [True]
 
 
 def test_notes_have_a_rate(quick: Path) -> None:

@@ -306,11 +306,12 @@ class Coordinator:
         for time, kind, node, what in data["events"]:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
             self.bulletin.noted(origin, str(kind), what)
-        for node, kind, start, stop in data["spans"]:
+        for node, kind, *span in data["spans"]:
+            start, stop = (min(float(time), self.engine.now()) for time in span)
             if kind == "train":
-                self.bulletin.worked(origin, min(float(stop), self.engine.now()))
+                self.bulletin.worked(origin, stop)
             if self.engine.manifest.experiment.record.spans:
-                self.recorder.span(int(node), str(kind), float(start), float(stop))
+                self.recorder.span(int(node), str(kind), start, stop)
         self._told.take(origin, data)
         if data["final"]:
             self._accounts.given(origin, self.engine.now(), self._told.longest)
