@@ -125,6 +125,8 @@ class Inbox:
             state.conduct.handed(message)
             return
         if isinstance(message, Report):
+            for ref in message.models.values():
+                state.store.told_by(ref, message.sender)
             message = self._reported(message)
             if masked:
                 self._sums.arrived(message)
