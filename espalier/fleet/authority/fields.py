@@ -232,7 +232,8 @@ def _may_lead(statement: Statement) -> bool:
 def _tells_noise(data: dict[Any, Any], statement: Statement) -> bool:
     """Tell whether an aggregator's note of a private merge is one: what the run has spent is computed from them."""
     rows = (("children", listed(COUNT, NODE)), ("reports", whole(COUNT)), ("noise", real()))
-    return _may_lead(statement) and ("cut" in data or all(name in data and rule.holds(data[name], statement) for name, rule in rows))
+    whole_note = all(name in data and rule.holds(data[name], statement) for name, rule in rows)
+    return _may_lead(statement) and ("cut" in data or whole_note)
 
 
 def _event(value: Any, statement: Statement) -> bool:

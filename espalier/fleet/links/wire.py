@@ -51,8 +51,8 @@ DEPTH = 96
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"}
 _ARRAY_AXES = 8
 _LONG_DIGITS = 64
-#: long whole numbers of a letter, and tuples as keys of one table: whoever writes them chooses their hashes, and a table
-#: of which all hashes are one takes as many steps as the square of its size
+#: long whole numbers of a letter, and tuples as keys of one table: whoever writes them chooses their hashes, and a
+#: table of which all hashes are one takes as many steps as the square of its size
 LONG_NUMBERS = TUPLES_AS_KEYS = 1024
 
 

@@ -182,8 +182,8 @@ class EagerStore:
             self._journal.keep(name, self._values[name] if name > 0 else self._memories[-name])
         self._journal.forget(self._on_disk - wanted)
         self._on_disk = wanted
-        self._journal.put("store", {
-            "next": self._next, "losses": self._losses, "initials": self._initials, "senders": self._senders})  # fmt: skip
+        told = {"losses": self._losses, "senders": self._senders}
+        self._journal.put("store", {"next": self._next, "initials": self._initials, **told})
 
     def __len__(self) -> int:
         return len(self._values)
