@@ -158,9 +158,9 @@ class Authority:
         models, auxiliary = own.models.keys(), own.auxiliary.keys()
         match message:
             case Report():
-                groups, beside = message.models.keys(), message.auxiliary.keys() | auxiliary
+                groups, beside = message.models.keys(), {*message.auxiliary, *auxiliary}
             case Word(kind=kind) if kind == SERVED:
-                groups, beside = message.data.get("models", {}).keys(), auxiliary
+                groups, beside = message.data.get("models", {}).keys(), set(auxiliary)
             case _:
                 return
         unknown = groups - models - {ALL, *self._here.fleet.tree.group_names}
