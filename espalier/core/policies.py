@@ -34,7 +34,7 @@ from espalier.core.memory import Memory, Policy, Remembering
 from espalier.core.messages import ALL, Order
 from espalier.core.params import ParamSpec, Spans
 from espalier.core.store import ModelStore, Ref
-from espalier.core.view import Arrival, View
+from espalier.core.view import Arrival, View, with_auxiliary
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Merge(Policy, family="merge", kind="samples"):
 
     def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return the new auxiliary vectors by name: by default averages with the weights that models have."""
-        auxiliary = [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
+        auxiliary = with_auxiliary(arrivals)
         if not auxiliary:
             return {}
         own = view.of_auxiliary()

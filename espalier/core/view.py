@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,11 +43,22 @@ class Arrival:
         """Seconds from the order to the report: the order's way, the work, the report's way."""
         return self.report.download + self.report.compute + self.upload
 
-    def of_auxiliary(self) -> Arrival:
-        """Return it with its auxiliary vectors in the place of its models, to be merged as models."""
+    def of_auxiliary(self, names: Collection[str]) -> Arrival:
+        """Return it with auxiliary vectors of these names in the place of its models, to be merged as models."""
         report = self.report
-        samples = dict.fromkeys(report.auxiliary, sum(report.samples.values()))
-        return replace(self, report=replace(report, models=report.auxiliary, samples=samples))
+        found = {name: vector for name, vector in report.auxiliary.items() if name in names}
+        samples = dict.fromkeys(found, sum(report.samples.values()))
+        return replace(self, report=replace(report, models=found, samples=samples))
+
+
+def with_auxiliary(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Return reports with the auxiliary vectors that most of them have in the place of their models.
+
+    No single child decides what all others are handed from then on.
+    """
+    counts = Counter(name for arrival in arrivals for name in arrival.report.auxiliary)
+    names = {name for name, count in counts.items() if 2 * count > len(arrivals)}
+    return [a.of_auxiliary(names) for a in arrivals if not names.isdisjoint(a.report.auxiliary)]
 
 
 class View(Remembering):

@@ -182,13 +182,14 @@ def find(name: str) -> DatasetEntry:
     )
 
 
-def _is_path(name: str) -> bool:
-    return Path(name).suffix in (".npz", ".csv") or Path(name).expanduser().name != name
+def is_own(name: str, kind: str | None = None) -> bool:
+    """Tell whether a dataset's name is the path of somebody's own file or folder."""
+    return kind in READERS or Path(name).suffix in (".npz", ".csv") or Path(name).expanduser().name != name
 
 
 def _own_data(name: str, kind: str | None = None) -> tuple[Path, Callable[..., Dataset]] | None:
     """A user's file or folder and what reads it, if the name is the path of one: it has a separator, or an ending."""
-    if not _is_path(name) and kind not in READERS:
+    if not is_own(name, kind):
         return None
     path = Path(name).expanduser()
     if kind is None or kind in TASKS:

@@ -31,7 +31,7 @@ from espalier.core.errors import ConfigError
 from espalier.core.messages import Order, Train
 from espalier.core.policies import Local, LocalView, Merge
 from espalier.core.store import Ref
-from espalier.core.view import Arrival, View
+from espalier.core.view import Arrival, View, with_auxiliary
 from espalier.policies.local_policies import LocalWrapper
 
 #: statistics that have a private form, and those that tell nothing of the data
@@ -160,7 +160,7 @@ class PrivateMerge(Merge, kind="private"):
 
     def auxiliary(self, view: View, arrivals: Sequence[Arrival]) -> dict[str, Ref]:
         """Return auxiliary vectors, clipped and noised as models are: they are releases of their own."""
-        own, found = view.of_auxiliary(), [a.of_auxiliary() for a in arrivals if a.report.auxiliary]
+        own, found = view.of_auxiliary(), with_auxiliary(arrivals)
         first = {name: ref for a in found for name, ref in a.report.models.items()}
         own.models = {**{name: view.store.combine([(0.0, ref)]) for name, ref in first.items()}, **own.models}
         own.cohort += " beside"  # noise of its own

@@ -90,12 +90,13 @@ def similarity(run: Run) -> Figure | None:
     Devices are sorted by the cluster that they end in: clusters show as squares along the diagonal. Methods record
     matrices by `espalier.policies.dendrogram.note_similarity`.
     """
-    rows = run.query("SELECT time, data FROM events WHERE kind = 'similarity' ORDER BY rowid")
-    rows = [(time, facts) for time, text in rows if len((facts := json.loads(text))["matrix"])]
+    called = Names.of(run)
+    # others of a real fleet may write into the record whatever they like, about themselves
+    its = "SELECT time, data FROM events WHERE kind = 'similarity' AND node = ? ORDER BY rowid"
+    rows = [(time, facts) for time, text in run.query(its, called.cloud) if len((facts := json.loads(text))["matrix"])]
     if not rows:
         return None
     homes = dict(run.query("SELECT node, edge FROM devices"))
-    called = Names.of(run)
     groups = moments(run, 2)[-1].groups
     frames: list[dict[str, Any]] = []
     what = "similarity"

@@ -14,6 +14,7 @@ import torch
 
 from espalier.core import codec
 from espalier.core.address import role
+from espalier.core.aggregator import Aggregator
 from espalier.core.messages import Order, Report, Word
 from espalier.core.store import Ref
 from espalier.fleet.authority.rules import CONTROLS, RULES, SERVED, as_markdown
@@ -256,6 +257,64 @@ def test_no_message_ends_a_process(quick: Path, kind: Any) -> None:
     assert all(engine.directory.tree.root == CLOUD for engine in net.engines.values())
 
 
+class Numbered(Places):
+    """Models are the letter's parts of their numbers."""
+
+    def place(self, ref: Ref) -> int:
+        return int(ref)
+
+
+def with_more(net: Rogue, change: Callable[[Report], Report]) -> list[Any]:
+    """Let the rogue's next reports of a training say something else; return those that were sent."""
+    said = []
+    for place, (dest, origin, letter) in enumerate(net.wire):
+        report = wire.unpack(letter.content) if origin == ROGUE else None
+        if isinstance(report, Report) and report.models and (changed := change(report)) != report:
+            net.wire[place] = (dest, origin, replace(letter, content=wire.pack(changed, Numbered())))
+            said.append(changed)
+    return said
+
+
+@pytest.mark.parametrize("group", ["a/b", "../b", "\0", "x" * 64, "é" * 64])
+def test_a_device_has_no_groups_of_its_own(quick: Path, group: str) -> None:
+    # every merge kept them, up to the cloud, which ended when it wrote the run's models: as files of these names
+    net, said = Rogue(quick), []
+    for _ in range(8000):
+        said += with_more(net, lambda r: replace(r, models=r.models | {group: Ref(0)}, samples=r.samples | {group: 1}))
+        if net.coordinator.finished or not net.step():
+            break
+    while not net.coordinator.finished:
+        net.idle()
+        net.step()
+    assert len(said) == len([why for _, origin, why in net.refused if origin == ROGUE and "groups" in why]) > 0
+    assert net.coordinator.round == ROUNDS
+    assert [path.name for path in (quick / str(CLOUD) / "models").iterdir()] == ["global.safetensors"]
+    assert all(e.served.get(h, {}).keys() <= {""} for h, e in net.engines.items())
+
+
+def test_one_child_has_no_vectors_handed_to_all(quick: Path) -> None:
+    # every name that a single device thought of was handed to everybody beside the model, for the rest of the run
+    net, said, most = Rogue(quick), [], 0
+    for number in range(8000):
+        names = {f"v{number}-{n}": Ref(0) for n in range(8)}
+        said += with_more(net, lambda r, names=names: replace(r, auxiliary=r.auxiliary or names))  # type: ignore[misc]
+        if net.coordinator.finished or not net.step():
+            break
+        nodes = [e.nodes[h] for h, e in net.engines.items() if h in e.nodes]
+        most = max([most, *(len(n.state.auxiliary) for n in nodes if isinstance(n, Aggregator))])
+    assert said
+    assert most == 0
+
+
+def test_a_root_on_a_device_serves_models_of_the_runs_groups(quick: Path) -> None:
+    net = Rogue(quick, "easf")
+    net.engines[CLOUD].directory.tree.root = role(ROGUE, 1)
+    served = Word(SERVED, role(ROGUE, 1), CLOUD, 0.0, {"models": {"a/b": Ref(0)}})
+    why = net.attack(CLOUD, wire.pack(served, Places()), model())
+    assert why is not None
+    assert "groups that this run does not have: 'a/b'" in why
+
+
 def notes(**changes: Any) -> dict[str, Any]:
     return {"events": [], "spans": [], "scores": {}, "traffic": [], "final": False} | changes
 
@@ -265,6 +324,8 @@ def notes(**changes: Any) -> dict[str, Any]:
     [
         notes(events=[[0.0, "refused", None, {"by": "cloud", "who": "device-1"}]]),
         notes(events=[[0.0, "failed", 1, {}]]),
+        # the timeline marks the row of whom it is about
+        notes(events=[[0.0, "failed", ROGUE, {"child": 1}]]),
         notes(events=[[0.0, "<img onerror=x>", None, {}]]),
         notes(events=[[0.0, "gone", ROGUE, {}]]),
         notes(events=[[math.nan, "failed", ROGUE, {}]]),
@@ -287,6 +348,15 @@ def test_notes_are_about_their_sender(quick: Path, wicked: dict[str, Any]) -> No
     rows = net.coordinator.recorder.connection.execute("SELECT time, kind, node FROM events WHERE kind = 'failed'")
     assert [(kind, node) for _, kind, node in rows] == [("failed", ROGUE)]
     assert net.events("refused") == []
+
+
+def test_a_training_is_not_over_before_it_can_be(quick: Path) -> None:
+    # one that would end in thirty years made everybody else's timeline too small to be seen
+    net = Rogue(quick)
+    assert net.control(CLOUD, "notes", notes(spans=[[ROGUE, "train", 1e8, 1e9]])) is None
+    net.coordinator.recorder.commit()
+    spans = net.coordinator.recorder.connection.execute("SELECT start, stop FROM spans").fetchall()
+    assert [stop <= net.now for _, stop in spans] == [True]
 
 
 def test_notes_have_a_rate(quick: Path) -> None:

@@ -61,9 +61,17 @@ def test_nothing_is_lost_over_time(changes: np.ndarray) -> None:  # type: ignore
 def test_zstd_loses_nothing(dtype: torch.dtype) -> None:
     vector = torch.linspace(-1, 1, 1000, dtype=dtype)
     part = encode(vector, "zstd")
-    assert torch.equal(decode(part, 1000), vector)
+    assert torch.equal(decode(part, 1000, dtype), vector)
     with pytest.raises(ProtocolError, match="not of"):
-        decode(part, 999)
+        decode(part, 999, dtype)
+
+
+def test_a_model_is_of_the_runs_type() -> None:
+    # one device's numbers made those of everybody twice as wide, and 1e300 was finite
+    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
+        for compress in ("none", "zstd"):
+            with pytest.raises(ProtocolError, match="this run's are float"):
+                decode(encode(torch.full((10,), 1e30, dtype=dtype), compress), 10, other)
 
 
 def test_a_model_that_would_unpack_to_gigabytes_is_refused() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from espalier.core.store import Ref
 from espalier.fleet.node.trainer import TrainingRequest, TrainingResult
 from tests.fleet.net import Net, OneMore, manifest
 
@@ -60,3 +61,31 @@ def test_a_few_devices_whose_updates_are_never_finite_do_not_end_it(
     assert net.coordinator.finished
     assert status(net) == {"state": "finished"}
     assert float(net.model()[0]) > 0.0
+
+
+def test_one_that_sends_them_as_fast_as_it_can_does_not_end_it(quick: Path) -> None:
+    # where nobody waits for the others, its updates were as many as all others' together: the run had "diverged"
+    net = Net(manifest(4, 1, 200, "fedasync"), quick)
+    engine, conduct = net.engines[net.cloud], net.coordinator
+    engine.store.told_by(Ref(5), 0)
+    for told in (0, 1):  # it says that it trains, or it does not
+        for _ in range(20):
+            for _ in range(50):
+                engine._rejected(5)
+            for device in (*range(1, 4), *[0] * 30 * told):
+                row = [device, "train", 0.0, 0.1]
+                conduct.control(device, "notes", {
+                    "events": [], "spans": [row], "scores": {}, "traffic": [], "final": False})  # fmt: skip
+            conduct.evaluate()
+            assert not conduct.ending
+    # all of them together do
+    for _ in range(20):
+        for device in range(4):
+            engine.store.told_by(Ref(5), device)
+            engine._rejected(5)
+            row = [device, "train", 0.0, 0.1]
+            conduct.control(device, "notes", {
+                "events": [], "spans": [row], "scores": {}, "traffic": [], "final": False})  # fmt: skip
+        conduct.evaluate()
+    assert conduct.ending
+    assert "diverged" in conduct.stalled

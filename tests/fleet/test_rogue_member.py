@@ -68,8 +68,8 @@ class Rogue:
             return None
         return None if data is grpc.aio.EOF else pb.Frame.FromString(data)
 
-    async def enter(self) -> pb.Frame:
-        member = pb.Member(incarnation=1, stamp=1, samples=10)
+    async def enter(self, incarnation: int = 1, stamp: int = 1) -> pb.Frame:
+        member = pb.Member(incarnation=incarnation, stamp=stamp, samples=10)
         await self.say(pb.Frame(hello=pb.Hello(version=wire.VERSIONS.newest, member=member, wish=self.address)))
         frame = await self.hear()
         assert frame is not None
@@ -264,6 +264,24 @@ def test_a_device_does_not_ask_for_who_comes_to_it(ca: Path, quick: Path) -> Non
         finally:
             await rogue.close()
             await scene.end()
+
+    asyncio.run(play())
+
+
+def test_who_replaces_one_that_told_of_countless_links_takes_part(ca: Path, quick: Path) -> None:
+    async def play() -> None:
+        async with fleet(ca, quick) as (scene, rogue):
+            cloud, edge = scene.hosts["cloud"], scene.hosts["edge-0"]
+            await rogue.close()
+            await until(lambda: ROGUE not in cloud.engine.directory.members)
+            for incarnation, stamp in ((2, (1 << 64) - 1), (3, 1)):
+                other = Rogue(Bundle.read(ca / "d2"), edge.endpoint)
+                assert (await other.enter(incarnation, stamp)).HasField("welcome")
+                for host in (edge, cloud):
+                    members = host.engine.directory.members
+                    await until(lambda m=members, i=incarnation: ROGUE in m and m[ROGUE].incarnation == i)  # type: ignore[misc]
+                await other.close()
+                await until(lambda: ROGUE not in cloud.engine.directory.members)
 
     asyncio.run(play())
 

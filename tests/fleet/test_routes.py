@@ -41,6 +41,18 @@ def test_a_cloud_reaches_a_device_through_its_edge_and_follows_it(links: dict[st
     assert roster.route(0) is None
 
 
+def test_who_comes_back_without_its_memory_is_known_again(links: dict[str, Link]) -> None:
+    # one that had made more links before was linked and not there, until the run's end: whoever had stolen its key, and
+    # told of 2^64 links, kept the one that replaced it out also after he was revoked
+    roster = RoutingTable(5)
+    roster.add(0, "d0", "device", links["a"], 1)
+    assert roster.learn(0, member(0, 5, stamp=(1 << 64) - 1)) == (True, None)
+    roster.drop(links["a"])
+    assert roster.forget(0, through=0)
+    roster.add(0, "d0", "device", links["b"], 1)
+    assert roster.learn(0, member(0, 5, stamp=2)) == (True, None)
+
+
 def test_an_edge_sends_up_what_is_not_below(links: dict[str, Link]) -> None:
     roster = RoutingTable(5)
     roster.parent = links["up"]

@@ -178,6 +178,12 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(standing: LocalFleet, ope
         operator.submit(MADE, name="taken")
     for table, why in (
         ({"task": {"model": "os:getcwd"}}, "task.model = 'os:getcwd': this cloud imports no code but its operator's"),
+        # whatever the importing takes for a module's name: these were imported, and failed only then
+        ({"task": {"model": "some-file:Model"}}, "task.model = 'some-file:Model': this cloud imports no code"),
+        ({"task": {"model": "this:\xe9-"}}, "this cloud imports no code"),
+        # the refusal told what the first line of the cloud's file was
+        ({"task": {"dataset": {"kind": "csv", "path": "/etc/hostname", "label": "y"}}}, "names a file of the fleet's"),
+        ({"task": {"dataset": "../private.npz"}}, "names a file of the fleet's"),
         ({"seeds": [0, 1]}, "a fleet runs one method with one seed; this has 1 and 2"),
         (
             {"methods": [{"name": "hierfavg", "edge": {"merge": {"kind": "secure"}, "guard": {"kind": "median"}}}]},

@@ -201,6 +201,38 @@ def test_what_is_no_message_is_refused() -> None:
         read(wire.pack(Word("w", 0, 1, 0.0, {"m": Ref(3)}), Same()), [Ref(1)])
 
 
+PRIME = (1 << 61) - 1
+
+
+def alike(count: int) -> dict[str, list[Any]]:
+    """Keys of tables that all have one hash (numbers) or may have (tuples): by kind, as msgpack has them."""
+    numbers = [{"!": "big", "v": str(PRIME * (9 + n))} for n in range(count)]
+    pairs = [{"!": "tuple", "v": [0, n]} for n in range(count)]  # tuples' hashes can be computed backwards
+    return {"big": numbers, "tuple": pairs}
+
+
+@pytest.mark.parametrize("kind", ["big", "tuple"])
+def test_keys_whose_hashes_can_be_chosen_are_few(kind: str) -> None:
+    # a table of 40,000 of them took a minute to read, and so did every letter of a megabyte
+    few, many = alike(1024)[kind], alike(1025)[kind]
+    wire.unpack(raw({"!": "dict", "v": [[key, None] for key in few]}))
+    wire.unpack(raw({"!": "set", "v": few}))
+    for wicked in ({"!": "dict", "v": [[key, None] for key in many]}, {"!": "set", "v": many}):
+        with pytest.raises(ProtocolError, match="more than"):
+            wire.unpack(raw(wicked))
+    if kind == "big":  # a policy may make a table of what came as a list
+        with pytest.raises(ProtocolError, match="long whole numbers"):
+            wire.unpack(raw(many))
+
+
+def test_tables_that_are_not_the_codecs_are_not_built() -> None:
+    # msgpack's own times may be its tables' keys, and their hashes can be chosen: a letter of 4 MB took 25 minutes
+    times = {msgpack.Timestamp(seconds, 0): None for seconds in range(10)}
+    for keys in (times, {1: None}, {None: None}):
+        with pytest.raises(ProtocolError, match="not allowed for map key"):
+            wire.unpack(msgpack.packb(keys, use_bin_type=True))
+
+
 def test_only_plain_data_can_be_sent() -> None:
     for thing in (object(), np.array(["a"]), np.array([object()]), lambda: 0, 1 + 2j):
         with pytest.raises(ProtocolError):

@@ -81,6 +81,18 @@ def test_similarities_are_sorted_by_cluster(tmp_path: Path) -> None:
     assert found["data"][0]["z"] == [[1, 0.9, 0, 0.1], [0.9, 1, 0.2, 0], [0, 0.2, 1, 0.8], [0.1, 0, 0.8, 1]]
 
 
+def test_a_member_draws_nothing_in_the_clouds_name(tmp_path: Path) -> None:
+    # `espalier report` and the live page ended with a KeyError for a device's note of this kind
+    write_run(tmp_path, devices=4, edges=2, rounds=0)
+    recorder = Recorder(tmp_path / "run.sqlite")
+    for node in (2, None):
+        for junk in ({}, {"matrix": 1}, {"matrix": [["a"]]}, {"matrix": [[1.0]], "devices": [99]}):
+            recorder.event(1.0, "similarity", node, junk)
+    recorder.close()
+    with opened(tmp_path) as run:
+        assert similarity(run) is None
+
+
 def test_several_similarities_get_a_slider(tmp_path: Path) -> None:
     with opened(write_run(tmp_path, similarity=True)) as run:
         found = similarity(run)

@@ -7,11 +7,13 @@ from typing import Any, cast
 
 from espalier.core.address import Address, host_of, level_of
 from espalier.core.aggregator import Aggregator
+from espalier.core.aggregator_state import AggregatorState
 from espalier.core.errors import ProtocolError
-from espalier.core.messages import Message, Order, Report, Word
+from espalier.core.messages import ALL, Message, Order, Report, Word
 from espalier.core.method import Listener
 from espalier.fleet.authority.fields import LEVELS, Receiver, Statement, is_address
 from espalier.fleet.authority.rules import (
+    AUXILIARY,
     AWAKE,
     CONTROLS,
     HANDOVER,
@@ -87,6 +89,7 @@ class Authority:
         self._in_scope(rule, what)
         _check_fields(rule, {name: getattr(message, name) for name in rule.fields}, Statement(origin, self._here), what)
         self._sent_by(rule, message, what)
+        self._of_groups(message, what)
         if isinstance(message, Order):
             if message.ask is None and not message.models and self._here.fleet.is_device(message.to):
                 raise ProtocolError(f"{what} has no model to begin with.")
@@ -147,6 +150,23 @@ class Authority:
                 allowed = self._listed(message)
         if not allowed:
             raise ProtocolError(f"{what}: only {rule.by.value} may send it.")
+
+    def _of_groups(self, message: Message, what: str) -> None:
+        """Check that models which come up are of groups that the run has: a merge keeps every group for good."""
+        node = self._here.nodes.get(message.to)
+        own = node.state if isinstance(node, Aggregator) else AggregatorState()
+        models, auxiliary = own.models.keys(), own.auxiliary.keys()
+        match message:
+            case Report():
+                groups, beside = message.models.keys(), {*message.auxiliary, *auxiliary}
+            case Word(kind=kind) if kind == SERVED:
+                groups, beside = message.data.get("models", {}).keys(), set(auxiliary)
+            case _:
+                return
+        unknown = groups - models - {ALL, *self._here.fleet.tree.group_names}
+        if unknown or len(beside) > AUXILIARY:
+            more = _shown(min(unknown)) if unknown else f"{len(beside)} auxiliary vectors"
+            raise ProtocolError(f"{what} has models of groups that this run does not have: {more}.")
 
     def _was_asked(self, sender: Address, head: Address) -> bool:
         """Tell whether an aggregator has asked somebody for the newest model; this is the answer."""

@@ -223,12 +223,17 @@ WORK = FieldRule(f"0 … {UPDATES}, or {UPDATES_TIMES} times the experiment's (t
 CLOCK = FieldRule(f"0 … {CLOCK_TIMES} times the run's rounds + {CLOCK_MORE}", _clock)
 
 
+def _may_lead(statement: Statement) -> bool:
+    """Tell whether a sender may run an aggregator, and so has children to tell of."""
+    here = statement.receiver
+    return not here.fleet.is_device(statement.origin) or here.plan.root.structure.peers
+
+
 def _tells_noise(data: dict[Any, Any], statement: Statement) -> bool:
     """Tell whether an aggregator's note of a private merge is one: what the run has spent is computed from them."""
-    here = statement.receiver
-    leads = not here.fleet.is_device(statement.origin) or here.plan.root.structure.peers
     rows = (("children", listed(COUNT, NODE)), ("reports", whole(COUNT)), ("noise", real()))
-    return leads and ("cut" in data or all(name in data and rule.holds(data[name], statement) for name, rule in rows))
+    whole_note = all(name in data and rule.holds(data[name], statement) for name, rule in rows)
+    return _may_lead(statement) and ("cut" in data or whole_note)
 
 
 def _event(value: Any, statement: Statement) -> bool:
@@ -243,6 +248,8 @@ def _event(value: Any, statement: Statement) -> bool:
     member = statement.receiver.fleet.members.get(statement.origin)
     if "by" in data and member is not None and data["by"] != member.name:
         return False
+    if "child" in data and not _may_lead(statement):
+        return False
     if kind == NOISED and not _tells_noise(data, statement):
         return False
     try:
@@ -251,4 +258,7 @@ def _event(value: Any, statement: Statement) -> bool:
         return False
 
 
-EVENT = FieldRule(f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author", _event)
+EVENT = FieldRule(
+    f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author, nor a device's child",
+    _event,
+)

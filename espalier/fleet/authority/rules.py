@@ -123,7 +123,9 @@ class Rule:
 
 
 _MODELS = table(256, text(64), MODEL)
-_AUXILIARY = table(16, text(64), MODEL)
+#: vectors beside the models of one node
+AUXILIARY = 16
+_AUXILIARY = table(AUXILIARY, text(64), MODEL)
 _ORDER = {
     "id": whole(LONG_COUNT), "models": _MODELS, "updates": WORK, "round": whole(COUNT), "clock": CLOCK, "sent": TIME,
     "budget": maybe(real()), "anchor": maybe(MODEL), "ask": maybe(NAME), "args": NAMED, "back": TRUTH,

@@ -179,12 +179,10 @@ class Coordinator:
     def evaluate(self) -> None:
         """Evaluate the models in use; a run of which no update can be used any more ends."""
         self._trainings += self._told.trained.total()
-        for number in range(sum(min(count, self._below(host)) for host, count in self._told.unusable.items())):
+        for number in range(self._told.judged(self._below)):
             self._divergence.rejected(number)
         # what members tell is a second old: more updates must be unusable than in a simulation
         why = self._divergence.noticed(self._trainings, PATIENCE_TIMES * self.present(), self.round)
-        self._told.trained.clear()
-        self._told.unusable.clear()
         if why and not self.ending:
             self.stalled = f"{why} Try a lower training.lr (it is {self.engine.manifest.experiment.training.lr:g})."
             self.recorder.event(self.engine.now(), "stalled", None, {"why": self.stalled})
@@ -193,8 +191,10 @@ class Coordinator:
             self.measure()
 
     def _below(self, host: int) -> int:
-        """Return the trainings of the devices that report to a host: it cannot have got more updates."""
+        """Return the trainings of a device, or of those that report to a host: it cannot have got more updates."""
         directory = self.engine.directory
+        if directory.is_device(host) and not directory.tree.roles(host):
+            return self._told.trained[host]
         if host == self.engine.me:
             return self._told.trained.total()
         devices = {m.address for m in directory.members.values() if m.via == host}
@@ -283,8 +283,7 @@ class Coordinator:
 
     def record(self, node: Address | None, kind: str, data: dict[str, Any]) -> None:
         """Write something into the record."""
-        if kind == "rejected":
-            self._told.unusable[self.engine.me] += 1
+        self._told.noted(self.engine.me, kind, data)
         self.bulletin.noted(self.engine.me, kind, data)
         self.recorder.event(self.engine.now(), kind, None if node is None else host_of(node), data)
         if kind == "overdue":
@@ -308,11 +307,12 @@ class Coordinator:
         for time, kind, node, what in data["events"]:
             self.recorder.event(min(float(time), self.engine.now()), str(kind), node, what)
             self.bulletin.noted(origin, str(kind), what)
-        for node, kind, start, stop in data["spans"]:
+        for node, kind, *span in data["spans"]:
+            start, stop = (min(float(time), self.engine.now()) for time in span)
             if kind == "train":
-                self.bulletin.worked(origin, min(float(stop), self.engine.now()))
+                self.bulletin.worked(origin, stop)
             if self.engine.manifest.experiment.record.spans:
-                self.recorder.span(int(node), str(kind), float(start), float(stop))
+                self.recorder.span(int(node), str(kind), start, stop)
         self._told.take(origin, data)
         if data["final"]:
             self._accounts.given(origin, self.engine.now(), self._told.longest)

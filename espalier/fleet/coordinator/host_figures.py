@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.fleet.authority.fields import LONG_COUNT
+from espalier.core.address import host_of
+from espalier.fleet.authority.fields import LONG_COUNT, is_address
 from espalier.record.measures import spread
 
 #: incarnations of one device that are told apart; what older ones have spent is one sum
@@ -30,9 +31,10 @@ class HostFigures:
         self._seconds: dict[tuple[int, str], float] = plain.get("seconds", {})
         #: what devices say they have trained and told: (host, incarnation) -> (trainings, statistics)
         self.spent: dict[tuple[int, int], tuple[int, int]] = plain.get("spent", {})
-        #: since the last evaluation: trainings by device, and updates that aggregators could not use, by their host
+        #: since the last evaluation: trainings by device, and updates that aggregators could not use, by their host and
+        #: by whose they were (its own, if it does not say)
         self.trained: Counter[int] = Counter(plain.get("trained", {}))
-        self.unusable: Counter[int] = Counter(plain.get("unusable", {}))
+        self.unusable: Counter[tuple[int, int]] = Counter(plain.get("rejected", {}))
         #: seconds of the longest training that somebody told of
         self.longest: float = plain.get("longest", 0.0)
 
@@ -40,7 +42,7 @@ class HostFigures:
         """Return all that must outlive the process."""
         return {
             "scores": self._scores, "traffic": self._traffic, "seconds": self._seconds, "spent": self.spent,
-            "trained": dict(self.trained), "unusable": dict(self.unusable), "longest": self.longest,
+            "trained": dict(self.trained), "rejected": dict(self.unusable), "longest": self.longest,
         }  # fmt: skip
 
     def has_spent(self, origin: int, incarnation: int, jobs: int, revealed: int) -> None:
@@ -52,10 +54,32 @@ class HostFigures:
             before = self.spent.get((origin, ENDED), (0, 0))
             self.spent[origin, ENDED] = (before[0] + trained, before[1] + told)
 
+    def noted(self, host: int, kind: str, data: Mapping[str, Any]) -> None:
+        """Count what a host notes of an update that it could not use."""
+        if kind == "rejected":
+            child = host_of(data["child"]) if is_address(data.get("child")) else host
+            self.unusable[host, child if child < self._n_devices + self._n_edges else host] += 1
+
+    def judged(self, below: Callable[[int], int]) -> int:
+        """Return how many updates could not be used, and begin to count anew; ``below`` counts trainings under a host.
+
+        Nobody's count for more than it has trained itself, nor a host's for more than those below it have: one that
+        sends such updates as fast as it can does not stand for the others. What it has not told yet counts later.
+        """
+        found: Counter[int] = Counter()
+        for (host, child), count in list(self.unusable.items()):
+            trained = below(child) if child != host else count
+            found[host] += min(count, trained)
+            self.unusable[host, child] = max(0, count - trained)
+        total = sum(min(count, below(host)) for host, count in found.items())
+        self.unusable = +self.unusable
+        self.trained.clear()
+        return total
+
     def take(self, origin: int, data: dict[str, Any]) -> None:
         """Take a host's notes."""
-        for _, kind, *_ in data["events"]:
-            self.unusable[origin] += kind == "rejected"
+        for _, kind, _, what in data["events"]:
+            self.noted(origin, kind, what)
         for _, kind, start, stop in data["spans"]:
             seconds = float(stop) - float(start)
             self._seconds[origin, str(kind)] = self._seconds.get((origin, str(kind)), 0.0) + seconds

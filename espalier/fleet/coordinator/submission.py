@@ -6,7 +6,6 @@ experiment may name code to import only if the cloud's operator allowed it by na
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,9 @@ from typing import Any
 
 import tomli_w
 
+from espalier.core.code import is_own as is_code
 from espalier.core.errors import ConfigError
+from espalier.data.registry import is_own
 from espalier.experiment import Experiment
 from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Manifest, Script, card_of, rounds_reports
 from espalier.fleet.coordinator.queue import QueuedRun, RunQueue, run_token
@@ -28,8 +29,6 @@ from espalier.simulator.directory import describe
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
-#: how an experiment names code to import
-_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 @dataclass(frozen=True)
@@ -151,6 +150,13 @@ class Submissions:
                     f"{path}, or use what is bundled."
                 )
         experiment = Experiment.build(request["experiment"])
+        task = experiment.task
+        if is_own(task.dataset, task.dataset_options.get("kind")):
+            # whoever cannot read it is told why, and so what is in it
+            raise ConfigError(
+                f"task.dataset = {task.dataset!r}: names a file of the fleet's machines, which are their operators'; "
+                "start its nodes with --data, or name a bundled dataset."
+            )
         if len(experiment.methods) != 1 or len(experiment.seeds) != 1:
             raise ConfigError(
                 f"methods, seeds: a fleet runs one method with one seed; this has {len(experiment.methods)} and "
@@ -167,12 +173,13 @@ class Submissions:
 
 
 def _code_in(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield every text of an experiment's table that names code, with its key."""
+    """Yield every text of an experiment's table that could name code, with its key: whatever has a colon."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _code_in(inner, f"{key}.{name}" if key else str(name))
+            if name != "label" and (key or name != "name"):  # people's words
+                yield from _code_in(inner, f"{key}.{name}" if key else str(name))
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _code_in(inner, key)
-    elif isinstance(value, str) and _CODE.fullmatch(value):
+    elif isinstance(value, str) and is_code(value):
         yield key, value

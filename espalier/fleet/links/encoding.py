@@ -47,8 +47,8 @@ def encode(vector: Tensor, compress: Compress = "none") -> LetterPart:
     return LetterPart.of(packed, Encoding.ZSTD_FLOAT64 if wide else Encoding.ZSTD_FLOAT32)
 
 
-def decode(part: LetterPart, size: int) -> Tensor:
-    """Turn a part into a vector ``[size]``.
+def decode(part: LetterPart, size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Turn a part into a vector ``[size]`` of the run's type.
 
     Raises:
         ProtocolError: The bytes are not those of such a vector.
@@ -64,6 +64,8 @@ def decode(part: LetterPart, size: int) -> Tensor:
     if encoding is Encoding.MASKED:
         raise ProtocolError("A model is masked, and whoever gets it merges single models.")
     wide = encoding in (Encoding.FLOAT64, Encoding.ZSTD_FLOAT64)
+    if wide != (dtype == torch.float64):  # whatever it is merged with would become of its type
+        raise ProtocolError(f"A model in encoding {encoding.name}; this run's are {str(dtype).removeprefix('torch.')}.")
     expected = size * (8 if wide else 4)
     data: bytes | memoryview = part.data
     if encoding in (Encoding.ZSTD_FLOAT32, Encoding.ZSTD_FLOAT64):

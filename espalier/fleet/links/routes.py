@@ -106,6 +106,8 @@ class RoutingTable:
         if through is not None and self._via.get(host) != through:
             return False
         via = self._via.pop(host, None)
+        # who comes with its certificate and without its memory counts its links from the beginning
+        self._stamps.pop(host, None)
         if via is not None and via in self.children:
             self.children[via].below.discard(host)
         return via is not None

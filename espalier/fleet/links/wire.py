@@ -51,6 +51,9 @@ DEPTH = 96
 _DTYPES = {"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"}
 _ARRAY_AXES = 8
 _LONG_DIGITS = 64
+#: long whole numbers of a letter, and tuples as keys of one table: whoever writes them chooses their hashes, and a
+#: table of which all hashes are one takes as many steps as the square of its size
+LONG_NUMBERS = TUPLES_AS_KEYS = 1024
 
 
 @codec.register
@@ -121,18 +124,20 @@ def unpack(data: bytes, values: int = VALUES) -> Message | ControlLetter:
     Raises:
         ProtocolError: It is none, or holds what no node may send.
     """
-    left = values
+    left, long = values, LONG_NUMBERS
 
     def count(several: Any) -> Any:
-        nonlocal left
+        nonlocal left, long
         left -= 1 + len(several)
-        if left < 0:
-            raise ProtocolError(f"A letter holds more than {values} values.")
+        long -= type(several) is dict and several.get("!") == "big"
+        if left < 0 or long < 0:
+            raise ProtocolError(f"A letter holds more than {values} values, or {LONG_NUMBERS} long whole numbers.")
         return several
 
     bounds = {"max_array_len": values, "max_map_len": values, "list_hook": count, "object_hook": count}
     try:
-        _check(msgpack.unpackb(data, raw=False, strict_map_key=False, **bounds), 0, _TOP)
+        # the codec's own tables have texts as keys alone: others' hashes could be chosen, see TUPLES_AS_KEYS
+        _check(msgpack.unpackb(data, raw=False, strict_map_key=True, **bounds), 0, _TOP)
         found = codec.unpack(data)
     except ProtocolError:
         raise
@@ -233,14 +238,13 @@ def _check(value: Any, depth: int, classes: Mapping[str, int] = _WITHIN) -> None
     elif not isinstance(inner, list):
         raise ProtocolError(f"A {tag} that is none.")
     elif tag == "set":
-        for item in inner:
-            _check_key(item)
+        _check_keys(inner)
     elif tag == "dict":
-        for pair in inner:
-            if not isinstance(pair, list) or len(pair) != 2:
-                raise ProtocolError("A table has another number of keys than of values.")
-            _check_key(pair[0])
-            _check(pair[1], depth + 1)
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in inner):
+            raise ProtocolError("A table has another number of keys than of values.")
+        _check_keys([key for key, _ in inner])
+        for _, item in inner:
+            _check(item, depth + 1)
     else:
         if tag == "data" and classes.get(str(value.get("c"))) != len(inner):
             raise ProtocolError(f"A {str(value.get('c'))[:64]!r} is not accepted here, or lacks fields.")
@@ -257,6 +261,13 @@ def _check_scalar(tag: str, value: Mapping[str, Any]) -> None:
         not isinstance(inner, str) or len(inner) > _LONG_DIGITS or not inner.lstrip("-").isdecimal()
     ):
         raise ProtocolError(f"A long whole number has more than {_LONG_DIGITS} digits, or letters.")
+
+
+def _check_keys(keys: list[Any]) -> None:
+    if sum(isinstance(key, dict) for key in keys) > TUPLES_AS_KEYS:
+        raise ProtocolError(f"A table has more than {TUPLES_AS_KEYS} tuples or long whole numbers as keys.")
+    for key in keys:
+        _check_key(key)
 
 
 def _check_key(key: Any) -> None:

@@ -147,7 +147,8 @@ class Host(Hub):
 
     async def _wake_up(self) -> None:
         """Go on from an earlier incarnation, or (at the cloud) begin; without a run, wait for one."""
-        self.own = {"incarnation": secrets.randbits(63), "stamp": 0}
+        # who has lost its memory has made links that others remember: it counts on from the time of day
+        self.own = {"incarnation": secrets.randbits(63), "stamp": int(time.time())}
         current = self._folders.current
         if self.settings.manifest is not None:
             await self._open(self.settings.directory)

@@ -125,6 +125,8 @@ class Inbox:
             state.conduct.handed(message)
             return
         if isinstance(message, Report):
+            for ref in message.models.values():
+                state.store.told_by(ref, message.sender)
             message = self._reported(message)
             if masked:
                 self._sums.arrived(message)
@@ -151,9 +153,10 @@ class Inbox:
         """Return a model; where only a part of it travels, the rest is the initial one's (zero where nobody has it)."""
         state = self._state
         spans = state.runtime.shares(min(state.me, origin), state.store.spec)
+        size = state.store.spec.size if spans is None else sum(b - a for a, b in spans)
+        numbers = decode(part, size, state.manifest.experiment.training.dtype)
         if spans is None:
-            return decode(part, state.store.spec.size)
-        numbers = decode(part, sum(b - a for a, b in spans))
+            return numbers
         knows = state.directory.is_device(state.me) or state.me == state.directory.cloud
         vector = (
             state.store.vector(state.store.initial()).clone() if knows else numbers.new_zeros(state.store.spec.size)

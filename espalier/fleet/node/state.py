@@ -168,7 +168,9 @@ class HostState:
         self.queue.extend(self.timers.settled(dest, number))
 
     def _rejected(self, ref: int) -> None:
-        self.conduct.record(None, "rejected", {"model": ref, "why": "it has numbers that are not finite"})
+        data = {"model": ref, "why": "it has numbers that are not finite"}
+        child = self.store.sender(ref)
+        self.conduct.record(None, "rejected", data if child is None else data | {"child": child})
 
     # -- the nodes' states on disk -------------------------------------------------------------------------
 

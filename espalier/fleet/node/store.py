@@ -42,6 +42,8 @@ class EagerStore:
         plain: dict[str, Any] = journal.get("store") or {"next": 1, "losses": {}, "initials": {}}
         self._next: int = plain["next"]
         self._losses: dict[int, float] = plain["losses"]
+        #: whose report brought a model
+        self._senders: dict[int, Address] = plain.get("senders", {})
         self._initials: dict[int, int] = plain["initials"]
         self._values, self._memories = journal.models()
         self._on_disk = {*self._values, *(-m for m in self._memories)}
@@ -157,6 +159,14 @@ class EagerStore:
         """Keep the loss that a child told of a model of its."""
         self._losses[int(ref)] = loss
 
+    def told_by(self, ref: Ref, sender: Address) -> None:
+        """Keep who has reported a model."""
+        self._senders[int(ref)] = sender
+
+    def sender(self, ref: int) -> Address | None:
+        """Return who has reported a model (None: nobody)."""
+        return self._senders.get(ref)
+
     def loss(self, ref: Ref) -> float:
         """Return the mean training loss of the training that made a model."""
         return self._losses.get(int(ref), math.nan)
@@ -164,7 +174,7 @@ class EagerStore:
     def keep_only(self, held: set[int]) -> None:
         """Forget what nobody holds, and bring the journal up to date (it is not committed here)."""
         live = held | set(self._initials.values())
-        for table in (self._values, self._memories, self._losses):
+        for table in (self._values, self._memories, self._losses, self._senders):
             for name in [n for n in table if n not in live]:
                 del table[name]
         wanted = {*self._values, *(-m for m in self._memories)}
@@ -172,7 +182,8 @@ class EagerStore:
             self._journal.keep(name, self._values[name] if name > 0 else self._memories[-name])
         self._journal.forget(self._on_disk - wanted)
         self._on_disk = wanted
-        self._journal.put("store", {"next": self._next, "losses": self._losses, "initials": self._initials})
+        told = {"losses": self._losses, "senders": self._senders}
+        self._journal.put("store", {"next": self._next, "initials": self._initials, **told})
 
     def __len__(self) -> int:
         return len(self._values)

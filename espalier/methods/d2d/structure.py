@@ -131,8 +131,13 @@ class CoOptimisation(Structure, kind="d2d"):
         """Leave out whom the heads have named."""
         if not self.defence:
             return
-        named = sorted({d for a in arrivals for d in a.report.stats.get("throttled", ())})
-        self._exclude(view, named, "it takes longer than it says")
+        clusters = {c.head: c.members for c in view.product(GLOBAL_ROUND).clusters}
+        named: set[Address] = set()
+        for arrival in arrivals:
+            told = arrival.report.stats.get("throttled", ())
+            # a head tells of its own cluster: it could shut anybody out
+            named.update(d for d in clusters.get(arrival.report.sender, ()) if d in told)
+        self._exclude(view, sorted(named), "it takes longer than it says")
 
     # -- stage 1: what was answered ------------------------------------------------------------------------
 

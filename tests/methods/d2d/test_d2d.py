@@ -12,9 +12,13 @@ import pytest
 import torch
 
 from espalier import simulate
-from espalier.core.address import host_of, level_of
+from espalier.core.address import host_of, level_of, role
+from espalier.core.aggregator import Aggregator
 from espalier.core.errors import ConfigError
+from espalier.core.messages import Report
+from espalier.core.view import Arrival
 from espalier.experiment import Experiment
+from espalier.methods.d2d.member import GLOBAL_ROUND, Cluster, GlobalRound
 from espalier.methods.d2d.method import D2D, BenchmarkB
 from espalier.methods.d2d.timing import arrivals, head_and_time
 from espalier.record.run import Run
@@ -236,6 +240,19 @@ def test_devices_that_take_longer_than_they_say_are_found_recorded_and_left_out(
     (event,) = run.events("excluded")
     assert event["devices"] == [4] and event["round"] == 0
     assert [4 in {d for c in e["clusters"] for d in c} for e in run.events("arranged")] == [True, False, False]
+
+
+def test_a_head_names_nobody_outside_of_its_cluster() -> None:
+    # the word of any head left whomever it named out of the run, for good
+    run = runner({"name": "d2d", "defence": True, **PAPER}, world={"preset": "d2d"})
+    (root,) = (n for n in run.simulation.runtime.nodes.values() if type(n) is Aggregator and n.state.order is None)
+    structure, view = root.rules.structure, root._view("", 0.0)
+    clusters = [Cluster(role(0, 1), [0, 1], 1), Cluster(role(2, 1), [2, 3], 1)]
+    view.provide(GLOBAL_ROUND, GlobalRound(clusters=clusters))
+    for sender in (role(0, 1), 4):  # a head, and a device that leads nobody
+        report = Report(1, root.me, sender, root.me, {}, {}, 1, 0, 0.0, stats={"throttled": [1, 2, 3, "x", 1 << 70]})
+        structure.learn(view, [Arrival(report, 0.0, 0)])
+    assert view.state(structure).excluded.keys() == {1}
 
 
 def test_an_honest_fleet_loses_nobody_to_the_defence() -> None:
