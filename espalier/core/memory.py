@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.errors import ConfigError
 from espalier.core.spec import Spec
@@ -92,6 +93,9 @@ class Policy(Spec):
                 f"{self.family} {self.kind!r}: {hook} returned {reprlib.repr(value)}; it must return {wanted}."
             )
         return value
+
+    def forget(self, memory: Memory, child: Address) -> None:
+        """A child no longer reports here: forget what was remembered of it."""
 
     def parts(self) -> Iterator[Policy]:
         """Yield this policy and those it is made of."""
