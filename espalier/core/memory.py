@@ -124,7 +124,7 @@ class Memory:
             found = self.held[kind.__qualname__] = kind()
         return found
 
-    def forget(self, policy: Remembers[Any]) -> None:
+    def drop_state(self, policy: Remembers[Any]) -> None:
         """Let go of what a policy remembers: a device without memories costs nothing between its orders."""
         kind: Any = policy.State
         self.held.pop(kind.__qualname__, None)
@@ -152,9 +152,9 @@ class Remembering:
         """Return what a policy (``self``, in its own code) remembers, to be changed in place."""
         return self.memory.state(policy)
 
-    def forget(self, policy: Remembers[Any]) -> None:
+    def drop_state(self, policy: Remembers[Any]) -> None:
         """Let go of what a policy remembers."""
-        self.memory.forget(policy)
+        self.memory.drop_state(policy)
 
     def product(self, product: Product[T]) -> T:
         """Return what another policy has provided (fresh if it has not yet)."""
