@@ -44,7 +44,6 @@ from espalier.core.messages import (
     Wake,
     Word,
 )
-from espalier.core.policies import Pace, Selection
 from espalier.core.rounds import Rounds
 from espalier.core.view import Arrival
 
@@ -245,10 +244,9 @@ class Aggregator(Rounds):
     def forget(self, children: Sequence[Address]) -> None:
         """Children have left of whom nothing is expected."""
         self.state.idle.difference_update(children)
-        for policy, plain in ((self.rules.selection, Selection.forget), (self.rules.pace, Pace.forget)):
-            if type(policy).forget is not plain:  # most remember nothing of a child
-                for child in children:
-                    policy.forget(self.state.memory, child)
+        for policy in self.rules.forgetful:
+            for child in children:
+                policy.forget(self.state.memory, child)
 
     def _on_left(self, child: Address, now: float) -> list[Action]:
         state = self.state

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from espalier.core.address import Address
 from espalier.core.codec import register
 from espalier.core.errors import ConfigError
 from espalier.core.spec import Spec
@@ -93,6 +94,9 @@ class Policy(Spec):
             )
         return value
 
+    def forget(self, memory: Memory, child: Address) -> None:
+        """A child no longer reports here: forget what was remembered of it."""
+
     def parts(self) -> Iterator[Policy]:
         """Yield this policy and those it is made of."""
         yield self
@@ -120,7 +124,7 @@ class Memory:
             found = self.held[kind.__qualname__] = kind()
         return found
 
-    def forget(self, policy: Remembers[Any]) -> None:
+    def drop_state(self, policy: Remembers[Any]) -> None:
         """Let go of what a policy remembers: a device without memories costs nothing between its orders."""
         kind: Any = policy.State
         self.held.pop(kind.__qualname__, None)
@@ -148,9 +152,9 @@ class Remembering:
         """Return what a policy (``self``, in its own code) remembers, to be changed in place."""
         return self.memory.state(policy)
 
-    def forget(self, policy: Remembers[Any]) -> None:
+    def drop_state(self, policy: Remembers[Any]) -> None:
         """Let go of what a policy remembers."""
-        self.memory.forget(policy)
+        self.memory.drop_state(policy)
 
     def product(self, product: Product[T]) -> T:
         """Return what another policy has provided (fresh if it has not yet)."""

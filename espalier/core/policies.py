@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -102,9 +103,6 @@ class Selection(Policy, family="selection", kind="uniform"):
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at a closed round's arrivals: the place to remember losses (``view.loss``) and times (``seconds``)."""
 
-    def forget(self, memory: Memory, child: Address) -> None:
-        """A child no longer reports here: forget what was remembered of it."""
-
 
 @dataclass(frozen=True)
 class Pace(Policy, family="pace", kind="barrier"):
@@ -174,9 +172,6 @@ class Pace(Policy, family="pace", kind="barrier"):
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Look at a closed round's arrivals; remember what the next round needs."""
-
-    def forget(self, memory: Memory, child: Address) -> None:
-        """A child no longer reports here: forget what was remembered of it."""
 
 
 @dataclass(frozen=True)
@@ -373,6 +368,12 @@ class Rules:
     #: the models that the root starts with
     initial: Callable[[ModelStore], dict[str, Ref]] = lambda store: {ALL: store.initial()}
     guard: Guard = field(default_factory=Guard)
+
+    @cached_property
+    def forgetful(self) -> tuple[Policy, ...]:
+        """Those that remember something of single children, and forget who leaves."""
+        own = (self.selection, self.pace, self.merge, self.hand_down, self.structure, self.guard)
+        return tuple(part for policy in own for part in policy.parts() if type(part).forget is not Policy.forget)
 
 
 def normalised(terms: Sequence[tuple[float, Ref]]) -> list[tuple[float, Ref]]:

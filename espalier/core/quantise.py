@@ -20,6 +20,7 @@ from torch import Tensor
 from espalier.core.errors import ProtocolError
 from espalier.core.params import ParamSpec
 
+#: numbers that share a scale, and the levels to either side of zero
 BLOCK = 256
 _LEVELS = 127.0
 

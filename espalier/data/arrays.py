@@ -26,8 +26,8 @@ IntArray = NDArray[np.int64]
 VOID = 255
 """The label of a pixel that counts neither in the loss nor in a metric (Cityscapes' convention)."""
 CHANNELS = (1, 3, 4)
-#: different whole numbers among floats up to which they look like classes
-CLASSES_LOOK = 100
+#: up to so many different numbers, all whole, floats are taken for classes
+MOST_FLOAT_CLASSES = 100
 #: a class number from here on is taken for a code that stands for something
 MOST_CLASSES = 1_000_000
 Pair = tuple[ArrayLike | None, ArrayLike | None]
@@ -154,7 +154,7 @@ def _guess(y: NDArray[Any]) -> Kind:
         return "segmentation" if y.ndim == 3 else "classification"
     if y.dtype.kind == "f" and y.ndim == 1 and len(y) > 1:
         different = np.unique(y)
-        if len(different) <= min(CLASSES_LOOK, len(y) // 2) and np.array_equal(different, np.round(different)):
+        if len(different) <= min(MOST_FLOAT_CLASSES, len(y) // 2) and np.array_equal(different, np.round(different)):
             shown = ", ".join(f"{v:g}" for v in different[:3])
             raise DataError(
                 f"y_train holds floats that are whole numbers ({shown} …): give whole numbers if they are classes "

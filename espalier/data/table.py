@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.core.errors import ConfigError, DataError, nearest, warn
-from espalier.data.arrays import CLASSES_LOOK
+from espalier.data.arrays import MOST_FLOAT_CLASSES
 from espalier.data.sources import Samples, have, plain
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 #: distinct texts of a column up to which it becomes one column per text
 MOST_CATEGORIES = 50
-#: rows from which a column of ever other whole numbers looks like the rows' numbers
-MANY_ROWS = 100
+#: from so many rows on a column with another whole number in each is taken for one that numbers them
+FEWEST_NUMBERED_ROWS = 100
 #: columns that are no features, by what they say
 ROLES = ("label", "owner", "edge", "test")
 #: what becomes of empty cells
@@ -158,7 +158,7 @@ class TableColumns:
         if self.amounts:
             return values.astype(np.float64)
         whole, different = bool((values == np.round(values)).all()), len(np.unique(values))
-        if self.amounts is None and whole and different > CLASSES_LOOK:
+        if self.amounts is None and whole and different > MOST_FLOAT_CLASSES:
             raise DataError(
                 f"Column {self.label!r} has {different:,} different whole numbers; say whether they are amounts "
                 "(amounts = true: a regression) or classes (amounts = false)."
@@ -211,7 +211,7 @@ def _check_numbers(column: pd.Series[Any]) -> None:
         raise DataError(
             f"Column {column.name!r} has an infinite number in row {row}; replace it, or leave the row out."
         )
-    if len(values) >= MANY_ROWS and (values == np.round(values)).all() and column.is_unique:
+    if len(values) >= FEWEST_NUMBERED_ROWS and (values == np.round(values)).all() and column.is_unique:
         warn(
             f"Column {column.name!r} has another whole number in every row: if it numbers the rows, leave it out "
             f"(ignore = [{column.name!r}])."

@@ -38,8 +38,8 @@ from espalier.core.policies import Contribution, Local, LocalView
 from espalier.core.store import Ref
 
 OWN = "own"
-#: how far to either side of alpha the loss is looked at
-NEAR = 0.01
+#: h, how far to either side of alpha the loss is looked at
+STEP = 0.01
 
 
 def mixture(own: Ref, shared: Ref, alpha: float) -> list[tuple[float, Ref]]:
@@ -48,8 +48,8 @@ def mixture(own: Ref, shared: Ref, alpha: float) -> list[tuple[float, Ref]]:
 
 
 def moved_share(alpha: float, above: float, below: float, rate: float) -> float:
-    """Return ``alpha - rate (f(alpha + h) - f(alpha - h)) / 2h``, kept in [0, 1], with h = :data:`NEAR`."""
-    return min(1.0, max(0.0, alpha - rate * (above - below) / (2 * NEAR)))
+    """Return ``alpha - rate (f(alpha + h) - f(alpha - h)) / 2h``, kept in [0, 1], with h = :data:`STEP`."""
+    return min(1.0, max(0.0, alpha - rate * (above - below) / (2 * STEP)))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TrainedMixed(Local, kind="apfl"):
         """Return the mixtures a little above and below the share."""
         own, alpha, shared = view.state(self).model, self.share(view), next(iter(order.models.values()))
         assert own is not None
-        return tuple(view.env.store.combine(mixture(own, shared, a)) for a in (alpha + NEAR, alpha - NEAR))
+        return tuple(view.env.store.combine(mixture(own, shared, a)) for a in (alpha + STEP, alpha - STEP))
 
     def answer(self, view: LocalView, order: Order, values: Mapping[str, Any]) -> Order:
         """Move the share."""

@@ -53,9 +53,9 @@ from espalier.policies.asynchronous import Mixing
 Floats = NDArray[np.float64]
 TINY = 1e-12
 #: numbers of an update's sketch
-WIDTH = 512
-#: how many places in devices' reach, all together, are still searched by whole devices
-WHOLE = 5000
+SKETCH_LENGTH = 512
+#: pairs of a device and an edge within its reach up to which each device is placed as a whole
+MOST_WHOLE_PAIRS = 5000
 
 
 # -- equations -----------------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ def fitting(gains: Sequence[float], sizes: Sequence[float], room: float) -> list
 
 
 def associated(gains: Floats, loads: Floats, reach: NDArray[np.bool_], phi: float) -> NDArray[np.int64] | None:
-    """Return each device's edge ``[n]``: 5 within a tenth of the best (None: not every edge can have a device).
+    """Return each device's edge ``[n]``, by step 5, within a tenth of the best (None: an edge cannot have one).
 
-    With more than :data:`WHOLE` places in reach devices may be split: each is then where most of it is.
+    With more than :data:`MOST_WHOLE_PAIRS` pairs devices may be split: each is then where most of it is.
 
     Args:
         gains: Utilities, [n].
@@ -116,7 +116,7 @@ def associated(gains: Floats, loads: Floats, reach: NDArray[np.bool_], phi: floa
     once = csr_array((np.ones(pairs), (row, np.arange(pairs))), shape=(n, pairs + 2))
     found: Any = milp(
         np.concatenate([np.zeros(pairs), [-1.0, phi]]),
-        integrality=np.concatenate([np.full(pairs, pairs <= WHOLE), [0, 0]]).astype(int),
+        integrality=np.concatenate([np.full(pairs, pairs <= MOST_WHOLE_PAIRS), [0, 0]]).astype(int),
         bounds=Bounds(
             np.concatenate([np.zeros(pairs), [-np.inf, 0.0]]), np.concatenate([np.ones(pairs), [np.inf] * 2])
         ),
@@ -134,13 +134,13 @@ def associated(gains: Floats, loads: Floats, reach: NDArray[np.bool_], phi: floa
 def _places(size: int) -> tuple[NDArray[np.int64], Floats]:
     """Return where each number of an update is added up, and with which sign: the same at every node."""
     rng = np.random.default_rng(0)
-    return rng.integers(0, WIDTH, size), rng.choice([-1.0, 1.0], size)
+    return rng.integers(0, SKETCH_LENGTH, size), rng.choice([-1.0, 1.0], size)
 
 
 def sketched(update: Floats) -> Floats:
-    """Return the count sketch ``[WIDTH]`` of an update ``[d]``: inner products of sketches are about the updates'."""
+    """Return the count sketch ``[SKETCH_LENGTH]`` of an update ``[d]``: inner products stay about the same."""
     places, signs = _places(len(update))
-    return np.asarray(np.bincount(places, weights=signs * update, minlength=WIDTH), dtype=np.float64)
+    return np.asarray(np.bincount(places, weights=signs * update, minlength=SKETCH_LENGTH), dtype=np.float64)
 
 
 # -- policies ------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def reported_sketches(view: View, arrivals: Sequence[Arrival]) -> dict[Address, 
                 start, end = view.store.vectors([arrival.start[group], model])[:, : view.store.spec.n_params].double()
                 found[report.sender] = sketched((start - end).numpy())
         devices, rows = (np.asarray(report.stats.get(k, ())) for k in ("devices", "sketches"))
-        if len(devices) and rows.shape == (len(devices), WIDTH) and np.isfinite(rows).all():
+        if len(devices) and rows.shape == (len(devices), SKETCH_LENGTH) and np.isfinite(rows).all():
             found |= {Address(d): row.astype(np.float64) for d, row in zip(devices.tolist(), rows, strict=True)}
     return found
 

@@ -75,7 +75,7 @@ class Choosing(Local, kind="choosing"):
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Tell the cloud what was chosen, if something was."""
         chose = view.state(self).chose
-        view.forget(self)
+        view.drop_state(self)
         return replace(super().done(view, order, models), stats={} if chose is None else {"choice": chose})
 
 

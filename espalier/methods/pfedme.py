@@ -69,7 +69,7 @@ class Envelope(Local, kind="pfedme"):
     def done(self, view: LocalView, order: Order, models: Mapping[str, Ref]) -> Contribution:
         """Report the shared model; use the personal one."""
         shared = view.state(self).shared
-        view.forget(self)
+        view.drop_state(self)
         assert shared is not None
         return Contribution({next(iter(order.models)): shared}, uses=next(reversed(list(models.values()))))
 

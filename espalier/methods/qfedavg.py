@@ -71,7 +71,7 @@ class Bounds:
 BOUNDS = Product("bounds of steps", Bounds)
 
 
-def _told(arrival: Arrival, name: str) -> float | None:
+def _number(arrival: Arrival, name: str) -> float | None:
     """Return a number that a report tells, if it is one that can be."""
     value = arrival.report.stats.get(name)
     fine = isinstance(value, int | float) and math.isfinite(value) and value >= 0
@@ -112,7 +112,7 @@ class FairMerge(Merge, kind="qfedavg"):
         bounds.below = 0.0
         for group in merged:
             reports = [a for a in arrivals if group in a.report.models]
-            edges = [(below, a.report.models[group]) for a in reports if (below := _told(a, BOUND)) is not None]
+            edges = [(below, a.report.models[group]) for a in reports if (below := _number(a, BOUND)) is not None]
             if edges and sum(below for below, _ in edges) > 0:
                 bounds.below += sum(below for below, _ in edges)
                 merged[group] = view.store.combine(normalised(edges), fallback=view.models.get(group))
@@ -126,7 +126,7 @@ class FairMerge(Merge, kind="qfedavg"):
 
     def _ends(self, view: View, reports: Sequence[Arrival], group: str) -> list[tuple[float, float, float, Ref]]:
         """Return weight, loss, squared length of its change and model of each device that tells its loss."""
-        known = [(a, loss) for a in reports if (loss := _told(a, LOSS)) is not None]
+        known = [(a, loss) for a in reports if (loss := _number(a, LOSS)) is not None]
         if not known or group not in view.models:
             return []
         refs = [a.report.models[group] for a, _ in known]

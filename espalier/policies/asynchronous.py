@@ -14,7 +14,7 @@ from typing import ClassVar
 from espalier.core.address import Address
 from espalier.core.bounds import NonNegativeFloat, Share
 from espalier.core.codec import register
-from espalier.core.memory import Policy, Product
+from espalier.core.memory import Memory, Policy, Product
 from espalier.core.policies import Assignment, Merge, Pace
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
@@ -76,6 +76,10 @@ class Asynchronous(Pace, kind="asynchronous"):
         versions.given.update(dict.fromkeys(chosen, versions.newest))
         return super().assign(view, chosen)
 
+    def forget(self, memory: Memory, child: Address) -> None:
+        """Forget the version that a child works on."""
+        memory.product(VERSIONS).given.pop(child, None)
+
 
 @dataclass(frozen=True)
 class Mixing(Merge, kind="mixing"):
@@ -119,3 +123,7 @@ class Mixing(Merge, kind="mixing"):
                 view.note("stale", child=child, staleness=staleness)
             self.control.observe(view, arrival, staleness, kept, models)
         return models
+
+    def forget(self, memory: Memory, child: Address) -> None:
+        """Forget whose report was thrown away."""
+        memory.state(self).dropped.discard(child)

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from espalier.core.errors import TrainingError
 
+#: numbers that are computed on in double precision at once
 _BLOCK = 1 << 22
 #: of the geometric median: the shortest distance, as a share of the typical one (an update may itself be the median),
 #: and the most steps, if the point does not stand still sooner

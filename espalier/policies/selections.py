@@ -37,7 +37,7 @@ from espalier.core.policies import Selection
 from espalier.core.view import Arrival, View
 
 
-def told(view: View, arrivals: Sequence[Arrival]) -> Iterator[tuple[Address, float, float]]:
+def losses_and_seconds(view: View, arrivals: Sequence[Arrival]) -> Iterator[tuple[Address, float, float]]:
     """Yield who has reported, with its mean training loss and its seconds; not those whose loss is unknown."""
     for arrival in arrivals:
         loss = view.loss(arrival)
@@ -94,7 +94,7 @@ class HighestLosses(Selection, kind="power_of_choice"):
 
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember losses."""
-        view.state(self).losses |= {child: loss for child, loss, _ in told(view, arrivals)}
+        view.state(self).losses |= {child: loss for child, loss, _ in losses_and_seconds(view, arrivals)}
 
     def forget(self, memory: Memory, child: Address) -> None:
         """Forget a child's loss."""
@@ -199,7 +199,7 @@ class ByUtility(Selection, kind="oort"):
         state = view.state(self)
         heard = {
             child: (view.env.samples(child) * loss, seconds, view.round)
-            for child, loss, seconds in told(view, arrivals)
+            for child, loss, seconds in losses_and_seconds(view, arrivals)
         }
         state.heard |= heard
         state.gains.append(sum(gain for gain, _, _ in heard.values()))
@@ -287,7 +287,7 @@ class ByTier(Selection, kind="tifl"):
     def learn(self, view: View, arrivals: Sequence[Arrival]) -> None:
         """Remember losses and times."""
         state = view.state(self)
-        for child, loss, seconds in told(view, arrivals):
+        for child, loss, seconds in losses_and_seconds(view, arrivals):
             state.losses[child], state.seconds[child] = loss, seconds
 
     def forget(self, memory: Memory, child: Address) -> None:

@@ -18,6 +18,7 @@ from espalier.policies.dendrogram import Clusters, Floats, Linkage, cut_at, dend
 
 Metric = Literal["l1", "l2", "cosine"]
 
+#: parameters whose updates are computed on in double precision at once
 _BLOCK = 1 << 16
 
 

@@ -37,11 +37,11 @@ class Run:
         """Open a run directory (or the database and the models of a run in memory)."""
         self._models = models
         self.directory = None if directory is None else Path(directory)
-        self._connection = connection
-        if self._connection is None:
+        if connection is None:
             if self.directory is None or not (self.directory / "run.sqlite").is_file():
                 raise RunError(f"{self.directory} is not a run directory: it has no run.sqlite.")
-            self._connection = connect(self.directory / "run.sqlite", readonly=True)
+            connection = connect(self.directory / "run.sqlite", readonly=True)
+        self._connection = connection
         found = self.meta("format")
         if found != FORMAT:
             raise RunError(f"{self.directory} has format {found!r}; this version reads format {FORMAT}.")
@@ -53,7 +53,6 @@ class Run:
         return f"Run({self.label!r}, seed={self.seed}, rounds={self.rounds})"
 
     def _look_for_damage(self) -> None:
-        assert self._connection is not None
         try:
             require_whole(self._connection)
         except sqlite3.DatabaseError as error:
@@ -66,7 +65,6 @@ class Run:
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Ask the database."""
-        assert self._connection is not None
         try:
             return self._connection.execute(sql, values).fetchall()
         except sqlite3.DatabaseError as error:
@@ -113,7 +111,6 @@ class Run:
 
     def frame(self) -> pd.DataFrame:
         """Return one row per evaluation: time, round, every metric, and bytes per tier so far."""
-        assert self._connection is not None
         long = pd.read_sql_query("SELECT time, round, name, value FROM metrics ORDER BY rowid", self._connection)
         long = long.drop_duplicates(["time", "round", "name"], keep="last")
         wide = long.set_index(["time", "round", "name"])["value"].unstack("name").reset_index()

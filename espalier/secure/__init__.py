@@ -11,7 +11,7 @@ of Bell et al., Secure Single-Server Aggregation with (Poly)Logarithmic Overhead
 A client that is lost after message 1 is made up for as long as ``threshold`` of its neighbours and itself answer
 message 3. Keys are signed with the clients' certificates (`identity`): a server cannot put its own in their place.
 Clients that lie are found: dealers commit themselves to every share (`shamir`), a holder that cannot use one proves it
-(`sealing`), and the server goes on with the good ones while there are enough.
+(`sealing`), and the server goes on with the good ones while there are enough. No IO: begin at `client` and `server`.
 """
 
 from espalier.secure.client import Client

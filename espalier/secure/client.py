@@ -118,7 +118,7 @@ class Client:
                 "more than there are."
             )
         self._context, self._credentials = context or Context("", 0, 0, 0), credentials
-        self._secret, self._seed = secrets.token_bytes(32), secrets.token_bytes(shamir.SECRET)
+        self._secret, self._seed = secrets.token_bytes(32), secrets.token_bytes(shamir.SECRET_BYTES)
         self._mask_key, self._seal_key = X25519PrivateKey.generate(), X25519PrivateKey.generate()
         self._keys: dict[int, PublicKeys] = {}
         self._shares: dict[int, tuple[bytes | None, bytes | None]] = {}

@@ -10,9 +10,9 @@ from espalier.core.errors import ProtocolError
 
 Words = NDArray[np.uint64]
 
-#: a number x travels as round(x · 2^SCALE): steps of 6·10^-8, sums up to ±5·10^11
-SCALE = 24
-LARGEST = 2.0 ** (62 - SCALE)
+#: a number x travels as round(x · 2^FRACTION_BITS): steps of 6·10^-8, sums up to ±5·10^11
+FRACTION_BITS = 24
+LARGEST = 2.0 ** (62 - FRACTION_BITS)
 
 
 def mask(key: bytes, count: int) -> Words:
@@ -26,9 +26,9 @@ def encode(values: ArrayLike) -> Words:
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all() or (np.abs(array) >= LARGEST).any():
         raise ProtocolError(f"Numbers to be summed must be finite and smaller than {LARGEST:.3g}.")
-    return np.rint(array * 2.0**SCALE).astype(np.int64).view(np.uint64)
+    return np.rint(array * 2.0**FRACTION_BITS).astype(np.int64).view(np.uint64)
 
 
 def decode(words: Words) -> NDArray[np.float64]:
     """Turn a sum of words back into numbers."""
-    return words.view(np.int64).astype(np.float64) / 2.0**SCALE
+    return words.view(np.int64).astype(np.float64) / 2.0**FRACTION_BITS

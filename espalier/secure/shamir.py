@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from espalier.core.errors import ProtocolError
 
 PRIME = 2**521 - 1
-SECRET = 32
+SECRET_BYTES = 32
 SHARE_BYTES = 66
 COMMITMENT_BYTES = 32
 
@@ -23,8 +23,8 @@ COMMITMENT_BYTES = 32
 def split(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
     """Split a secret into one share per holder (holders are distinct numbers from 0 on)."""
     names = list(holders)
-    if len(secret) != SECRET:
-        raise ProtocolError(f"A secret has {SECRET} bytes; got {len(secret)}.")
+    if len(secret) != SECRET_BYTES:
+        raise ProtocolError(f"A secret has {SECRET_BYTES} bytes; got {len(secret)}.")
     if not 1 <= threshold <= len(names) or len(set(names)) != len(names) or min(names, default=0) < 0:
         raise ProtocolError(
             f"threshold = {threshold} with {len(names)} holders: must be between 1 and the number of distinct holders."
@@ -44,9 +44,9 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     for x, y in points.items():
         below = x * math.prod(other - x for other in points if other != x)
         total = (total + y * above * pow(below, -1, PRIME)) % PRIME
-    if total >= 1 << 8 * SECRET:
+    if total >= 1 << 8 * SECRET_BYTES:
         raise ProtocolError("The shares do not belong together: somebody sent a false one.")
-    return total.to_bytes(SECRET, "big")
+    return total.to_bytes(SECRET_BYTES, "big")
 
 
 def commitment(what: str, value: bytes) -> bytes:

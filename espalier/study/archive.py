@@ -16,8 +16,8 @@ from espalier.study.base import Scale, Study, papers, studies
 from espalier.study.claims import Claim, Judgement, claimed_leads, judge, read_claims
 from espalier.study.results import Results, kept
 
-#: scales whose figures say something about a paper, the paper's own first
-TELLING: tuple[Scale, ...] = ("full", "small")
+#: scales whose figures a paper's claims are judged by, the paper's own first
+JUDGED: tuple[Scale, ...] = ("full", "small")
 SECONDS_PER_MINUTE = 60
 
 
@@ -97,7 +97,7 @@ class Archive:
                 f"The claim {claim.name!r} is about {claim.measure!r}, which {study.name} does not measure."
             )
         found, planned = [], _planned(study)
-        for scale in TELLING:
+        for scale in JUDGED:
             results = self.results(study, scale)
             if results is not None and scale in study.measures[claim.measure].scales:
                 found.append(judge(claim, results, scale, planned.cells.keys()))

@@ -172,8 +172,13 @@ def with_time(experiment: Experiment, seconds: float) -> Experiment:
 
 
 @cache
-def _published(package: str) -> dict[str, Any]:
-    return tomllib.loads((resources.files(package) / "published.toml").read_text(encoding="utf-8"))
+def _read(package: str, name: str) -> dict[str, Any]:
+    return tomllib.loads((resources.files(package) / name).read_text(encoding="utf-8"))
+
+
+def notes(package: str, which: str = "notes") -> tuple[str, ...]:
+    """Return what is printed with a study's results: a list of ``notes.toml``, which lies beside it."""
+    return tuple(_read(package, "notes.toml")[which])
 
 
 def published(package: str, table: str) -> dict[str, dict[str, dict[str, float]]]:
@@ -183,7 +188,7 @@ def published(package: str, table: str) -> dict[str, dict[str, dict[str, float]]
     per column with a value for each measure; ``nan`` stands where the paper prints none.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for block in _published(package)[table]:
+    for block in _read(package, "published.toml")[table]:
         for row, cells in block["rows"].items():
             for column, cell in zip(block["columns"], cells, strict=True):
                 values = cell if isinstance(cell, list) else [cell]
@@ -245,8 +250,8 @@ def papers() -> dict[str, str]:
 
     The module that a package names under the entry-point group ``espalier.methods`` lists those of its modules that
     register studies in ``STUDIES``; they are imported when somebody asks for studies, so that methods load quickly.
-    Beside its study a paper's package has ``published.toml``, ``claims.toml`` and ``page.md``. A paper is called as its
-    package, or as the module's ``PAPER``.
+    Beside its study a paper's package has ``published.toml``, ``notes.toml``, ``claims.toml`` and ``page.md``. A paper
+    is called as its package, or as the module's ``PAPER``.
     """
     modules = [m for announced in load_methods() for m in getattr(announced, "STUDIES", ())]
     packages = {}

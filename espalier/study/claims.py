@@ -212,13 +212,13 @@ def judge(claim: Claim, figures: Results, scale: str = "", planned: Collection[t
     anchors = list(claim.anchors) or [b for _, b in pairs]
     if found and not {at[2] for at in found} - unfit.keys():
         apart = _distance(figures, claim, anchors, columns)
-        return Judgement(claim, "not tested", _told(unfit, apart), apart, found, scale)
+        return Judgement(claim, "not tested", _why_not(unfit, apart), apart, found, scale)
     left = {at: d for at, d in found.items() if at[2] not in unfit}
     apart = _distance(figures, claim, anchors, [c for c in columns if c not in unfit])
     verdict, why = _weigh(list(left.values()), claim.within)
     rest = _missing(claim, figures.rows, found, planned)
     if unfit:
-        rest.append(f"Left out: {_told(unfit)}")
+        rest.append(f"Left out: {_why_not(unfit)}")
     if verdict == "holds" and rest:
         verdict = "holds in part"
     return Judgement(claim, verdict, " ".join([why, *rest]), apart, left, scale)
@@ -264,7 +264,7 @@ def _unfit(claim: Claim, figures: Results, pairs: Sequence[tuple[str, str]], col
     return found
 
 
-def _told(unfit: Mapping[str, str], apart: float = math.nan) -> str:
+def _why_not(unfit: Mapping[str, str], apart: float = math.nan) -> str:
     """Say why columns test nothing; where none is left (``apart`` is known), how far the level is from the paper's."""
     whys = dict.fromkeys(unfit.values())
     if math.isnan(apart):

@@ -31,7 +31,7 @@ from typing import TypeVar, get_args
 
 from espalier.core.errors import ConfigError, nearest
 from espalier.study import tables
-from espalier.study.archive import TELLING, Archive, State, of_paper
+from espalier.study.archive import JUDGED, Archive, State, of_paper
 from espalier.study.base import SCALES, Study, papers, studies
 from espalier.study.claims import Interval, Judgement, Verdict, difference
 from espalier.study.results import Results
@@ -93,7 +93,7 @@ class Page:
         return "\n".join(f"- {n}" for n in dict.fromkeys(n for s in of_paper(self.paper) for n in s.notes))
 
     def _studies(self) -> str:
-        states = [(study, [self.archive.state(study, scale) for scale in TELLING]) for study in of_paper(self.paper)]
+        states = [(study, [self.archive.state(study, scale) for scale in JUDGED]) for study in of_paper(self.paper)]
         begun = [study for study, found in states if any(state.done for state in found)]
         rows = [
             f"| `{study.name}` | {study.title} | {' | '.join(map(_left, found))} |"
@@ -101,15 +101,15 @@ class Page:
         ]  # fmt: skip
         sections = [self._section(study) for study in begun]
         if rows:
-            head = f"| study | what it shows | {' | '.join(f'cost at `{scale}`' for scale in TELLING)} |"
+            head = f"| study | what it shows | {' | '.join(f'cost at `{scale}`' for scale in JUDGED)} |"
             text = "Each is run by `espalier reproduce NAME --scale SCALE`."
-            lines = ["## Not run", "", text, "", head, "| --- | --- |" + " ---: |" * len(TELLING), *rows]
+            lines = ["## Not run", "", text, "", head, "| --- | --- |" + " ---: |" * len(JUDGED), *rows]
             sections.append("\n".join(lines) + "\n")
         return "\n".join(sections)
 
     def _section(self, study: Study) -> str:
         lines = [f"## {study.name}: {study.title}", ""]
-        for scale in TELLING:
+        for scale in JUDGED:
             results = self.archive.results(study, scale)
             if results is not None:
                 owner = studies().get(study.runs_of)
@@ -117,7 +117,7 @@ class Page:
                 lines += [*tables.body(results, results.commands, did=not elsewhere), "", *self._picture(results)]
                 if elsewhere:
                     lines += [f"What the methods did stands at {study.runs_of}: the runs are the same.", ""]
-        rest = [self.archive.state(study, scale) for scale in TELLING]
+        rest = [self.archive.state(study, scale) for scale in JUDGED]
         lines += [text for text in map(_not_run, rest) if text]
         return "\n".join(lines).rstrip() + "\n"
 
@@ -277,7 +277,7 @@ def state_rows(archive: Archive) -> list[tuple[str, str, str, str, str]]:
     rows: list[tuple[str, str, str, str, str]] = []
     for paper in papers():
         for study in of_paper(paper):
-            for scale in TELLING[::-1]:
+            for scale in JUDGED[::-1]:
                 state = archive.state(study, scale)
                 done = "run" if state.done >= state.runs else f"{state.done} of {state.runs} runs"
                 seeds = f", seed(s) {', '.join(map(str, state.seeds))}" if state.seeds else ""

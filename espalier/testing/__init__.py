@@ -1,4 +1,4 @@
-"""The public conformance suite for methods."""
+"""The public conformance suite for methods: begin with `check`, which says in a sentence what a method lacks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The world: what a method cannot choose. Compute, links, mobility, churn, drift, capability, faults.
 
 Config objects describe a world (``World(compute=…, links=…)`` or a TOML table); ``World.bind(shape)`` makes
-it answer for one fleet and one seed. Every draw is a pure function of the seed and its address.
+it answer for one fleet and one seed. Every draw is a pure function of the seed and its address (`draws`). Begin at
+`world`; each part is a family of its own, in the module or the package of its name. May import `core` alone.
 """
 
 from espalier.world.capability import Capability

@@ -57,7 +57,7 @@ def test_a_device_whose_policies_have_forgotten_may_be_forgotten() -> None:
     assert device.idle
     device.state.memory.state(Tally()).count = 1
     assert not device.idle
-    device.state.memory.forget(Tally())
+    device.state.memory.drop_state(Tally())
     assert device.idle
 
 

@@ -15,7 +15,7 @@ from espalier.core.messages import ALL, Report
 from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.methods.async_hfl import (
-    WIDTH,
+    SKETCH_LENGTH,
     ByAge,
     associated,
     fitting,
@@ -79,9 +79,9 @@ def test_inner_products_of_sketches() -> None:
     one, two = rng.normal(size=(2, 20_000))
     two += one  # their cosine is 1 / sqrt(2)
     a, b = sketched(one), sketched(two)
-    assert a.shape == (WIDTH,)
+    assert a.shape == (SKETCH_LENGTH,)
     assert a @ b / np.linalg.norm(a) / np.linalg.norm(b) == pytest.approx(1 / math.sqrt(2), abs=0.1)
-    assert sketched(np.zeros(7)).tolist() == [0.0] * WIDTH
+    assert sketched(np.zeros(7)).tolist() == [0.0] * SKETCH_LENGTH
 
 
 def test_staler_reports_count_less() -> None:
@@ -128,9 +128,9 @@ def test_an_edges_bandwidth_is_kept(rounds: int) -> None:
 @pytest.mark.parametrize(
     "stats",
     [
-        {"devices": np.array([0]), "sketches": np.zeros((1, WIDTH - 1))},
-        {"devices": np.array([0, 1]), "sketches": np.zeros((1, WIDTH))},
-        {"devices": np.array([0]), "sketches": np.full((1, WIDTH), np.nan)},
+        {"devices": np.array([0]), "sketches": np.zeros((1, SKETCH_LENGTH - 1))},
+        {"devices": np.array([0, 1]), "sketches": np.zeros((1, SKETCH_LENGTH))},
+        {"devices": np.array([0]), "sketches": np.full((1, SKETCH_LENGTH), np.nan)},
         {"devices": np.array([0])},
         {"sketches": "none"},
     ],

@@ -16,7 +16,7 @@ from espalier.core.store import Ref
 from espalier.core.view import Arrival, View
 from espalier.experiment import Experiment
 from espalier.methods.hiflash.staleness_control import Climbing, climb
-from espalier.policies.asynchronous import Asynchronous, Mixing, StalenessControl, mixing_rate
+from espalier.policies.asynchronous import VERSIONS, Asynchronous, Mixing, StalenessControl, mixing_rate
 from espalier.simulator.runner import Runner
 from espalier.simulator.simulation import Simulation
 from espalier.testing import BASE
@@ -109,6 +109,16 @@ def test_what_is_too_stale_is_thrown_away_but_never_twice_in_a_row() -> None:
     run.report(10, 4.0)
     run.report(10, 4.0)
     assert run.report(11, 100.0) == 4.0
+
+
+def test_a_child_that_has_left_is_forgotten_also_by_the_merge() -> None:
+    run = Run(Mixing(0.5, 0.0, Fixed(0.0)))
+    run.report(10, 0.0)
+    run.report(11, 8.0)  # too stale: thrown away
+    memory = run.root.state.memory
+    assert memory.state(Mixing()).dropped == {11} and memory.product(VERSIONS).given == {10: 1, 11: 1}
+    run.root.on(ChildLeft(11), 3.0)
+    assert not memory.state(Mixing()).dropped and memory.product(VERSIONS).given == {10: 1}
 
 
 @pytest.mark.parametrize(

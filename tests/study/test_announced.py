@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from importlib import resources
 from importlib.metadata import entry_points
 
-from espalier.study.base import papers, published, studies
+from espalier.study.base import notes, papers, published, studies
 
 
 def test_every_announced_module_has_studies() -> None:
@@ -45,3 +47,14 @@ def test_a_published_table_of_several_blocks() -> None:
     assert found["1.1-skew"]["Dir(0.1)"] == {"rounds": 21.2, "affordable": 6.2, "needed": 41.9}
     never = found["Benchmark B"]["Dir(0.1)"]["affordable"]
     assert never != never
+
+
+def test_every_note_of_a_paper_is_printed_with_one_of_its_results() -> None:
+    for paper, package in papers().items():
+        printed = {note for study in studies().values() if study.paper == paper for note in study.notes}
+        lists = tomllib.loads((resources.files(package) / "notes.toml").read_text(encoding="utf-8"))
+        for which in lists:
+            assert set(notes(package, which)) <= printed, f"{package}: {which}"
+            assert all(note == " ".join(note.split()) for note in notes(package, which)), (
+                "a line ends without its space"
+            )

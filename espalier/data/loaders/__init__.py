@@ -1,1 +1,1 @@
-"""One file per published format: files in, a `Dataset` out."""
+"""One file per published format: files in, a `Dataset` out. Begin at `base` (a layout) and any of the short ones."""

@@ -9,7 +9,8 @@ from espalier.core.errors import PartitionError
 from espalier.data.dataset import IntArray
 from espalier.data.rows import FloatArray, apportion
 
-SWEEPS = 200
+#: of raking, if sizes are not met to a thousandth sooner
+MOST_SWEEPS = 200
 
 
 def draw_cells(
@@ -61,7 +62,7 @@ def rake(held: NDArray[np.bool_], sizes: FloatArray, totals: IntArray) -> FloatA
     table = held.astype(np.float64)
     columns = np.where(held.any(0), totals, 0).astype(np.float64)
     wanted = sizes * (columns.sum() / sizes.sum())
-    for _ in range(SWEEPS):
+    for _ in range(MOST_SWEEPS):
         table *= (columns / np.maximum(table.sum(0), 1e-300))[None]
         sums = table.sum(1)
         if np.all(np.abs(sums - wanted) <= 1e-3 * wanted):

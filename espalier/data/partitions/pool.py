@@ -14,7 +14,8 @@ from espalier.data.partitions.base import PartitionSpec, Request, RowAssignment
 from espalier.data.partitions.fill import draw_cells
 from espalier.data.rows import Rows, offsets_of
 
-ROUNDS = 20
+#: draws with repetition before the few owners that are left draw without
+MOST_ROUNDS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +54,7 @@ class SharedPool(PartitionSpec, kind="pool"):
 def draw(rng: np.random.Generator, pools: Rows, which: NDArray[np.int32], sizes: IntArray) -> Rows:
     """Draw ``sizes[i]`` different rows of pool ``which[i]`` for every owner ``i``.
 
-    All owners draw at once with repetition; those that drew a row twice draw again, at most 20 times; the
+    All owners draw at once with repetition; those that drew a row twice draw again, at most ``MOST_ROUNDS`` times; the
     few that are left (large shares of a small pool) draw one by one without repetition.
 
     Raises:
@@ -68,7 +69,7 @@ def draw(rng: np.random.Generator, pools: Rows, which: NDArray[np.int32], sizes:
     offsets = offsets_of(sizes)
     picks = np.empty(offsets[-1], np.int64)
     todo = np.arange(len(sizes))
-    for _ in range(ROUNDS):
+    for _ in range(MOST_ROUNDS):
         places = _places(offsets, todo)
         picks[places] = (rng.random(len(places)) * np.repeat(widths[todo], sizes[todo])).astype(np.int64)
         todo = todo[_repeating(picks[places], sizes[todo], int(widths.max()))]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Scale, Study, last, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, notes, register
 
 STAR, TREE = "star", "tree"
 #: edge rounds per cloud round in the tree
@@ -183,35 +183,7 @@ def methods(task: Problem) -> dict[str, Row]:
     }
 
 
-NOTES = (
-    "small: 20 devices (half of them in each round), 4 edges, 20 rounds of 5 local epochs in batches of 10, SGD, 3 "
-    "seeds; 3 % of Fashion-MNIST's training data, 30 % of HAR's, 25 % of HAM10000's, 30 % of ten newsgroups'; one "
-    "hidden layer of 32 units, of the words' mean embedding (16 numbers) in the newsgroups.",
-    "full: the same fleet, all training data, LeNet on images, 100 rounds, 5 seeds, twenty newsgroups.",
-    "Equal work: every method's devices make as many local epochs; Ditto and APFL make twice as many, for they "
-    "train two models. "
-    f"In the tree edges merge {EDGE_ROUNDS} times per cloud round and there are half as many of these; FedDyn, "
-    "q-FedAvg, pFedMe, OnlyEdge and CFLHKD have as many as the star. Asynchronous methods end when FedAvg does, by "
-    "virtual time.",
-    "In the tree FedAvg is HierFAVG, and the cloud's optimisers are HierFAVG with that optimiser at the cloud. What is "
-    "left out of the one or the other was not made for it.",
-    "Chosen under seed 100 on held-out training data, in the star, for each dataset: the learning rate (the smallest "
-    "of a few within a point of FedAvg's best), FedDyn's alpha (0.1, newsgroups 0.001, of 0.1, 0.01, 0.001), the rate "
-    "of FedAdam and FedYogi (0.1, Fashion-MNIST 0.01, of these) and FedAdagrad's (0.1, newsgroups 1, of 0.03, 0.1, 1); "
-    "and on Fashion-MNIST alone: q (0.1 of 0.1, 1), Ditto's lambda (0.1 of 0.1, 1), pFedMe's eta (0.03 of 0.005, "
-    "0.03; elsewhere lambda and eta are scaled so that their products with the learning rate and each other are the "
-    "same: with the published lambda of 15 a rate of 2 diverges). Those of Fashion-MNIST but pFedMe's were chosen with "
-    "5 % of its data, 64 units, and 10 epochs in batches of 20. All else is the publication's default, also FedLC's "
-    "tau (1) and FedRS's alpha (0.5); "
-    "MOON's mu (1), APFL's alpha (0.5) and FedProto's lambda (1) are this project's.",
-    "A device's accuracy is by the test samples of its own label mix. HAR's test persons are none of the devices': it "
-    "tells how well a model does with strangers, which personal models are not made for. HAM10000 is in 28 by 28 "
-    "pixels. HAM10000 by Dir(0.1), with what was chosen for the clinics, is the same pictures under label skew: it "
-    "tells what of a result by clinic is due to the owners.",
-    "FedBN is HierFAVG for these models, which have no batch normalisation. EASF's and the D2D methods build trees of "
-    "their own out of a world of links, which the star has not: see their pages. PHE-FL needs a test set that edges "
-    "may look at, which nobody has here.",
-)
+NOTES = notes(__package__)
 
 
 def column(task: str, shape: str) -> str:

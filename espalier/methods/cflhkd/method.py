@@ -123,7 +123,7 @@ class Watchful(Local, kind="watchful"):
         state = view.state(self)
         said, state.say = state.say, {}
         if state.histogram is None:
-            view.forget(self)
+            view.drop_state(self)
         return replace(super().done(view, order, models), stats=said)
 
 

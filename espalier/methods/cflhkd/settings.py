@@ -7,44 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.methods.cflhkd.world import paper_world
-from espalier.study.base import Cell, Scale
+from espalier.study.base import Cell, Scale, notes
 
-NOTES = (
-    "full: 100 devices (HAM10000 80 at its 4 clinics, where the paper speaks of 5; Cityscapes 216 at its 18 training "
-    "cities, the paper says 50), 30 % per round, 5 epochs, SGD 0.01 with momentum 0.9, 120 rounds (the paper gives no "
-    "number), 3 seeds. FEMNIST is EMNIST-Balanced. Distillation has data of its own at the cloud: samples that no "
-    "device holds, a twentieth as many as the devices have.",
-    "small: MNIST (a fifth, LeNet, 100 devices, 3 epochs), CIFAR-10 (two fifths of what there is) and HAM10000 (both a "
-    "GroupNorm ResNet-8 of 8 channels whose stem halves the image, 40 devices, 5 epochs), 60 rounds, 3 seeds. No "
-    "Cityscapes: it cannot be downloaded freely. Digits (Dirichlet 1, 40 devices, a small MLP, 2 epochs) are not the "
-    "paper's, but a run takes seconds: they show how methods stand to each other, and no claim is judged by them.",
-    "smoke: digits, a small MLP, 12 devices, 9 rounds, intervals a tenth: shows that it runs, nothing more.",
-    "Accuracy is the mean over devices of the model each would use on its own test distribution, after the last round. "
-    "Models are evaluated every fifth round (under drift every round) and right after a merge: HierFAVG's when the "
-    "cloud's model has come to the edges, CFLHKD's when the edges have pulled theirs to it.",
-    "CFLHKD does everything in every round, as its Algorithm 1; cflhkd/readings has the intervals of A.1.1, models "
-    "shared and devices clustered every 30 rounds. HierFAVG's cloud merges every 20 rounds (A.1.2); every round, it "
-    "would be FedAvg.",
-    "Standalone trains every device in every round, the others 30 % of them.",
-    "Clusters: CFLHKD's distances are over the members' affinities (whole rows open a cluster per device, so that the "
-    "limit of 8 decides). Every run keeps how many devices the limit put where they are (crowded), how many clusters "
-    "were split by their variance, and whether the first ones were cut from a dendrogram.",
-    "Communication is what was really sent between edges and cloud. The paper's figures are exact multiples of "
-    "FedAvg's (0.9, 0.6, 0.5, 0.4, 0.3, 0.25, 0.2; only CFLHKD's on FEMNIST is not) and so were computed, not "
-    "measured; their unit is not given. The two can be compared in their order only.",
-    "Time is virtual: until the mean of two evaluations is within one point of the run's best. The speeds of devices "
-    "and links are ours.",
-    "Drift, as the text has it: labels 0–4, then 5–9 (FEMNIST: the first and the second half of the classes). Nobody "
-    "has seen the new ones: whatever the method, its models fall to next to nothing. HAM10000's labels are permuted "
-    "instead: one clinic has little but nevi. Cityscapes grows darker. Test and training data drift together.",
-    "Drift, exchange: labels c and c + 5 change places in everybody's mix (FEMNIST c + 23), so that devices exchange "
-    "what they hold and the fleet as a whole has all labels before and after, as 'clients switch labels' may mean. The "
-    "published figures stand beside both.",
-    "Recovery counts rounds of training until the accuracy before the drift is back; a run that never is counts with "
-    "all rounds it had left, a lower bound.",
-    "CFL's thresholds are relative to the updates: the authors' absolute ones are for another model. ICFL is a "
-    "reconstruction.",
-)
+NOTES = notes(__package__)
 
 SKEWED: Mapping[str, Any] = {"kind": "dirichlet", "alpha": 0.5}
 CLINICS: Mapping[str, Any] = {"kind": "owner", "level": "edge"}

@@ -16,7 +16,20 @@ import numpy as np
 
 from espalier.methods.csahfl.world import paper_world
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Scale, Study, best, final_time, last, published, reached, register, tail
+from espalier.study.base import (
+    Cell,
+    Metric,
+    Scale,
+    Study,
+    best,
+    final_time,
+    last,
+    notes,
+    published,
+    reached,
+    register,
+    tail,
+)
 from espalier.study.results import Results
 
 DATASETS = ("Fashion-MNIST", "CIFAR10", "SVHN")
@@ -63,22 +76,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "w/o D": {"name": "csahfl", "edge_rounds": EDGE_ROUNDS, "weighting": "uniform"},
     "served by clusters": {"name": "csahfl", "edge_rounds": EDGE_ROUNDS, "serve": "cluster"},
 }
-NOTES = (
-    "full: 200 devices at 5 edges, 10 of 40 per edge and round, 50 cloud rounds of 3 edge rounds, 10 epochs of batches "
-    "of 10, SGD 0.01, 3 seeds. The paper names no model; the LeNet is our choice.",
-    "small: Fashion-MNIST only, 100 devices of 300 samples (as in the full fleet), 5 of 20 per edge and round, 50 "
-    "cloud rounds, 3 seeds. The rounds were chosen on HierFedAVG alone (nobody moves, seed 0): as many as at full, "
-    "since it is they that make the level, not the number of devices (compare its rows at both scales).",
-    "smoke: digits, a small MLP, 25 devices, 2 cloud rounds: shows that it runs, nothing more.",
-    "Synchronous methods run r_e · r_c edge rounds (FedAVG as many cloud rounds); FedAT, HiFlash and FedUC stop at the "
-    "virtual time that HierFedAVG of the same seed needs.",
-    "Delays cover all 10 epochs of a training and do not vary from round to round, as in the paper: at its alpha "
-    "nobody is ever late then (see csahfl/semi_async for run-time noise and smaller alpha).",
-    "Where nobody moves (p_s=1) HiFlash's association and FedUC's clustering do not act, and links are private: what "
-    "is left of both is asynchronous edges.",
-    "Accuracy is that of the global model on each device's own label mix, averaged over devices.",
-    "MACFL, HiFlash and FedUC are reconstructions: see `espalier describe`.",
-)
+NOTES = notes(__package__)
 
 
 def column(dataset: str, eniid: str, stay: float) -> str:

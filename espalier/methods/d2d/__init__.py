@@ -1,10 +1,10 @@
 """Learning–topology co-optimisation over device-to-device links: clusters that learn in the fleet's direction, fast.
 
-M. Wu, M. Boban, F. Dressler: *Hierarchical Federated Learning in Device-to-Device Networks with
-Learning-Topology Co-Optimization*. Begin at `method`: `structure` is the server's part of a global round, `member` the
-devices' and heads'. `study` and `figures` reproduce the tables under `settings`; `published.toml` has the paper's
-figures. The method may import `core` and `policies`, the study what describes and reads experiments. The arithmetic is
-pure functions of arrays:
+M. Wu, M. Boban, F. Dressler: *Hierarchical Federated Learning in Device-to-Device Networks with Learning-Topology
+Co-Optimization*. Begin at `method`: `structure` is the server's part of a global round, `member` the devices' and
+heads'. `study` and `figures` reproduce the tables under `settings`; `published.toml` has the paper's figures,
+`notes.toml` how ours differ. The method may import `core` and `policies`, the study what describes and reads
+experiments. The arithmetic is pure functions of arrays:
 
     clusters   a split of the fleet, and how large its parts may be
     alignment  Eq. (3): how far a cluster's learning direction, or its label mix, is from the fleet's

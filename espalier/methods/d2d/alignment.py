@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from espalier.core.errors import DataError, TrainingError
 from espalier.methods.d2d.clusters import Floats, Ints
 
-RESOLUTION = 1e-6
+RESOLUTION_RADIANS = 1e-6
 """Radians below which arccos of a double only returns rounding noise; such an angle counts as zero."""
 
 CANCELLED = 1e-12
@@ -134,7 +134,7 @@ class Angle:
         alive = (q > CANCELLED * np.asarray(terms)) & (self.length > 0)
         length = np.sqrt(np.where(alive, q, 1.0)) * (self.length or 1.0)
         angle = np.arccos(np.clip(np.where(alive, dot / length, 0.0), -1.0, 1.0))
-        return np.where(angle < RESOLUTION, 0.0, angle)
+        return np.where(angle < RESOLUTION_RADIANS, 0.0, angle)
 
     @staticmethod
     def _padded(values: Floats) -> Floats:

@@ -21,15 +21,10 @@ from espalier.methods.d2d.settings import (
 )
 from espalier.methods.d2d.study import ACCURACY, FOUR, SOLUTIONS, T_G, T_G_FEATURES, accuracies, by_round_time
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Scale, Study, last, reached, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, notes, reached, register
 from espalier.study.results import Results
 
-MAGNET_NOTES = (
-    "full: 10⁶ points of the dipole field, three layers of 2,048, learning rate 0.004, 3 seeds.",
-    "small: 100,000 points, three layers of 256, learning rate 0.3 (0.004 takes the paper's many updates), 3 seeds.",
-    "smoke: 2,400 points, layers of 16, two rounds: shows that it runs, nothing more.",
-    "The sensors' spacing, the magnet's strength and its distance are ours; so are the 30 global rounds.",
-)
+MAGNET_NOTES = notes(__package__, "magnet")
 
 
 def figure(
@@ -228,11 +223,7 @@ def hundred(
     return Cell.of(row, column, setting, method)
 
 
-HUNDRED_NOTES = (
-    "full: CIFAR-100, 40 global rounds (the paper gives no number), 3 seeds.",
-    "small: CIFAR-10, a small ResNet with group normalisation, a third of the devices, 10 rounds, 1 seed.",
-    "smoke: digits, a small MLP, 8 devices, two rounds: shows that it runs, nothing more.",
-)
+HUNDRED_NOTES = notes(__package__, "hundred")
 
 
 def wide(*settings: tuple[str, int, float, str, Links, Mapping[str, dict[str, Any]]]) -> Callable[[Scale], list[Cell]]:

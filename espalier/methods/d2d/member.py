@@ -110,7 +110,7 @@ class ClusterMember(Local, kind="d2d"):
         """Start from the received model; in a cluster's first round from the survey's."""
         train = super().train(view, order)
         earlier = view.state(self).feature
-        view.forget(self)
+        view.drop_state(self)
         if earlier is not None and order.args.get("first"):
             return replace(train, start=earlier)
         return train

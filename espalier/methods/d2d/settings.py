@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from espalier.study.base import Cell, Scale
+from espalier.study.base import Cell, Scale, notes
 
 #: steps of the paper's CIFAR-10 runs, and of the feature collection in a global round
 STEPS, T_FEATURE = 2400, 80
@@ -74,16 +74,7 @@ READINGS: Mapping[str, tuple[Mapping[str, Any], float]] = {
     "standardised, 10 units": (PIXELS, MODEL_UNITS),
 }
 
-NOTES = (
-    "full: CIFAR-10's 50,000 images, the paper's CNN, 2,400 steps, 3 seeds (the paper: 10).",
-    "small: the same 2,400 steps, 3 seeds, made for 18,000 training images (1,800 per class): a device has 36 % of the "
-    "paper's samples and does 36 % of its batches per step, at a learning rate of 0.004 / 0.36. Fewer images mean "
-    "lower accuracy for all.",
-    "smoke: digits, a small MLP, 10 devices, two rounds: shows that it runs, nothing more.",
-    "The number of clusters (a fifth of the devices), their sizes (2 to twice the mean), a model's length (10 units), "
-    "the local work (one epoch) and how pixels are scaled (standardised by channel) are not in the paper: chosen on "
-    "benchmark A alone (d2d/calibration).",
-)
+NOTES = notes(__package__)
 
 
 def world(links: Links, batches: float, spread: float = 0.0, units: float = MODEL_UNITS) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from espalier.core.params import ParamSpec
 from espalier.methods.easf.world import paper_world
-from espalier.study.base import Cell, Scale
+from espalier.study.base import Cell, Scale, notes
 from espalier.training.models import build
 from espalier.world.churn import TwoState
 from espalier.world.compute import Busy, Fluctuating, Uniform
@@ -63,18 +63,7 @@ SIGNAL_GAIN = 3.3
 
 GraphKind = Literal["random", "geometric"]
 
-NOTES = (
-    "full: the paper's devices, classes, samples, batches, optimisers and seconds; 3 seeds. Devices draw their samples "
-    "from common pools, as the fleets ask for more than there are.",
-    "small: MNIST and EMNIST with fewer devices and less virtual time, 1 seed.",
-    "smoke: digits, a small MLP, about ten devices, 20 virtual seconds: shows that it runs, nothing more.",
-    "The CNN has LeNet's two convolutions and 120 units: the paper gives its layers, no widths.",
-    "The paper gives no speed of devices or links. A model takes 0.25 to 2.5 s per hop, a batch 0.02 to 0.2 s, busy "
-    "spells of 3 s come every 100 s, devices stay 60 s on average: chosen by Syn's published accuracy alone.",
-    'The paper\'s graph is "randomly generated": here any two devices are linked with the same probability, 8 links '
-    "each. In a geometric graph (easf/table1_geometric, and the case study, whose signal needs distances) ways grow "
-    "with the fleet.",
-)
+NOTES = notes(__package__)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from espalier.record.run import Run
-from espalier.study.base import Cell, Metric, Scale, Study, last, published, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, notes, published, register
 from espalier.study.results import Results
 
 WINDOW_ROUNDS = 10
@@ -87,17 +87,7 @@ MARKS: Mapping[str, Sequence[tuple[int, float]]] = {
     "fashion-mnist": ((12, 0), (180, 75), (200, 70), (200, 70), (150, 75)),
     "cifar10": ((12, 0), (180, 30), (200, 20), (200, 20), (130, 0)),
 }
-NOTES = (
-    "full: 100 devices (10 per edge), the FedAvg CNN, all data, 200 rounds of 5 epochs, batch 32, SGD 0.1, 3 seeds.",
-    "small: a LeNet, a fifth of the training data, 60 rounds, 3 seeds; Acc_N of the first min(N, 60) rounds. Curves "
-    "still climb there and few reach M: phefl/long has all data and 200 rounds.",
-    "smoke: digits, a small MLP, 6 rounds: shows that it runs, nothing more.",
-    "OnlyEdge's edges wait for nobody: when the slowest ends a round, the others have trained more than that (compare "
-    "the trainings), which favours OnlyEdge.",
-    "The paper gives no number of seeds. Figures are of the raw curve, not of its rolling mean.",
-    "The authors' published code differs from the paper: its D2 is no cyclic pattern, and its MNIST scripts for D2 and "
-    "D3 scale the training images to [0, 1] but not the test images, which may be part of why its curves drop so far.",
-)
+NOTES = notes(__package__)
 
 
 def column(dataset: str, layout: str, test: str) -> str:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from espalier.study.base import Cell, Metric, Scale, Study, last, register
+from espalier.study.base import Cell, Metric, Scale, Study, last, notes, register
 
 Place = Literal["edges", "cloud", "both", "flat"]
 PLACES: tuple[Place, ...] = ("edges", "cloud", "both", "flat")
 PLAIN = "plain mean"
 #: the share of reports that may be hostile, as a defender is told
-TOLD_SHARE = 0.3
+HOSTILE_SHARE = 0.3
 #: what an aggregator does instead of the mean weighted by samples
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
     PLAIN: {},
     "guarded": {"guard": {"kind": "median"}},
     "median": {"merge": {"kind": "median"}},
-    "trimmed mean": {"merge": {"kind": "trimmed_mean", "share": TOLD_SHARE}},
-    "Krum": {"merge": {"kind": "krum", "share": TOLD_SHARE}},
-    "multi-Krum": {"merge": {"kind": "multi_krum", "share": TOLD_SHARE}},
+    "trimmed mean": {"merge": {"kind": "trimmed_mean", "share": HOSTILE_SHARE}},
+    "Krum": {"merge": {"kind": "krum", "share": HOSTILE_SHARE}},
+    "multi-Krum": {"merge": {"kind": "multi_krum", "share": HOSTILE_SHARE}},
     "clipped": {"merge": {"kind": "clipped"}},
     "geometric median": {"merge": {"kind": "geometric_median"}},
 }
@@ -39,13 +39,7 @@ ATTACKERS: Mapping[str, Mapping[str, Any]] = {
     "label flip": {"kind": "label_flip"},
     "a little": {"kind": "little"},
 }
-NOTES = (
-    "50 devices at 5 edges, Dirichlet(1) labels, 20 rounds, an MLP, 3 seeds; small is digits, full Fashion-MNIST.",
-    "Attackers are drawn at random from all devices, so an edge of ten may have more of them than the share says.",
-    "Trimmed mean, Krum and multi-Krum are told that up to 30 % may be hostile. 'guarded' is the mean of what "
-    "guard = { kind = 'median' } lets through: it refuses changes that are much longer than usual.",
-    "smoke shows that it runs, nothing more.",
-)
+NOTES = notes(__package__)
 
 
 def row(defence: str, place: Place) -> str:

@@ -52,18 +52,18 @@ from espalier.methods.csahfl.semi_async import Discounted, SemiAsync
 from espalier.methods.d2d.method import D2D
 from espalier.methods.easf.method import EASF
 from espalier.methods.hierfavg import AfterMerge
-from espalier.policies.selections import told
+from espalier.policies.selections import losses_and_seconds
 from espalier.policies.server_optimizers import Momentum
 
 #: the weight of a device's newest loss in what it usually tells
-NEWEST = 0.3
+NEWEST_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
 class Alert(SemiAsync, kind="alert"):
     """Rounds close in time; an order ends early when most who report tell ``alert`` times their usual loss (0: never).
 
-    A device's usual loss is a running mean of what it told, in which the newest has the weight ``NEWEST``: right
+    A device's usual loss is a running mean of what it told, in which the newest has the weight ``NEWEST_WEIGHT``: right
     after a cloud merge losses are higher than at an order's end, and small ones swing. One device alone is not most.
     Losses are those of devices' own trainings, which reports tell anyhow. Where the order is one round there is
     nothing to end early, and nobody looks.
@@ -83,13 +83,13 @@ class Alert(SemiAsync, kind="alert"):
         super().learn(view, arrivals)
         if not self.alert or view.order is None or view.order.updates == 1:
             return
-        state, now = view.state(self), {child: loss for child, loss, _ in told(view, arrivals)}
+        state, now = view.state(self), {child: loss for child, loss, _ in losses_and_seconds(view, arrivals)}
         rose = [loss > self.alert * state.losses[child] for child, loss in now.items() if child in state.losses]
         state.noticed = sum(rose) > max(1, len(rose) / 2)
         before = {} if state.noticed else state.losses  # after a drift what is usual begins anew
         for child, loss in now.items():
             usual = before.get(child, loss)
-            state.losses[child] = usual + NEWEST * (loss - usual)
+            state.losses[child] = usual + NEWEST_WEIGHT * (loss - usual)
         if state.noticed:
             view.note("noticed", round=view.round, children=len(rose))
 

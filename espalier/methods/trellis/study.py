@@ -25,6 +25,7 @@ from espalier.study.base import (
     add_rows,
     final_time,
     method_row,
+    notes,
     reached,
     register,
     study,
@@ -128,21 +129,7 @@ BESIDE: Mapping[str, tuple[str, Mapping[str, Any] | None]] = {
 }
 
 NOTES = (
-    "full: the papers' settings as their own studies have them at the scale at which their claims are judged, three "
-    "seeds: EASF and D2D at full, CSAHFL, CFLHKD and PHE-FL at small.",
-    "small, ten seeds (100 to 109, where labels drift 200 to 209, fixed before the runs): CSAHFL on Fashion-MNIST with "
-    "25 devices of 80 samples, two of five per edge and round, 12 cloud rounds, 5 epochs at a learning rate of 0.03; "
-    "the others with digits in their data's place: CFLHKD as its own study at small, PHE-FL 30 rounds, EASF 30 devices "
-    "for 120 s, D2D 10 devices for 12 global rounds. smoke shows that it runs, nothing more.",
-    "CSAHFL's setting has three edge rounds per cloud round, PHE-FL's one. In CFLHKD's, HierFAVG's cloud merges every "
-    "20 edge rounds, the other methods' in every one; Trellis's in every fourth, as 1.2 times HierFAVG's bytes allow.",
-    "EASF's and D2D's fleets have no given tree. There Trellis is its momentum and priors on the tree of EASF, or of "
-    "D2D's solution 1.1, with that method's pace.",
-    "CFLHKD drift: its exchange of labels, after which the fleet as a whole has the labels that it had. CFLHKD new "
-    "labels: the paper's text, by which everybody has labels afterwards that nobody has seen.",
-    "CSAHFL EIID, noisy: run-time noise (log-normal, 0.5), because in the headline settings no report is ever late.",
-    "Accuracies are means of the last five evaluations. 'Better serving' is with the validated label prior or without, "
-    "whichever is better in the run: the prior is for every method. Trellis's plain figures are without.",
+    *notes(__package__),
     "Times to a target are of the global model: "
     + ", ".join(f"{column} {100 * found.target:g} %" for column, found in HEADLINES.items())
     + ". Rounds until devices are back after the drift are counted under the better serving.",

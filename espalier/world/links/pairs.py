@@ -18,7 +18,8 @@ from espalier.world.links.tiers import BoundTiers, PerTier
 from espalier.world.shape import Shape, Tier
 from espalier.world.traces import index, number, read
 
-_ROWS = 16
+#: rows of a matrix of times that are computed at once
+_BLOCK_DEVICES = 16
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ class _Pairs(BoundLinks):
         devices = np.asarray(devices, dtype=np.int64)
         times = np.empty((len(devices), len(devices)))
         # The upper half in blocks of rows that stay in the processor's cache; the lower half mirrors it.
-        for top in range(0, len(devices), _ROWS):
-            rate = self.throughput(devices[top : top + _ROWS, None], devices[None, top:])
+        for top in range(0, len(devices), _BLOCK_DEVICES):
+            rate = self.throughput(devices[top : top + _BLOCK_DEVICES, None], devices[None, top:])
             with np.errstate(divide="ignore", invalid="ignore"):
                 block = np.where(rate > 0, nbytes * self._units / rate, math.inf)
-            times[top : top + _ROWS, top:] = block
-            times[top:, top : top + _ROWS] = block.T
+            times[top : top + _BLOCK_DEVICES, top:] = block
+            times[top:, top : top + _BLOCK_DEVICES] = block.T
         np.fill_diagonal(times, 0.0)
         return times
 
