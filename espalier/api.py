@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,8 @@ def compare(
         ConfigError: A method, a seed or the experiment cannot be run; nothing was.
         ComparisonError: Some runs failed. The message says which and why; the others are in its ``runs``.
     """
-    base, entries, numbers = experiment_of(experiment), method_entries(methods), checked_seeds(seeds)
+    entries, numbers = method_entries(methods), checked_seeds(seeds)
+    base = replace(experiment_of(experiment), methods=entries, planned=())
     _check(options.get("dataset"), options.get("callbacks", ()), experiment)
     if options.get("dataset") is None:
         place = None if options.get("data_dir") is None else Path(options["data_dir"])

@@ -104,11 +104,13 @@ class Experiment:
     stop: RunLimits = field(default_factory=RunLimits)
     evaluate: EvaluationSchedule = field(default_factory=EvaluationSchedule)
     record: RecordSpec = field(default_factory=RecordSpec)
+    #: the labels of all methods that are to be compared; of an experiment of one of them, too (not configured)
+    planned: tuple[str, ...] = field(default=(), compare=False)
 
     @staticmethod
     def build(table: Mapping[str, Any]) -> Experiment:
         """Make an experiment from a plain table, checking every key and value."""
-        known = list(Experiment.__dataclass_fields__)
+        known = [name for name in Experiment.__dataclass_fields__ if name != "planned"]
         for key in table:
             if key not in known:
                 raise ConfigError(f"{key}: unknown key; accepted: {', '.join(known)}.{nearest(key, known)}")
@@ -155,7 +157,9 @@ class Experiment:
 
     def only(self, method: object, seed: int) -> Experiment:
         """Return the experiment of one method (an entry, a name, a table or a method object) and one seed."""
-        return replace(self, methods=(MethodEntry.build(method),), seeds=checked_seeds([seed]))
+        entry, planned = MethodEntry.build(method), self.planned or tuple(e.label for e in self.methods)
+        planned = planned if entry.label in planned else ()
+        return replace(self, methods=(entry,), seeds=checked_seeds([seed]), planned=planned)
 
     def ending_with(self, leader_seconds: float | None) -> Experiment:
         """Return the experiment with the virtual time that the comparison's first method took as its end.

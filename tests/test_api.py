@@ -10,6 +10,8 @@ import pytest
 import espalier
 from espalier import Experiment, compare, simulate
 from espalier.core.errors import ComparisonError, ConfigError
+from espalier.report.groups import compare as grouped
+from espalier.report.reading import read_all, readings_of
 
 TINY: dict[str, Any] = {"fleet": {"devices": 4, "edges": 2}, "stop": {"rounds": 1}}
 
@@ -46,6 +48,16 @@ def test_a_comparison_gives_every_method_the_time_of_the_first(tmp_path: Path) -
             assert times["FedAvg", seed] == times["CSAHFL", seed] == times["Standalone", seed] > 0
         assert times["FedAvg", 0] != times["FedAvg", 1]
         assert len({r.rounds for r in runs}) > 1
+
+
+def test_every_run_knows_the_whole_plan_and_a_report_goes_by_it(tmp_path: Path) -> None:
+    """Colours are the plan's: neither names nor what has begun changes them."""
+    runs = compare(["hierfavg", "csahfl"], TINY, directory=tmp_path)
+    assert [r.meta("planned") for r in runs] == [["HierFAVG", "CSAHFL"]] * 2
+    places = [{g.label: g.number for g in grouped(readings_of(some)).groups} for some in (runs, runs[1:], runs[::-1])]
+    assert places == [{"HierFAVG": 0, "CSAHFL": 1}, {"CSAHFL": 1}, {"HierFAVG": 0, "CSAHFL": 1}]
+    assert [g.label for g in grouped(read_all([tmp_path])).groups] == ["HierFAVG", "CSAHFL"]
+    assert simulate("fedavg", TINY).meta("planned") == []
 
 
 def test_rounds_that_are_asked_for_are_what_every_method_does() -> None:

@@ -30,7 +30,7 @@ def test_the_document_is_what_the_code_says() -> None:
 
 
 def test_every_section_and_family_is_there() -> None:
-    assert set(reference.SECTIONS) == set(Experiment.__dataclass_fields__) - {"name", "methods", "seeds"}
+    assert set(reference.SECTIONS) == set(Experiment.__dataclass_fields__) - {"name", "methods", "seeds", "planned"}
     found = reference.families()
     assert {"dirichlet", "owner", "two_level"} <= set(found["partition"])
     assert {"compute", "links", "mobility", "churn", "merge", "pace", "method"} <= set(found)

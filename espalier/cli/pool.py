@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -52,6 +52,7 @@ class RunRequest:
     device: str = "cpu"
     leader: Path | None = None
     plugins: tuple[str, ...] = ()
+    planned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,16 @@ class RunStatus:
 
 #: a run that has come to its end, and has said so itself
 DONE = ("finished", "diverged")
+#: a run that was given no time to save itself
+CUT_OFF = "ended at once; its last checkpoint is whole"
+
+
+def stopped(ends: Sequence[RunStatus]) -> str:
+    """Return what to say if somebody stopped the runs; nothing if nobody did."""
+    if not any(end.state == "stopped" for end in ends):
+        return ""
+    lost = any(end.text == CUT_OFF for end in ends)
+    return "Stopped at once; what came after the last checkpoint is lost." if lost else "Stopped; everything is saved."
 
 
 @dataclass
@@ -89,11 +100,13 @@ def run_requests(experiment: Experiment, out: Path, data_dir: Path | None, worke
     found = []
     for entry in experiment.methods:
         for seed in experiment.seeds:
-            plain = experiment.only(entry, seed).to_plain()
+            one = experiment.only(entry, seed)
             where, first = (out / slug(e.label) / f"seed-{seed}" for e in (entry, experiment.methods[0]))
             leader = first if experiment.stop.budget == "time" and first != where else None
             title = f"{entry.label} · seed {seed}"
-            found.append(RunRequest(plain, where, data_dir, workers, title, leader=leader))
+            found.append(
+                RunRequest(one.to_plain(), where, data_dir, workers, title, leader=leader, planned=one.planned)
+            )
     return found
 
 
@@ -106,7 +119,7 @@ def _dataset(task: str, data_dir: Path | None) -> Dataset:
 def do(number: int, request: RunRequest, tell: Callable[[RunStatus], None], stop: Stop) -> str:
     """Do one run, or go on with it, telling how far it is; return how it ended."""
     plug_in(request.plugins)
-    experiment = Experiment.build(request.experiment)
+    experiment = replace(Experiment.build(request.experiment), planned=request.planned)
     if request.leader is not None and (request.leader / "run.sqlite").is_file():
         experiment = experiment.ending_with(Run(request.leader).seconds)
     told = loggers(experiment.record.log)  # what they cannot do is said before anything is written
@@ -153,8 +166,10 @@ def attempt(number: int, request: RunRequest, tell: Callable[[RunStatus], None],
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: tell(RunStatus(number, 0.0, str(message), "warning"))
             return RunStatus(number, 1.0, "", do(number, request, tell, stop))
-    except (Stopped, KeyboardInterrupt):
+    except Stopped:
         return RunStatus(number, 0.0, "stopped", "stopped")
+    except KeyboardInterrupt:
+        return RunStatus(number, 0.0, CUT_OFF, "stopped")
     except EspalierError as error:
         return RunStatus(number, 0.0, str(error), f"error {error.exit_code}")
     except Exception:
@@ -324,8 +339,8 @@ class _Side:
         except (EOFError, OSError):
             worker = self.running.pop(number)
             worker.process.join()
-            text = f"the process died (exit code {worker.process.exitcode}); its last checkpoint is whole"
-            news = RunStatus(number, 0.0, text, "stopped" if self.stopping else "crash")
+            died = f"the process died (exit code {worker.process.exitcode}); its last checkpoint is whole"
+            news = RunStatus(number, 0.0, *((CUT_OFF, "stopped") if self.stopping else (died, "crash")))
         self.tell(news)
         if news.final:
             self.ends[number] = news

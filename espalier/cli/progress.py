@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from espalier.cli import show
-from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, run_all
+from espalier.cli.pool import DONE, RunRequest, RunStatus, on_terminal, run_all, stopped
 from espalier.core.errors import EspalierError, TrainingError
 from espalier.record.run import Run, find_runs
 
@@ -37,8 +37,8 @@ def carry_out(
     worst = _worst(todo, ends)
     if worst:
         failed(where)
-    if any(end.state == "stopped" for end in ends):
-        click.echo(f"Stopped; everything is saved. Go on with: espalier resume {shlex.quote(str(where))}", err=True)
+    if said := stopped(ends):
+        click.echo(f"{said} Go on with: espalier resume {shlex.quote(str(where))}", err=True)
         sys.exit(130)
     found = find_runs(where) if not worst or any(end.state in DONE for end in ends) else []
     runs = [run for run in found if not worst or run.rounds > 0]  # one that failed at once compares with none

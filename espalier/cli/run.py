@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 #: where a run trains: in this process, or on a Ray cluster
 _OPTIONS = (
     click.option(
-        "--workers",
-        type=click.IntRange(1),
-        metavar="N",
+        "--workers", type=click.IntRange(1), metavar="N",
         help="Training workers inside each run [default: 1; with Ray, all its CPUs].",
     ),
     click.option(
-        "--backend",
-        type=click.Choice(["local", "ray"]),
-        default="local",
-        show_default=True,
+        "--backend", type=click.Choice(["local", "ray"]), default="local", show_default=True,
         help="Train in this process, or on a Ray cluster; the results are the same.",
     ),
     click.option("--device", default="cpu", show_default=True, metavar="cpu|cuda", help="What trains."),
     click.option(
         "--address", metavar="HOST:PORT", help="The Ray cluster [default: one that is started on this machine]."
     ),
-)
+)  # fmt: skip
 
 
 def placed(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,10 +64,9 @@ def plain(runs: Sequence[Run]) -> dict[str, Any]:
         "verdict": [v.sentence for v in verdicts(found)],
         "rows": [
             {"label": group.label, "seeds": [r.seed for r in readings], "values": _values(readings)}
-            for group, readings in shown
-            if readings
+            for group, readings in shown if readings
         ],
-    }
+    }  # fmt: skip
 
 
 def _values(readings: Sequence[Reading]) -> dict[str, list[float | None]]:

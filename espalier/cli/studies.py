@@ -153,6 +153,7 @@ def _missing(
 ) -> list[RunRequest]:
     """Return the runs that have not ended; refuse those of another setting that have."""
     todo: list[RunRequest] = []
+    planned = tuple(dict.fromkeys(e.methods[0].label for _, e in cells))
     for cell, experiment in cells:
         for seed in experiment.seeds:
             directory = cell_directory(where, cell, seed)
@@ -161,7 +162,7 @@ def _missing(
             single = told.only(told.methods[0], seed)
             if not has_ended(directory):
                 title = f"{cell.row} · {cell.column} · seed {seed}"
-                todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title))
+                todo.append(RunRequest(single.to_plain(), directory, data_dir, 1, title, planned=planned))
                 continue
             unlike = differences(read_description(directory / "run.toml")[0], single)
             if unlike:

@@ -57,13 +57,15 @@ class Sweep:
             SystemExit: It was stopped; everything is saved.
         """
         from espalier.cli.plan import prepare
-        from espalier.cli.pool import DONE, run_all
+        from espalier.cli.pool import DONE, run_all, stopped
         from espalier.record.run import slug
 
         experiments = [self.experiment(s) for s in settings]
+        planned = tuple(e.label for found in experiments for e in found.methods)
         todo: list[RunRequest] = []
         for setting, experiment in zip(settings, experiments, strict=True):
-            todo += prepare(experiment, self.out / slug(short(setting)), self.data_dir, 1, go_on=True)
+            whole = replace(experiment, planned=planned)
+            todo += prepare(whole, self.out / slug(short(setting)), self.data_dir, 1, go_on=True)
 
         def told(news: RunStatus) -> None:
             if news.final:
@@ -71,8 +73,8 @@ class Sweep:
 
         todo = [replace(request, plugins=self.plugins) for request in todo]
         ends = run_all(todo, self.jobs, told) if todo else []
-        if any(end.state == "stopped" for end in ends):
-            self.tell("Stopped; everything is saved. The same command goes on.")
+        if said := stopped(ends):
+            self.tell(f"{said} The same command goes on.")
             sys.exit(130)
         for request, end in zip(todo, ends, strict=True):
             if end.state not in DONE:

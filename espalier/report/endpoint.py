@@ -47,11 +47,10 @@ def _bound(host: str, port: int | None) -> socket.socket:
         try:
             found.bind((host, number))
             found.listen(128)
+            return found
         except OSError as error:
             found.close()
             problem = error
-            continue
-        return found
     raise RunError(
         f"The live page cannot be served at {host}:{PORT if port is None else port}: {problem}. "
         "Choose another --port, or a --host of this machine."

@@ -114,22 +114,12 @@ def figure(
     **layout: Any,
 ) -> Figure:
     """Return a figure with the house's layout. Colours of text and paper are the page's."""
-    found: Figure = {
-        "data": data,
-        "layout": {
-            "xaxis": x,
-            "yaxis": y,
-            "height": height,
-            "margin": {"l": 56, "r": 16, "t": 24, "b": 48},
-            "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
-            "hovermode": "closest",
-            "hoverlabel": {"align": "left", "namelength": -1},
-            **layout,
-        },
-    }
-    if frames:
-        found["frames"] = frames
-    return found
+    own = {
+        "xaxis": x, "yaxis": y, "height": height, "margin": {"l": 56, "r": 16, "t": 24, "b": 48},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        "hovermode": "closest", "hoverlabel": {"align": "left", "namelength": -1},
+    }  # fmt: skip
+    return {"data": data, "layout": own | layout, **({"frames": frames} if frames else {})}
 
 
 def thin(count: int, most: int) -> NDArray[np.int64]:
@@ -147,13 +137,7 @@ def to_plotly(found: Figure) -> Any:
     out = go.Figure(data=found["data"], layout=found["layout"], frames=frames)
     out.update_layout(template="plotly_white")
     if frames:
-        steps = [
-            {
-                "label": frame["name"],
-                "method": "animate",
-                "args": [[frame["name"]], {"mode": "immediate", "frame": {"duration": 0}}],
-            }
-            for frame in frames
-        ]
+        at_once = {"mode": "immediate", "frame": {"duration": 0}}
+        steps = [{"label": f["name"], "method": "animate", "args": [[f["name"]], at_once]} for f in frames]
         out.update_layout(sliders=[{"steps": steps, "active": 0, "pad": {"t": 40}}])
     return out

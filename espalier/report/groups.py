@@ -34,7 +34,7 @@ class Group:
     """One method under one setting.
 
     Attributes:
-        number: Its place; decides its colour.
+        number: Its place among all that were planned; decides its colour, which therefore stays when others begin.
         label: The method's label, with the setting's name where there are several.
         setting: The setting's place.
         readings: One per seed, by seed.
@@ -86,15 +86,23 @@ class Groups:
 
 
 def compare(readings: Sequence[Reading]) -> Groups:
-    """Put runs together by setting, method and choices, in order of appearance."""
+    """Put runs together by setting, method and choices: in the order that was planned, else that of appearance."""
     keys: dict[str, Reading] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    places: dict[tuple[int, str, str], int] = {}
     found: dict[tuple[int, str, str], dict[int, Reading]] = {}
     notes: list[str] = []
     for reading in readings:
         key = json.dumps({p: reading.experiment.get(p) for p in PARTS}, sort_keys=True)
         keys.setdefault(key, reading)
         setting = list(keys).index(key)
-        seeds = found.setdefault((setting, reading.label, json.dumps(choices_of(reading), sort_keys=True)), {})
+        group = (setting, reading.label, json.dumps(choices_of(reading), sort_keys=True))
+        for label in reading.planned:  # places of those to come are kept free
+            numbers.setdefault((setting, label), len(numbers))
+        if group not in found:  # the first of a label has the place that was kept
+            first = not any(other[:2] == group[:2] for other in found)
+            places[group] = numbers.setdefault(group[:2] if first else group, len(numbers))
+        seeds = found.setdefault(group, {})
         if reading.seed in seeds:
             one, other = seeds[reading.seed], reading
             kept, left = (other, one) if _written(other) >= _written(one) else (one, other)
@@ -104,11 +112,12 @@ def compare(readings: Sequence[Reading]) -> Groups:
             seeds[reading.seed] = reading
     settings = _named([r.experiment for r in keys.values()])
     groups = []
-    for number, ((setting, label, choices), seeds) in enumerate(found.items()):
+    for group in sorted(found, key=lambda g: places[g]):
+        (setting, label, choices), seeds = group, found[group]
         rivals = [json.loads(c) for s, other, c in found if (s, other) == (setting, label)]
         full = label + _told_apart(json.loads(choices), rivals)
         full = f"{full} · {settings[setting].name}" if len(settings) > 1 else full
-        groups.append(Group(number, full, setting, tuple(seeds[s] for s in sorted(seeds))))
+        groups.append(Group(places[group], full, setting, tuple(seeds[s] for s in sorted(seeds))))
     return Groups(tuple(settings), tuple(groups), tuple(notes))
 
 

@@ -106,25 +106,17 @@ def similarity(run: Run) -> Figure | None:
         order = sorted(range(len(devices)), key=lambda i: (groups.get(devices[i], ""), homes.get(devices[i], 0), i))
         kept = [order[i] for i in thin(len(order), MOST_COMPARED).tolist()]
         names = [_name(devices[i], groups, homes, called) for i in kept]
-        trace = {
-            "type": "heatmap",
-            "x": names,
-            "y": names,
-            "z": [numbers(row, 3) for row in matrix[np.ix_(kept, kept)]],
-        }
+        z = [numbers(row, 3) for row in matrix[np.ix_(kept, kept)]]
+        trace = {"type": "heatmap", "x": names, "y": names, "z": z}
         frames.append({"name": f"{time:.6g} s", "caption": f"measured at {time:.6g} s", "data": [trace], "traces": [0]})
     first: dict[str, Any] = {
         "type": "heatmap", "colorscale": SCALE, "hovertemplate": "%{x} and %{y}: %{z}<extra></extra>",
         "colorbar": {"title": {"text": what}, "thickness": 12},
     }  # fmt: skip
     side = {
-        "type": "category",
-        "showticklabels": False,
-        "showgrid": False,
-        "ticks": "",
-        "constrain": "domain",
+        "type": "category", "showticklabels": False, "showgrid": False, "ticks": "", "constrain": "domain",
         "title": {"text": "device, by cluster"},
-    }
+    }  # fmt: skip
     data = [{**first, **frames[-1]["data"][0]}]
     return figure(
         data, side, {**side, "autorange": "reversed", "scaleanchor": "x"}, height=560,

@@ -67,7 +67,9 @@ class LiveParts:
     def _look(self) -> None:
         found: dict[Path, Reading] = {}
         self._problems = {}
-        for directory in directories_of(self.roots):
+        there = dict.fromkeys(directories_of(self.roots))
+        # in the order of appearance: what no experiment planned keeps its place, and so its colour, when others come
+        for directory in [d for d in {**self._readings, **there} if d in there]:
             try:
                 with opened(directory) as run:
                     reading = read(run, self._readings.get(directory))

@@ -53,6 +53,7 @@ class Reading:
         memory: The run itself, if it is kept in memory only.
         deployed: Whether it ran on a real fleet: its seconds are the clock's on the wall.
         with_prior: Whether its devices answered with their label priors.
+        planned: The labels of all methods that it is one of, in the comparison's order; those to come, too.
         constant: The class that most samples have, and what always answering it scores per device; None if none has.
     """
 
@@ -70,6 +71,7 @@ class Reading:
     memory: Run | None = field(default=None, repr=False)
     deployed: bool = False
     with_prior: bool = False
+    planned: tuple[str, ...] = ()
     constant: tuple[str, float] | None = None
 
     @cached_property
@@ -127,7 +129,8 @@ def read(run: Run, before: Reading | None = None) -> Reading | None:
         key_of(run), run.directory, run.label, run.seed, run.meta("reconstruction") or "", run.experiment,
         state, stamp, frame, run.meta("privacy"), run.status.get("stalled", ""),
         run if run.directory is None else None, bool(run.meta("deployed")),
-        run.meta("prior") not in (None, "none"), before.constant if before is not None else _constant(run),
+        run.meta("prior") not in (None, "none"), tuple(run.meta("planned") or ()),
+        before.constant if before is not None else _constant(run),
     )  # fmt: skip
 
 

@@ -211,19 +211,16 @@ def _looks(steps: Sequence[Moment], fleet: Sequence[tuple[Any, ...]], names: Nam
 def _look(per_frame: Sequence[Sequence[int]], called: Callable[[int], str]) -> dict[str, Any]:
     markers = [
         {
-            "size": 8,
-            "opacity": 1,
-            "color": [MUTED[0] if k < 0 else colour(k) for k in kinds],
+            "size": 8, "opacity": 1, "color": [MUTED[0] if k < 0 else colour(k) for k in kinds],
             "symbol": ["circle-open" if k < 0 else symbol(k) for k in kinds],
         }
         for kinds in per_frame
-    ]
+    ]  # fmt: skip
     present = sorted({k for kinds in per_frame for k in kinds if k >= 0})
     legend = [
         {
             "type": "scatter", "x": [None], "y": [None], "mode": "markers", "hoverinfo": "skip",
-            "name": called(k),
-            "marker": {"size": 8, "color": colour(k), "symbol": symbol(k)},
+            "name": called(k), "marker": {"size": 8, "color": colour(k), "symbol": symbol(k)},
         }
         for k in present
     ]  # fmt: skip

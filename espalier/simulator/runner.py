@@ -256,6 +256,7 @@ class Runner:
         return {
             "experiment": self.experiment.to_plain(),
             "label": self.entry.label,
+            "planned": self.experiment.planned,
             "method": self.entry.method.kind,
             "reconstruction": self.entry.method.reconstruction,
             "seed": self.seed,

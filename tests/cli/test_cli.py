@@ -73,6 +73,8 @@ def test_a_run_prints_a_table_and_leaves_directories(small: Path, tmp_path: Path
     done = call("run", str(small), "-o", str(tmp_path / "out"))
     assert done.exit_code == 0, done.output
     assert "FedProx 0.1" in done.output and "HierFAVG" in done.output
+    runs = find_runs(tmp_path / "out")
+    assert len(runs) > 1 and {tuple(r.meta("planned")) for r in runs} == {("HierFAVG", "FedProx 0.1")}
     for name in ("run.toml", "run.sqlite", "models/global.safetensors"):
         assert (tmp_path / "out" / "hierfavg" / "seed-1" / name).is_file()
 

@@ -28,6 +28,19 @@ world = { compute = { kind = "rate", low = 1.0, high = 8.0 } }
 stop = { rounds = 60 }
 record = { checkpoint_rounds = 25 }
 """
+ENDLESS = """
+import pathlib, time
+from torch import nn
+
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(64, 10)
+
+    def forward(self, x):
+        pathlib.Path("begun").touch()
+        time.sleep(600)
+        return super().forward(x.flatten(1))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,15 +108,35 @@ def test_stop_and_go_on(
     assert "Every run below" in espalier("resume", out).output
 
 
-def test_second_ctrl_c_ends_at_once(file: Path, tmp_path: Path, whole: dict[str, dict[str, object]]) -> None:
-    out = tmp_path / "out"
-    process = start("run", file, "--out", out, "--seed", 0, "--set", "stop.rounds=100000")
-    wait_for_rounds(out, 3, process)
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_second_ctrl_c_ends_at_once(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    """The first one waits for the event in hand, of ten minutes; the second does not, and says what is lost."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    monkeypatch.chdir(tmp_path)
+    process = start(
+        "run",
+        file,
+        "--out",
+        "out",
+        "--jobs",
+        jobs,
+        "--set",
+        'task.model="endless:Net"',
+        "--set",
+        "task.model_options={}",
+    )
+    until = time.monotonic() + 90
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
-    assert "Traceback" not in told
+    assert "what came after the last checkpoint is lost. Go on with: espalier resume out" in told
+    assert "saved" not in told and "Traceback" not in told
 
 
 def test_plan_of_another_experiment_is_refused(file: Path, tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ class Made:
     lr: float = 0.05
     batch_size: int = 10
     stalled: str = ""
+    planned: tuple[str, ...] = ()
     told: dict[str, Any] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
@@ -83,8 +84,8 @@ def describe(recorder: Recorder, made: Made) -> None:
     rng = np.random.default_rng(made.seed)
     n, cloud = made.devices, made.devices + made.edges
     for key, value in {
-        "experiment": made.plain(), "label": made.label, "method": "hierfavg", "reconstruction": made.reconstruction,
-        "seed": made.seed, "status": {"state": "running", "pid": 1},
+        "experiment": made.plain(), "label": made.label, "planned": made.planned, "method": "hierfavg",
+        "reconstruction": made.reconstruction, "seed": made.seed, "status": {"state": "running", "pid": 1},
         "fleet": {"devices": n, "edges": made.edges, "cloud": cloud},
     }.items():  # fmt: skip
         recorder.meta(key, value)

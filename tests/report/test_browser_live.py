@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -16,8 +17,9 @@ from filelock import FileLock
 
 from espalier.record.database import Recorder
 from espalier.report.endpoint import listen
+from espalier.report.page import write_report
 from espalier.report.server import LivePage
-from tests.report.made import Made, describe, evaluate, play_round
+from tests.report.made import Made, describe, evaluate, play_round, write_run
 
 EXPERIMENT = """
 name = "long"
@@ -36,6 +38,18 @@ high = 60
 [stop]
 rounds = 100000
 """
+
+
+TONES = """() => {
+    const tones = {};
+    for (const head of document.querySelectorAll("tr[data-group] th")) {
+        const name = head.textContent.trim(), tone = getComputedStyle(head.querySelector("i")).backgroundColor;
+        tones[name] = [...new Set([...(tones[name] || []), tone])];
+    }
+    const [figure] = shown.get(byId("plot-curves")) || [{ data: [] }];
+    for (const trace of figure.data) if (trace.name) tones[`line of ${trace.name}`] = [trace.line.color];
+    return Object.fromEntries(Object.entries(tones).map(([name, all]) => [name, all.join(" ")]));
+}"""
 
 
 class Viewer:
@@ -109,6 +123,30 @@ def test_a_run_is_followed_and_its_death_is_shown(chromium: Any, served: tuple[P
         assert viewer.page.inner_text("#connection") == "no run is going on: 1 dead"  # as the row says, never otherwise
         assert viewer.complaints == []
         viewer.context.close()
+
+
+def test_colours_stay_while_others_begin_and_in_the_report(chromium: Any, served: tuple[Path, str]) -> None:
+    root, url = served
+    planned = ("HierFAVG", "CSAHFL", "Alone")
+    viewer, seen = Viewer(chromium, url), []
+
+    def colours() -> dict[str, str]:
+        """Return the colours of each method's marks in tables, and of its line in the curves."""
+        return dict(viewer.page.evaluate(TONES))
+
+    for number, label in enumerate(("CSAHFL", "HierFAVG", "Alone"), 1):  # not in the plan's order, nor by name
+        write_run(root / "runs" / label, label=label, planned=planned, rounds=3, devices=6, edges=2)
+        viewer.until(lambda number=number: len(colours()) >= 2 * number, f"{number} methods")  # type: ignore[misc]
+        seen.append(colours())
+    write_report([root / "runs"], root / "report.html")
+    viewer.page.goto((root / "report.html").as_uri())
+    viewer.until(lambda: bool(viewer.page.evaluate("document.body.dataset.ready === 'yes'")), "the report")
+    seen.append(colours())
+    for before, after in itertools.pairwise(seen):
+        assert before.items() <= after.items()
+    assert len(seen[-1]) == 6 and len({seen[-1][label] for label in planned}) == 3
+    assert viewer.complaints == []
+    viewer.context.close()
 
 
 def test_a_run_that_ends_and_a_server_that_goes(chromium: Any, tmp_path: Path) -> None:

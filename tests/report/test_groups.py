@@ -39,6 +39,24 @@ def test_what_the_user_chose_makes_methods_of_its_own(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_plan_decides_colours_whoever_has_begun(tmp_path: Path) -> None:
+    """A method has its place from its first evaluation on, with filters too; without a plan the order decides."""
+    planned = ("Wide", "Narrow", "Alone")
+    wide, narrow, alone = (reading_of(tmp_path / x, label=x, planned=planned) for x in planned)
+    for there in ([narrow], [narrow, wide], [alone, narrow, wide], [alone, wide]):
+        places = {g.label: g.number for g in compare(there).groups}
+        assert places == {r.label: planned.index(r.label) for r in there}
+    assert [g.label for g in compare([alone, narrow, wide]).groups] == list(planned)
+    other = reading_of(tmp_path / "b", label="Other")
+    again = reading_of(tmp_path / "c", label="Narrow", planned=planned, lr=0.5)
+    numbers = {g.label: g.number for g in compare([narrow, again, other]).groups}
+    assert numbers == {"Narrow (lr 0.05)": 1, "Narrow (lr 0.5)": 3, "Other": 4}
+    renamed = reading_of(tmp_path / "d", label="Narrow", planned=planned)
+    renamed.experiment["methods"] = [{**renamed.experiment["methods"][0], "kappa2": 1}]
+    numbers = {g.label: g.number for g in compare([narrow, renamed, other]).groups}
+    assert numbers == {"Narrow (kappa2 3)": 1, "Narrow (kappa2 1)": 3, "Other": 4}
+
+
 def test_settings_are_named_by_their_experiments_where_these_differ(tmp_path: Path) -> None:
     one = reading_of(tmp_path / "a", name="small world")
     other = reading_of(tmp_path / "b", name="large world", devices=30)

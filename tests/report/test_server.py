@@ -142,6 +142,16 @@ def test_the_board_follows_what_is_written(tmp_path: Path) -> None:
     assert overview["state"] == "no run is going on: 1 finished" and 'data-state="finished"' in overview["runs"]
 
 
+def test_methods_that_no_experiment_planned_keep_their_colours_while_others_come(tmp_path: Path) -> None:
+    board, colours = LiveParts([tmp_path]), []
+    for name in ("m", "z", "a"):
+        write_run(tmp_path / name, label=name, rounds=2)
+        board.news()
+        colours.append({m["title"]: m["number"] for m in json.loads(board.part("overview") or b"")["methods"]})
+        board._parts.clear()  # as if they had been shown long enough
+    assert colours == [{"m": 0}, {"m": 0, "z": 1}, {"m": 0, "z": 1, "a": 2}]
+
+
 def test_watching_takes_a_share_of_the_time_only(tmp_path: Path) -> None:
     made = Made(rounds=2)
     write_run(tmp_path / "a", made)
