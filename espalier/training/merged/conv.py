@@ -179,27 +179,26 @@ def many_rows(merge: ForwardPass, x: Tensor, weight: Slot, bias: Slot | None) ->
     images = x.contiguous().transpose(1, 2).unsqueeze(2)
     if not _for_native_last(images, weight, _POINTS):
         return None
-    y: Tensor = _Native.call(merge.tick, images, weight, bias, _POINTS, False)
-    return y.squeeze(2).transpose(1, 2)
+    return _Native.call(merge.tick, images, weight, bias, _POINTS, False).squeeze(2).transpose(1, 2)
 
 
 def _for_native_last(x: Tensor, weight: Slot, how: _Geometry, *, pooled: bool = False) -> bool:
     kernels, (out, inside, *window) = native.kernels(), _filters(weight).shape[1:]
     if kernels is None or weight.data[0].numel() > kernels.last_weights or not native.usable(weight.data):
         return False
-    single, odd = x.dtype == torch.float32, [n for n in (out, inside) if n % kernels.lanes]
+    single = x.dtype == torch.float32
     if how.groups > 1:  # each channel by itself
-        whole = how.groups == out == x.shape[1] and out not in odd and not pooled
+        fits = how.groups == out == x.shape[1] and not out % kernels.lanes and not pooled
     else:
         points = window == how.stride == [1, 1] and single and not pooled
-        whole = points or not (out in odd or (x.requires_grad and odd))
-    return (
-        whole
-        and how.stride[0] == how.stride[1]
-        and how.dilation == [1, 1]
-        and all(p < k for p, k in zip(how.padding, window, strict=True))
-        and (single or (x.dtype == torch.bfloat16 and kernels.half and not x.shape[1] % 2))
-    )
+        fits = points or not (out % kernels.lanes or (x.requires_grad and inside % kernels.lanes))
+    known = how.stride[0] == how.stride[1] and how.dilation == [1, 1]
+    around = all(p < k for p, k in zip(how.padding, window, strict=True))
+    return fits and known and around and (single or _pairs(x, kernels))
+
+
+def _pairs(x: Tensor, kernels: native.Kernels) -> bool:
+    return x.dtype == torch.bfloat16 and kernels.half and not x.shape[1] % 2
 
 
 def _plain(shape: Sequence[int], how: _Geometry) -> bool:

@@ -145,7 +145,7 @@ class Kernels:
             x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes,
                 also in bfloat16 (the result is, too) with an even C. Any O will do for a 1×1 kernel and a stride of 1,
                 if nothing is pooled.
-            weight: Weights; with channels last also ``[K, C, 1, kh, kw]``: each channel by itself, C a multiple of lanes.
+            weight: Weights; with channels last also ``[K, C, 1, kh, kw]``: each channel by itself, C like O above.
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
             stride: Of images with channels last.
