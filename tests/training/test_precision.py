@@ -69,6 +69,20 @@ def test_normalisation_reads_and_writes_bfloat16(level: str) -> None:
     assert kernels.norm(x, w, b, 8, 1e-5, relu=True)[0][0, :4].isnan().all()
 
 
+@pytest.mark.parametrize("level", native.levels())
+def test_convolutions_of_each_channel_read_and_write_bfloat16(level: str) -> None:
+    kernels, last = native.load(level), torch.channels_last
+    x, g = (torch.randn(6, 32, 5, 7).bfloat16().contiguous(memory_format=last) for _ in range(2))
+    w, bias = torch.randn(2, 32, 1, 3, 3), torch.randn(2, 32)
+    y, _ = kernels.conv(x, w, bias, [1, 1], pooled=False)
+    wide = x.float().contiguous(memory_format=last)
+    assert torch.equal(y, kernels.conv(wide, w, bias, [1, 1], pooled=False)[0].bfloat16())
+    found = kernels.conv_backward(x, w, g, None, [1, 1], wants_x=True)
+    gx, gw, gb = kernels.conv_backward(wide, w, g.float().contiguous(memory_format=last), None, [1, 1], wants_x=True)
+    assert gx is not None and gw is not None and found[0] is not None and found[1] is not None
+    assert torch.equal(found[0], gx.bfloat16()) and torch.equal(found[1], gw) and torch.equal(found[2], gb)
+
+
 HALVES = [level for level in native.levels() if native.load(level).half]
 
 

@@ -65,8 +65,7 @@ def _mixed(heads: int, mask: Tensor | None, scale: float, *given: Tensor) -> Ten
             return None
         mask = mask.contiguous().expand(*q.shape[:3], k.shape[2])
         mask = mask if mask.stride(3) == 1 else mask.contiguous()
-    found: Tensor = _Native.call(heads, mask, scale, *given)
-    return found
+    return _Native.call(heads, mask, scale, *given)
 
 
 def shortcut(

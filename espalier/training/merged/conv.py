@@ -134,11 +134,12 @@ def rule(
     if how is None or weight.slot is None or (bias is not None and bias.slot is None) or input.dim() != 4:
         return NotImplemented
     slots = (weight.slot, bias.slot if bias is not None else None)
-    if merge.channels_last and groups == 1 and input.device.type == "cpu":
+    if merge.channels_last and groups in (1, weight.shape[0]) and input.device.type == "cpu":
         x = _laid_last(input, merge.half)
         if _for_native_last(x, weight.slot, how):
             return _Native.call(merge.tick, x, *slots, how, False)
-        return _Conv.call(merge.tick, x, *slots, how, merge.half)
+        if groups == 1:
+            return _Conv.call(merge.tick, x, *slots, how, merge.half)
     x = torch.unflatten(input, 0, (merge.clients, -1))
     if _for_native(x, weight.slot, how):
         return _Native.call(merge.tick, x.contiguous(), *slots, how, False).flatten(0, 1)
@@ -154,7 +155,7 @@ def pooled_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacke
     slots = (weight.slot, None if bias is None else bias.slot)
     if merge.channels_last:
         x = _laid_last(input, merge.half and input.shape[1] % 2 == 0)  # the kernels pair channels
-        fits = how.groups == 1 and _for_native_last(x, weight.slot, how)
+        fits = how.groups == 1 and _for_native_last(x, weight.slot, how, pooled=True)
         return _Native.call(merge.tick, x, *slots, how, True) if fits else NotImplemented
     if not native.usable(input):
         return NotImplemented
@@ -178,23 +179,26 @@ def many_rows(merge: ForwardPass, x: Tensor, weight: Slot, bias: Slot | None) ->
     images = x.contiguous().transpose(1, 2).unsqueeze(2)
     if not _for_native_last(images, weight, _POINTS):
         return None
-    y: Tensor = _Native.call(merge.tick, images, weight, bias, _POINTS, False)
-    return y.squeeze(2).transpose(1, 2)
+    return _Native.call(merge.tick, images, weight, bias, _POINTS, False).squeeze(2).transpose(1, 2)
 
 
-def _for_native_last(x: Tensor, weight: Slot, how: _Geometry) -> bool:
+def _for_native_last(x: Tensor, weight: Slot, how: _Geometry, *, pooled: bool = False) -> bool:
     kernels, (out, inside, *window) = native.kernels(), _filters(weight).shape[1:]
-    return (
-        kernels is not None
-        and weight.data[0].numel() <= kernels.last_weights
-        and not out % kernels.lanes
-        and not (x.requires_grad and inside % kernels.lanes)
-        and how.stride[0] == how.stride[1]
-        and how.dilation == [1, 1]
-        and all(p < k for p, k in zip(how.padding, window, strict=True))
-        and native.usable(weight.data)
-        and (x.dtype == torch.float32 or (x.dtype == torch.bfloat16 and kernels.half and not inside % 2))
-    )
+    if kernels is None or weight.data[0].numel() > kernels.last_weights or not native.usable(weight.data):
+        return False
+    single = x.dtype == torch.float32
+    if how.groups > 1:  # each channel by itself
+        fits = how.groups == out == x.shape[1] and not out % kernels.lanes and not pooled
+    else:
+        points = window == how.stride == [1, 1] and single and not pooled
+        fits = points or not (out % kernels.lanes or (x.requires_grad and inside % kernels.lanes))
+    known = how.stride[0] == how.stride[1] and how.dilation == [1, 1]
+    around = all(p < k for p, k in zip(how.padding, window, strict=True))
+    return fits and known and around and (single or _pairs(x, kernels))
+
+
+def _pairs(x: Tensor, kernels: native.Kernels) -> bool:
+    return x.dtype == torch.bfloat16 and kernels.half and not x.shape[1] % 2
 
 
 def _plain(shape: Sequence[int], how: _Geometry) -> bool:

@@ -68,11 +68,9 @@ def apply_linear(merge: ForwardPass, x: Tensor, weight: Stacked, bias: Stacked |
         return y if bias is None else y + bias.value.unsqueeze(1)
     slots, kernels = (weight.slot, None if bias is None else bias.slot), native.kernels()
     if kernels is not None and x.shape[1] <= kernels.linear_rows and native.usable(x, weight.slot.data):
-        few: Tensor = _NativeLinear.call(merge.tick, x, *slots, kernels)
-        return few
+        return _NativeLinear.call(merge.tick, x, *slots, kernels)
     many = conv.many_rows(merge, x, *slots)
-    result: Tensor = _Linear.call(merge.tick, x, *slots) if many is None else many
-    return result
+    return _Linear.call(merge.tick, x, *slots) if many is None else many
 
 
 def linear_rule(merge: ForwardPass, input: Tensor, weight: Stacked, bias: Stacked | None = None) -> Tensor:
@@ -155,8 +153,7 @@ def _affine(merge: ForwardPass, y: Tensor, weight: Stacked | None, bias: Stacked
     k = merge.clients
     y4 = y.reshape(k, y.shape[0] // k, channels, -1) if y.numel() else y
     if weight is not None and bias is not None and weight.slot is not None and bias.slot is not None:
-        result: Tensor = _Affine.call(merge.tick, y4, weight.slot, bias.slot)
-        return result.view(y.shape)
+        return _Affine.call(merge.tick, y4, weight.slot, bias.slot).view(y.shape)
     shape = (k, 1, channels, 1)
     if weight is not None:
         y4 = y4 * weight.value.reshape(shape)

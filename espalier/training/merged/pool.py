@@ -58,8 +58,7 @@ class _ReluPool(Function):
 
 def relu_and_pool(x: Tensor) -> Tensor:
     """ReLU, then 2×2 max-pooling of ``[..., H, W]``; the native kernels must be `usable`."""
-    result: Tensor = _ReluPool.call(x.contiguous())
-    return result
+    return _ReluPool.call(x.contiguous())
 
 
 def _mask(first: Tensor, second: Tensor) -> Tensor:

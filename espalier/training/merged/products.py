@@ -61,6 +61,7 @@ class Function(torch.autograd.Function):
     """`torch.autograd.Function` whose application type-checks."""
 
     @classmethod
-    def call(cls, *args: Any) -> Any:
+    def call(cls, *args: Any) -> Tensor:
         """Apply the function."""
-        return cls.apply(*args)  # type: ignore[no-untyped-call]
+        result: Tensor = cls.apply(*args)  # type: ignore[no-untyped-call]
+        return result

@@ -20,7 +20,7 @@ from torch import Tensor
 from espalier.core.errors import TrainingError
 from espalier.training.host import ROOM
 
-_VERSION = 9
+_VERSION = 10
 """Of the library's functions; a library of another version, left from another build, is not used."""
 
 #: from the least that a processor of an architecture has to the most
@@ -143,8 +143,9 @@ class Kernels:
 
         Args:
             x: Images ``[K, B, C, H, W]``; or ``[K·B, C, H, W]``, channels last, with an O that is a multiple of lanes,
-                also in bfloat16 (the result is, too) with an even C.
-            weight: Weights.
+                also in bfloat16 (the result is, too) with an even C. Any O will do for a 1×1 kernel and a stride of 1,
+                if nothing is pooled.
+            weight: Weights; with channels last also ``[K, C, 1, kh, kw]``: each channel by itself, C like O above.
             bias: ``[K, O]``.
             padding: Rows and columns of zeros around an image, each smaller than the kernel.
             stride: Of images with channels last.
@@ -167,7 +168,7 @@ class Kernels:
         self, x: Tensor, weight: Tensor, g: Tensor, where: Tensor | None, padding: list[int], *,
         stride: int = 1, wants_x: bool, wants_w: bool = True,
     ) -> tuple[Tensor | None, Tensor | None, Tensor]:  # fmt: skip
-        """Return the gradients of ``x`` (if wanted; if channels are last, C fills lanes), weights (also), biases."""
+        """Return the gradients of ``x`` (if wanted; C is then as O must be), weights (also), biases."""
         gx, gw = torch.empty_like(x) if wants_x else None, torch.empty_like(weight) if wants_w or x.dim() == 5 else None
         gb = weight.new_empty(weight.shape[:2])
         tensors, shape = (x, weight, g, where, gx, gw, gb), _shape(x, weight, padding, stride)
@@ -340,8 +341,8 @@ def _at(tensor: Tensor | None) -> int | None:
 def _shape(x: Tensor, weight: Tensor, padding: list[int], stride: int) -> Any:
     clients, *_, kh, kw = weight.shape
     images = x.shape[:-3].numel() // clients
-    kind = (x.dim() == 4, x.dtype == torch.bfloat16)
-    return (ctypes.c_int64 * 13)(clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, *kind)
+    kind = (x.dim() == 4, x.dtype == torch.bfloat16, x.dim() == 4 and weight.shape[2] == 1 < x.shape[1])
+    return (ctypes.c_int64 * 14)(clients, images, *x.shape[-3:], weight.shape[1], kh, kw, *padding, stride, *kind)
 
 
 def _strided(*tensors: Tensor | None) -> Any:

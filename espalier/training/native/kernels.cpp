@@ -20,6 +20,7 @@
 #endif
 
 #include "attention.h"
+#include "depthwise.h"
 #include "last.h"
 #include "layout.h"
 #include "linear.h"
@@ -309,7 +310,7 @@ void backward(const float* x, const float* w, const float* g, const uint8_t* whe
 extern "C" {
 
 // Raised whenever a signature changes: a library of another number is not used.
-int espalier_version() { return 9; }
+int espalier_version() { return 10; }
 
 // The best level of kernels that this processor has: 0 baseline, 1 AVX2, 2 AVX-512. Asked of the baseline's library,
 // which runs everywhere.
@@ -353,14 +354,24 @@ void espalier_pool_backward(const float* g, const uint8_t* where, float* gx, int
 // x [K, B, in, H, W], w [K, out, in, kh, kw], bias [K, out] or null -> y [K, B, out, h, w]; padding is smaller than the
 // kernel. With `where`: ReLU and 2x2 max-pooling follow; y and where are [K, B, out, h / 2, w / 2].
 // `shape`: K, B, in, H, W, out, kh, kw, rows and columns of padding, stride (1), whether channels lie last, whether
-// images are bfloat16. If channels lie last, x is [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the
-// lanes, and any stride. In bfloat16 they do, and `in` is even; see espalier_conv_half.
+// images are bfloat16, whether every channel is convolved by itself (w is [K, out, 1, kh, kw]). If channels lie last, x is
+// [K, B, H, W, in] and y [K, B, h, w, out], `out` is a multiple of the lanes unless kernels are of one weight and nothing
+// is pooled or left out, and any stride. In bfloat16 they do, and `in` is even; see espalier_conv_half. So they do where
+// every channel is by itself; nothing is pooled then.
 // Returns 0, or 1 if there was no memory.
 int espalier_conv_forward(const void* x, const float* w, const float* bias, void* y, uint8_t* where,
                           const int64_t* shape) {
   const auto* from = static_cast<const float*>(x);
   auto* to = static_cast<float*>(y);
   try {
+    if (shape[13]) {
+      const auto alone = [&](auto* result) {
+        typedef std::remove_pointer_t<decltype(result)> T;
+        Depthwise<T>(Last(shape, false)).forward(static_cast<const T*>(x), w, bias, result);
+      };
+      shape[12] ? alone(static_cast<Half*>(y)) : alone(to);
+      return 0;
+    }
 #if defined(__AVX512BF16__)
     if (shape[12]) {
       forward_last<Pair>(static_cast<const Half*>(x), w, bias, static_cast<Half*>(y), where,
@@ -377,12 +388,20 @@ int espalier_conv_forward(const void* x, const float* w, const float* bias, void
 }
 
 // g is y's gradient; gx (or null), gw, gb (or null) are overwritten with those of x, w, bias. If channels lie last, gw may
-// be null, and where gx is wanted `in` is a multiple of the lanes, too. g and gx are stored as x is.
+// be null, and where gx is wanted `in` is a multiple of the lanes where `out` must be. g and gx are stored as x is.
 int espalier_conv_backward(const void* x, const float* w, const void* g, const uint8_t* where, void* gx, float* gw,
                            float* gb, const int64_t* shape) {
   const auto *from = static_cast<const float*>(x), *slope = static_cast<const float*>(g);
   auto* to = static_cast<float*>(gx);
   try {
+    if (shape[13]) {
+      const auto alone = [&](auto* back) {
+        typedef std::remove_pointer_t<decltype(back)> T;
+        Depthwise<T>(Last(shape, false)).backward(static_cast<const T*>(x), w, static_cast<const T*>(g), back, gw, gb);
+      };
+      shape[12] ? alone(static_cast<Half*>(gx)) : alone(to);
+      return 0;
+    }
 #if defined(__AVX512BF16__)
     if (shape[12]) {
       backward_last<Pair>(static_cast<const Half*>(x), w, static_cast<const Half*>(g), where, static_cast<Half*>(gx), gw,

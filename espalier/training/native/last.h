@@ -2,7 +2,7 @@
 //
 // Vectors run along channels, so that nothing is turned on its way in or out, and a kernel's row is one line of
 // `columns * channels` numbers of an image. Channels that vectors run along must fill whole vectors: the results'
-// always, the images' too where their gradient is wanted.
+// always, the images' too where their gradient is wanted. Kernels of one weight take any number: zeros fill the vectors.
 //  - Forward, a tile of neighbouring places by vectors of outputs stays in registers over the sum.
 //  - The gradient of the input is the same sweep over the result's gradient, the kernel turned round: with a stride
 //    there is one for every place of an image within the stride, each with the rows and columns of the kernel it meets.
@@ -71,6 +71,8 @@ struct Last {
   Int rows, columns, window;                                          // rows and columns before pooling
   bool pooled;                                                        // ReLU and 2x2 max-pooling follow
   Int filters() const { return out * in * window; }
+  Int filled() const { return std::max(up(out, LANES) * in, out * up(in, LANES)) * window; }  // filters in whole vectors
+  bool points() const { return window == 1 && step == 1 && !pooled; }
   Int image() const { return height * width * in; }
   Int sums() const { return rows * columns * out; }
   Int result() const { return pooled ? rows / 2 * (columns / 2) * out : sums(); }
@@ -166,17 +168,17 @@ struct Sweep {
 };
 
 // Weights in the order in which a sweep reads them: [pair of vectors][row][word of the row][channel of the pair].
-// `from` tells where the weight of a row, a column, a number of that column and a channel lies.
+// `from` tells where the weight of a row, a column, a number of that column and a channel lies. Zeros fill the vectors.
 template <class A, class From>
 void pack_last(const float* w, Int high, Int wide, Int depth, Int channels, float* words, const From& from) {
   auto* to = reinterpret_cast<typename A::Number*>(words);
   for (Int c = 0, size; c < channels; c += size) {
-    size = std::min<Int>(PAIR * LANES, channels - c);
+    size = std::min<Int>(PAIR * LANES, up(channels, LANES) - c);
     for (Int i = 0; i < high; ++i)
       for (Int j = 0; j < wide; ++j)
         for (Int e = 0; e < depth; e += A::WORD)
           for (Int o = c; o < c + size; ++o)
-            for (Int n = e; n < e + A::WORD; ++n) *to++ = A::number(w[from(i, j, n, o)]);
+            for (Int n = e; n < e + A::WORD; ++n) *to++ = A::number(o < channels ? w[from(i, j, n, o)] : 0);
   }
 }
 
@@ -187,13 +189,23 @@ constexpr Int TOGETHER = 64;  // places that are computed together where each is
 template <class Visit>
 void parts(const Last& s, const Visit& visit) {
   Last part = s;
-  if (s.window > 1 || s.step > 1 || s.pooled)
+  if (!s.points())
     for (Int n = 0; n < s.images; ++n) visit(part, n * s.image(), n * s.result());
   else
     for (Int at = 0, till = s.images * s.rows * s.columns; at < till; at += TOGETHER) {
       part.height = part.rows = 1, part.width = part.columns = std::min(TOGETHER, till - at);
       visit(part, at * s.in, at * s.out);
     }
+}
+
+// Rows of one width into rows of another: cut off, or with zeros behind.
+template <class T>
+void fit(const T* from, Int width, T* to, Int wanted, Int rows) {
+  const Int kept = std::min(width, wanted);
+  for (Int r = 0; r < rows; ++r, from += width, to += wanted) {
+    for (Int n = 0; n < kept; ++n) to[n] = from[n];
+    for (Int n = kept; n < wanted; ++n) to[n] = 0;
+  }
 }
 
 // Calls `visit` with the four corners of every window of an image, a vector of channels each.
@@ -231,24 +243,27 @@ void unpool_last(const T* g, const uint8_t* where, T* to, const Last& s) {
   });
 }
 
-thread_local Scratch whole_;
+thread_local Scratch whole_, filled_, slopes_filled_, start_;
 
 template <class A>
 void forward_last(const typename A::Number* x, const float* w, const float* bias, typename A::Number* y, uint8_t* where,
                   const Last& s) {
-  const Int depth = s.in / A::WORD;
-  float* kernel = turned_.get(s.filters());
+  const Int depth = s.in / A::WORD, filled = up(s.out, LANES);
+  float *kernel = turned_.get(s.filled()), *start = start_.get(filled);
+  auto* beside = reinterpret_cast<typename A::Number*>(filled_.get(filled == s.out ? 0 : TOGETHER * filled));
   for (Int k = 0; k < s.clients; ++k, w += s.filters()) {
     pack_last<A>(w, s.kh, s.kw, s.in, s.out, kernel,
                  [&](Int i, Int j, Int c, Int o) { return (o * s.in + c) * s.window + i * s.kw + j; });
     const Int image = k * s.images * s.image(), result = k * s.images * s.result();
+    if (bias) fit(bias + k * s.out, s.out, start, filled, 1);
     auto* whole = reinterpret_cast<typename A::Number*>(whole_.get(s.pooled ? s.sums() : 0));  // an image before it is pooled
     parts(s, [&](const Last& part, Int from, Int to) {
       const Padded wide(part.height, part.width, depth, s.pw, s.pw);
       const Sweep sweep{wide.line(), s.step, s.step * depth, -s.ph, part.height, s.kh, s.kw * depth,
-                        part.rows, part.columns, s.out, part.columns * s.out, s.out};
-      sweep.run<A>(wide.put(words<A>(x + image + from), beside_), kernel, bias ? bias + k * s.out : bias,
-                   s.pooled ? whole : y + result + to);
+                        part.rows, part.columns, filled, part.columns * filled, filled};
+      sweep.run<A>(wide.put(words<A>(x + image + from), beside_), kernel, bias ? start : nullptr,
+                   s.pooled ? whole : filled > s.out ? beside : y + result + to);
+      if (filled > s.out) fit(beside, filled, y + result + to, s.out, part.columns);
       if (s.pooled) pool_last(whole, y + result + to, where + result + to, s);
     });
   }
@@ -351,7 +366,7 @@ template <class A>
 class Inward {
  public:
   explicit Inward(const Last& s)
-      : s_(s), depth_(s.out / A::WORD), left_(s.step > 1 && s.kw > 1 ? s.kw : s.kw - 1),
+      : s_(s), depth_(s.out / A::WORD), filled_in_(up(s.in, LANES)), left_(s.step > 1 && s.kw > 1 ? s.kw : s.kw - 1),
         wide_(s.rows, s.columns, depth_, left_, left_) {}
 
   void pack(const float* w, float* to) const {
@@ -361,7 +376,7 @@ class Inward {
         pack_last<A>(w, rows.count, columns.count, s_.out, s_.in, to, [&](Int i, Int j, Int o, Int c) {
           return (o * s_.in + c) * s_.window + (rows.last - i * s_.step) * s_.kw + columns.last - j * s_.step;
         });
-        to += rows.count * columns.count * depth_ * s_.in;
+        to += rows.count * columns.count * depth_ * filled_in_;
       }
   }
 
@@ -371,9 +386,9 @@ class Inward {
       for (Int b = 0; b < s_.step; ++b) {
         const Met rows = met(a, s_.kh, s_.ph), columns = met(b, s_.kw, s_.pw);
         const Sweep sweep{wide_.line(), 1, depth_, rows.begin, s_.rows, rows.count, columns.count * depth_,
-                          within(s_.height, a), within(s_.width, b), s_.in, s_.step * s_.width * s_.in,
-                          s_.step * s_.in};
-        sweep.run<A>(from + (left_ + columns.begin) * depth_, kernel, nullptr, to + (a * s_.width + b) * s_.in);
+                          within(s_.height, a), within(s_.width, b), filled_in_, s_.step * s_.width * filled_in_,
+                          s_.step * filled_in_};
+        sweep.run<A>(from + (left_ + columns.begin) * depth_, kernel, nullptr, to + (a * s_.width + b) * filled_in_);
         kernel += sweep.filters();
       }
   }
@@ -391,7 +406,7 @@ class Inward {
   Int within(Int size, Int place) const { return place < size ? (size - 1 - place) / s_.step + 1 : 0; }
 
   const Last s_;
-  const Int depth_, left_;  // words of a place of the gradient; columns of zeros beside it
+  const Int depth_, filled_in_, left_;  // words of a place of the gradient; channels; columns of zeros beside it
   const Padded wide_;
 };
 
@@ -399,24 +414,35 @@ class Inward {
 template <class A>
 void backward_last(const typename A::Number* x, const float* w, const typename A::Number* g, const uint8_t* where,
                    typename A::Number* gx, float* gw, float* gb, const Last& s) {
+  typedef typename A::Number Number;
   const Int image = s.images * s.image(), result = s.images * s.result();
-  float* kernel = turned_.get(s.filters());
-  auto* whole = reinterpret_cast<typename A::Number*>(whole_.get(s.pooled ? s.sums() : 0));
+  const Int in = up(s.in, LANES), out = up(s.out, LANES);  // channels in whole vectors
+  float* kernel = turned_.get(s.filled());
+  auto* whole = reinterpret_cast<Number*>(whole_.get(s.pooled ? s.sums() : 0));
+  auto* inward = reinterpret_cast<Number*>(filled_.get(in == s.in ? 0 : TOGETHER * in));
+  auto* slopes = reinterpret_cast<Number*>(slopes_filled_.get(out == s.out ? 0 : TOGETHER * out));
   if (gb) std::memset(gb, 0, s.clients * s.out * sizeof(float));
   for (Int k = 0; k < s.clients; ++k, x += image, g += result, w += s.filters()) {
     if (gx) Inward<A>(s).pack(w, kernel);
-    float* sum = gathered_.zeros(s.filters());
-    parts(s, [&](const Last& part, Int from, Int to) {
+    float* sum = gathered_.zeros(s.filled());
+    parts(s, [&](Last part, Int from, Int to) {
       if (s.pooled) unpool_last(g + to, where + k * result + to, whole, s);
-      const auto* slope = s.pooled ? whole : g + to;
-      if (gw) image_weights(x + from, slope, sum, part);
-      if (gx) Inward<A>(part).run(slope, kernel, gx + k * image + from);
+      const Number* slope = s.pooled ? whole : g + to;
       for (Int at = 0; gb && at < part.sums(); at += s.out)
         for (Int o = 0; o < s.out; ++o) gb[k * s.out + o] += single(slope[at + o]);
+      if (gx) {
+        Number* back = gx + k * image + from;
+        Inward<A>(part).run(slope, kernel, in > s.in ? inward : back);
+        if (in > s.in) fit(inward, in, back, s.in, part.columns);
+      }
+      if (!gw) return;
+      if (out > s.out) fit(slope, s.out, slopes, out, part.columns);
+      part.out = out;
+      image_weights(x + from, out > s.out ? slopes : slope, sum, part);
     });
     for (Int o = 0; gw && o < s.out; ++o)
       for (Int c = 0; c < s.in; ++c)
-        for (Int at = 0; at < s.window; ++at) *gw++ = sum[(at * s.in + c) * s.out + o];
+        for (Int at = 0; at < s.window; ++at) *gw++ = sum[(at * s.in + c) * out + o];
   }
 }
 

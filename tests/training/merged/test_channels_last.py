@@ -13,10 +13,19 @@ from espalier.training.work import Optimizer
 from tests.training.problems import Memory, Textbook, distance, make
 
 
+def separable() -> nn.Module:
+    """MobileNet's convolutions: each channel by itself, then all channels of one place, few and many."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 16, 3, 2, 1, groups=16, bias=False), nn.GroupNorm(8, 16), nn.ReLU(), nn.Conv2d(16, 80, 1),
+        nn.ReLU(), nn.Conv2d(80, 12, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 5),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "optimizer", [Optimizer(lr=0.05), Optimizer(lr=0.02, momentum=0.9), Optimizer("adam", lr=1e-3)]
 )
-@pytest.mark.parametrize("name", ["resnet_small", "squeezenet"])
+@pytest.mark.parametrize("name", ["resnet_small", "squeezenet", "separable"])
 def test_wide_convolutions_train_as_the_textbook_does(
     name: str, optimizer: Optimizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -25,7 +34,7 @@ def test_wide_convolutions_train_as_the_textbook_does(
     monkeypatch.setattr(layers._Norm, "call", lambda *a: fused.append(a[-1]) or call(*a))
     options = {"width": 32} if name == "resnet_small" else {"dropout": 0.0}
     torch.manual_seed(0)
-    module: nn.Module = build(name, input_shape=(3, 16, 16), n_classes=5, **options)
+    module = separable() if name == "separable" else build(name, input_shape=(3, 16, 16), n_classes=5, **options)
     draw = torch.Generator().manual_seed(5)
     pool = Memory(torch.randn(18, 3, 16, 16, generator=draw), torch.randint(5, (18,), generator=draw))
     jobs = make(module, pool, [5, 4, 5, 4], batch=4, optimizer=optimizer)

@@ -86,7 +86,8 @@ def test_what_the_kernels_cannot_take_goes_to_the_library(taken):
     Layer().run(inputs(CLIENTS * most, IN))
     Layer().run(inputs(CLIENTS * (most + 1), IN))
     Layer(dtype=torch.float64).run(inputs(CLIENTS * BATCH, IN).double())
-    assert taken == ["_NativeLinear", "_Linear", "_Linear"]
+    many = [] if native.kernels().last_weights else ["_Linear"]  # many rows are a convolution where that is native
+    assert taken == ["_NativeLinear", *many, "_Linear"]
 
 
 @pytest.mark.parametrize("switched_off", [False, True])
