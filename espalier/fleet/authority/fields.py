@@ -248,7 +248,7 @@ def _event(value: Any, statement: Statement) -> bool:
     member = statement.receiver.fleet.members.get(statement.origin)
     if "by" in data and member is not None and data["by"] != member.name:
         return False
-    if "child" in data and not _may_lead(statement):
+    if "child" in data and data["child"] != statement.origin and not _may_lead(statement):
         return False
     if kind == NOISED and not _tells_noise(data, statement):
         return False
@@ -259,6 +259,7 @@ def _event(value: Any, statement: Statement) -> bool:
 
 
 EVENT = FieldRule(
-    f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author, nor a device's child",
+    f"time; kind; the sender or none; data ≤ {NOTE_BYTES} bytes that name no other as its author, and no child of a "
+    "device's but itself",
     _event,
 )
