@@ -79,6 +79,9 @@ def spell(hint: Any) -> str:
     return "a table"
 
 
+#: whole numbers are below it: neither letters nor records hold larger ones
+LONGEST = 1 << 63
+
 _SCALARS: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",
@@ -105,6 +108,8 @@ def _scalar(value: object, hint: type, where: str) -> Any:
     if hint is int:
         if not isinstance(number, Integral):
             raise _wrong(value, hint, where)
+        if not -LONGEST <= int(number) < LONGEST:
+            raise ConfigError(f"{where}: must be a whole number of at most 64 bits.")
         return int(number)
     if hint is Path:
         if not isinstance(value, (str, Path)):

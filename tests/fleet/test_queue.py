@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.fleet.coordinator.enrolment import Registry, RunFull
 from espalier.fleet.coordinator.queue import RunQueue
+from espalier.fleet.coordinator.submission import JudgingData, Submissions
 from espalier.fleet.links.door import WaitingRoom
 from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
@@ -101,3 +103,30 @@ def test_who_waits(tmp_path: Path) -> None:
     room.leave(device)
     room.leave(edge)
     assert not room.everybody()
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        # every node with --data share opened it
+        (
+            {"partition": {"kind": "explicit", "file": "/etc/passwd"}},
+            r"partition\.file = '/etc/passwd': names a file of the fleet's machines",
+        ),
+        # a tree of eight gigabytes at every node: the cloud ended, and after each restart again
+        ({"fleet": {"devices": 10**9, "edges": 1}}, "fleet: 1,000,000,000 devices and 1 servers; at most"),
+        ({"fleet": {"devices": 10**5, "edges": 10**5}}, "100,000 servers; at most"),
+        # neither SQLite nor letters hold it: the cloud ended when it wrote an order
+        ({"stop": {"rounds": 10**30}}, r"stop\.rounds: must be a whole number of at most 64 bits"),
+        # the cloud was out of memory, or out of time, before it had looked
+        ({"task": {"model_options": {"hidden": [10**9]}}}, r"task\.model = 'mlp': a model of 300,000,000,040 bytes"),
+        # no frame holds it: nobody could be welcomed
+        ({"name": "x" * (9 << 20)}, "What every node must be told of this experiment has"),
+    ],
+)
+def test_what_would_end_the_nodes_is_not_queued(tmp_path: Path, table: dict[str, Any], why: str) -> None:
+    queue = RunQueue(tmp_path)
+    base = {"methods": ["hierfavg"], "fleet": {"devices": 2, "edges": 1}, "stop": {"rounds": 2}}
+    with pytest.raises(ConfigError, match=why):
+        Submissions(queue, JudgingData()).submit({"experiment": {**base, **table}}, "operator")
+    assert not queue.all()

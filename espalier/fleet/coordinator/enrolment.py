@@ -7,8 +7,8 @@ from pathlib import Path
 
 from espalier.core.errors import ConfigError
 
-#: servers of one run: a name costs the cloud room in its register for good
-MOST_SERVERS = 10_000
+#: devices and servers of one run: a name costs the cloud room in its register for good, a number every node in its tree
+MOST_DEVICES, MOST_SERVERS = 1_000_000, 10_000
 
 
 class RunFull(ConfigError):

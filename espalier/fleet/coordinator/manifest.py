@@ -10,6 +10,9 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import torch
+
+from espalier.core.code import is_own
 from espalier.core.errors import ConfigError, ProtocolError
 from espalier.core.guard import Guard
 from espalier.core.method import Plan, Setting
@@ -189,7 +192,9 @@ def card_of(experiment: Experiment, input_shape: tuple[int, ...], n_classes: int
     options = dict(experiment.task.model_options)
     if known.get("vocabulary") is not None:
         options.setdefault("vocabulary", known["vocabulary"])
-    module = build(experiment.task.model, input_shape=input_shape, n_classes=n_classes, **options)
+    # nobody needs its numbers here: one that is too large for any machine is still described
+    with torch.device("cpu" if is_own(experiment.task.model) else "meta"):
+        module = build(experiment.task.model, input_shape=input_shape, n_classes=n_classes, **options)
     spec = ParamSpec.of(module)
     return Card(
         experiment.task.model, options, tuple(input_shape), n_classes, int(known.get("n_cells") or n_classes),

@@ -18,10 +18,12 @@ from espalier.core.code import is_own as is_code
 from espalier.core.errors import ConfigError
 from espalier.data.registry import is_own
 from espalier.experiment import Experiment
+from espalier.fleet.coordinator.enrolment import MOST_DEVICES, MOST_SERVERS
 from espalier.fleet.coordinator.manifest import ROUND_DEADLINE_SECONDS, Card, Manifest, Script, card_of, rounds_reports
 from espalier.fleet.coordinator.queue import QueuedRun, RunQueue, run_token
 from espalier.fleet.links.encoding import Compress
 from espalier.fleet.links.limits import Limits
+from espalier.fleet.links.transport import FRAME_BYTES
 from espalier.fleet.node.data import from_arrays, read_arrays, shape_of
 from espalier.privacy import is_private, require_library
 from espalier.simulator.checkpoint import atomic_write
@@ -29,6 +31,8 @@ from espalier.simulator.directory import describe
 
 #: the format of a real run's description: `espalier resume` refuses it instead of simulating over the record
 REAL = "of a real fleet, which the command espalier node cloud goes on with"
+#: of what every node is told, in one frame
+MANIFEST_BYTES = FRAME_BYTES - (64 << 10)
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,19 @@ def prepare(
     Raises:
         EspalierError: It cannot be run.
     """
+    fleet = experiment.fleet
+    servers = fleet.edges + sum(fleet.tiers)
+    if fleet.devices > MOST_DEVICES or servers > MOST_SERVERS:
+        raise ConfigError(
+            f"fleet: {fleet.devices:,} devices and {servers:,} servers; at most {MOST_DEVICES:,} and {MOST_SERVERS:,} "
+            "are accepted."
+        )
     card = judged.card(experiment)
+    if card.spec.model_bytes > limits.letter_bytes:
+        raise ConfigError(
+            f"task.model = {card.model!r}: a model of {card.spec.model_bytes:,} bytes; letters of this fleet take "
+            f"{limits.letter_bytes:,} (letter_bytes): raise it at the cloud, or choose a smaller model."
+        )
     compress = options.compress or ("q8" if rounds_reports(experiment, card.n_classes) else "none")
     manifest = Manifest(
         run_token(name), experiment, card, limits, options.patience, compress, options.script,
@@ -108,6 +124,11 @@ def prepare(
     )  # fmt: skip
     if is_private(manifest.plan()):
         require_library()
+    if (size := len(manifest.to_bytes())) > MANIFEST_BYTES:
+        raise ConfigError(
+            f"What every node must be told of this experiment has {size:,} bytes; {MANIFEST_BYTES:,} are accepted. "
+            "Choose a model of fewer layers, or a shorter experiment."
+        )
     return manifest
 
 
@@ -150,12 +171,11 @@ class Submissions:
                     f"{path}, or use what is bundled."
                 )
         experiment = Experiment.build(request["experiment"])
-        task = experiment.task
-        if is_own(task.dataset, task.dataset_options.get("kind")):
+        for key, file in _files_in(experiment):
             # whoever cannot read it is told why, and so what is in it
             raise ConfigError(
-                f"task.dataset = {task.dataset!r}: names a file of the fleet's machines, which are their operators'; "
-                "start its nodes with --data, or name a bundled dataset."
+                f"{key} = {file!r}: names a file of the fleet's machines, which are their operators'; start its nodes "
+                "with --data, or name what is bundled."
             )
         if len(experiment.methods) != 1 or len(experiment.seeds) != 1:
             raise ConfigError(
@@ -170,6 +190,19 @@ class Submissions:
         directory = self.queue.directory_of(name)
         describe_run(directory, experiment, self.judged.data_dir)
         return self.queue.add(name, manifest, options.devices(experiment), submitter)
+
+
+def _files_in(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Yield the files of its own that a fleet's nodes would read for an experiment, with their keys.
+
+    The files of a simulated world are not among them: no node of a fleet looks at them.
+    """
+    task = experiment.task
+    if is_own(task.dataset, task.dataset_options.get("kind")):
+        yield "task.dataset", task.dataset
+    for name, value in vars(experiment.partition_spec()).items():
+        if isinstance(value, Path):
+            yield f"partition.{name}", str(value)
 
 
 def _code_in(value: Any, key: str) -> Iterator[tuple[str, str]]:
