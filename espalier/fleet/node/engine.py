@@ -313,11 +313,13 @@ def without_culprit(
     """Let a node that has just been put back take an event without the report that it stumbles over.
 
     What a policy reads of a report (statistics above all) is checked by its reader, who may find it unreadable only
+    What a policy reads of a report (statistics above all) is checked by its reader, who may find it unreadable only
     when somebody else's report or a deadline closes the round. The node takes the same event again without each of its
-    reports in turn: the one without which it goes on is refused, and its sender named.
+    reports in turn: the one without which it goes on is refused, and its sender named. If it takes more than one, they
+    are those that it stumbles over also where there is no other.
 
     Returns:
-        Who is to blame, and what the node says then. Nobody, if no single one is: it goes on without all that it has.
+        Who is to blame, and what the node says then. Nobody, if that is not known: it goes on without all that it has.
         None if it cannot take the event without them either.
     """
     node = state.nodes.get(address)
@@ -325,20 +327,28 @@ def without_culprit(
         return None
     senders = {a.report.sender for c in node.state.cohorts.values() for a in c.arrived}
     before = pack(node.state)
-    for left_out in [*({s} for s in sorted(senders)), senders]:
-        if not left_out:
-            continue
+
+    def forget(left_out: set[Address]) -> None:
         state.runtime.nodes.pop(address)
         state.runtime.node(address).state = found = unpack(before)
         for cohort in found.cohorts.values():
             cohort.arrived = [a for a in cohort.arrived if a.report.sender not in left_out]
         state.touch(address)
+
+    def without(left_out: set[Address]) -> list[Action] | None:
+        forget(left_out)
         try:
-            actions = ask(address, event)
+            return ask(address, event)
         except Exception:
-            continue
-        return (left_out if len(left_out) == 1 else set()), actions
-    state.runtime.nodes.pop(address)
-    state.runtime.node(address).state = unpack(before)
-    state.touch(address)
+            return None
+
+    for sender in sorted(senders):
+        if (actions := without({sender})) is not None:
+            return {sender}, actions
+    liars = {sender for sender in senders if without(senders - {sender}) is None}
+    if liars != senders and (actions := without(liars)) is not None:
+        return liars, actions
+    if senders and (actions := without(senders)) is not None:
+        return set(), actions
+    forget(set())
     return None
