@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,10 @@ from espalier.fleet.links.delivery import DeliveryState, Transmitter
 from espalier.fleet.links.framing import Letter, ReceivedLetter
 from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
+from espalier.fleet.node.events import Call, Effects
 from espalier.fleet.node.journal import Journal
+from espalier.fleet.node.outbox import LETTERS_OWED, MODELS_OWED
+from tests.fleet.net import Net, manifest
 
 
 def arrival(series: int, number: int, origin: int = 1) -> ReceivedLetter:
@@ -148,3 +152,35 @@ def test_the_postman_sends_again_over_a_new_link() -> None:
             pipe.task.cancel()
 
     asyncio.run(scene())
+
+
+class Deaf(Net):
+    """A fleet of which device 1 takes every letter and acknowledges none."""
+
+    def carry_out(self, host: int, effects: Effects) -> None:
+        if host == 1:
+            effects.acks.clear()
+        super().carry_out(host, effects)
+
+    def resend(self) -> bool:
+        return False
+
+
+def test_who_acknowledges_nothing_is_not_written_to_without_bound(quick: Path) -> None:
+    # every order, with its model, was kept for it, in memory and on the disk, and the round that it is in, each time
+    # that it said it had closed one
+    net = Deaf(manifest(2, 1, 300, "fedasync"), quick)
+    held: list[int] = []
+    while not net.coordinator.finished:
+        if not net.step():
+            net.idle()
+        held += [len(e.outbox.delivery.waiting.get(1, {})) for h, e in net.engines.items() if h != 1]
+    assert net.coordinator.round == 300
+    assert max(held) <= MODELS_OWED + 10
+    assert {e["child"] for e in net.events("unacknowledged")} == {1}
+    cloud = net.engines[net.cloud]
+    for number in range(2 * LETTERS_OWED):
+        net.give(net.cloud, Call(lambda n=number: cloud.say(1, "round", round=n) and None))  # type: ignore[misc]
+    kept = cloud.outbox.delivery.waiting[1]
+    assert len(kept) <= LETTERS_OWED
+    assert len(net.boxes[net.cloud][1]) == len(kept)

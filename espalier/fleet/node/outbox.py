@@ -22,6 +22,9 @@ from espalier.fleet.node.state import HostState
 from espalier.fleet.node.store import EagerStore
 from espalier.privacy import is_private
 
+#: letters, and those with models, that a host below may leave unacknowledged: who is there acknowledges each at once
+LETTERS_OWED, MODELS_OWED = 1000, 64
+
 
 class Outbox:
     """Writes the letters of one host. All is called in the engine's thread."""
@@ -90,12 +93,23 @@ class Outbox:
                 f"are {limits.content_bytes} (content_bytes), {limits.parts} (parts) and {most} "
                 f"({'device_parts' if device else 'letter_bytes'}): raise them at the cloud."
             )
+        if self._owes_too_much(dest):
+            # it is told what is current, from here on, and nothing of what was
+            self.renumber(dest, forget=True)
+            self._state.conduct.record(self._state.me, "unacknowledged", {"child": dest})
         letter = self.delivery.post(dest, data, recipe, parts)
         if dest in effects.replaced:
             effects.replaced[dest].append(letter)
         else:
             effects.letters.append(letter)
         return letter.number
+
+    def _owes_too_much(self, dest: int) -> bool:
+        """Tell whether a host below has left too many letters, or models, unacknowledged."""
+        directory, waiting = self._state.directory, self.delivery.waiting.get(dest, {})
+        below = directory.is_device(dest) or self._state.me == directory.cloud
+        with_models = sum(1 for _, recipe in waiting.values() if recipe)
+        return below and (len(waiting) >= LETTERS_OWED or with_models >= MODELS_OWED)
 
     def _parts(self, dest: int, recipe: Sequence[Any]) -> list[LetterPart]:
         state, part = self._state, self._encoder.part
@@ -114,7 +128,9 @@ class Outbox:
         if dest in self.delivery.waiting and self.delivery.renumber(
             dest, self.delivery.series(dest) if series is None else series, above=above, forget=forget
         ):
-            self._state.effects.replaced[dest] = self.letters_to(dest)
+            effects = self._state.effects
+            effects.replaced[dest] = self.letters_to(dest)
+            effects.letters = [letter for letter in effects.letters if letter.dest != dest]  # of the series before
 
     # -- saving --------------------------------------------------------------------------------------------
 
