@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -111,5 +112,34 @@ def test_one_parents_refusal_is_not_anothers(ca: Path, quick: Path, monkeypatch:
             await join(scene, edge, scene.hosts["cloud"])
             await asyncio.wait_for(asyncio.gather(scene.tasks["d0"], scene.tasks["d1"]), 30)
         assert Run(quick / "cloud").status["state"] == "finished"
+
+    asyncio.run(play())
+
+
+def test_a_parent_does_not_fill_the_memory_of_a_busy_child(ca: Path, quick: Path) -> None:
+    # links that a node makes are not metered: what its parent said faster than its engine takes it was all kept
+    async def play() -> None:
+        async with beginning(ca, quick) as (scene, edge):
+            assert edge.parent_link is not None and edge.relay is not None and edge.routes.parent is not None
+            busy, link, taken = threading.Event(), edge.routes.parent, 0
+            engine = asyncio.create_task(edge.call(busy.wait))
+            envelope = pb.Envelope(origin=EDGE, dest=CLOUD, series=1, number=1)
+
+            async def flood() -> None:
+                nonlocal taken
+                while True:
+                    taken += 1
+                    await edge.parent_link._take(link, pb.Frame(ack=pb.Ack(envelope=envelope)))
+
+            flooding = asyncio.create_task(flood())
+            await asyncio.sleep(0.3)
+            held = taken
+            busy.set()
+            await engine
+            await until(lambda: taken > 4 * held)
+            flooding.cancel()
+            assert held < 100
+            await join(scene, edge)
+            await asyncio.wait_for(asyncio.gather(*scene.tasks.values()), 30)
 
     asyncio.run(play())

@@ -17,6 +17,7 @@ from espalier.fleet.coordinator.member import Participant
 from espalier.fleet.links import wire
 from espalier.fleet.links.delivery import Transmitter
 from espalier.fleet.links.door import Door, in_few_words
+from espalier.fleet.links.link import WINDOW_BYTES, Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.relay import Relay
 from espalier.fleet.links.routes import RoutingTable
@@ -32,6 +33,9 @@ from espalier.fleet.node.trainer import NodeTrainer
 from espalier.fleet.secure.credentials import CertificateCredentials
 
 T = TypeVar("T")
+
+#: what a frame over a link that this host has made counts for besides its bytes
+FRAME_COSTS = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,13 @@ class Hub:
     def put(self, item: Item) -> None:
         """Let something happen to the engine."""
         self.driver.put(item)
+
+    async def keep_pace(self, link: Link, frame: pb.Frame) -> None:
+        """Read no more over a link that this host has made than its engine takes: nobody else bounds what comes."""
+        link.untaken += FRAME_COSTS + frame.ByteSize()
+        if link.untaken > WINDOW_BYTES:
+            link.untaken = 0
+            await self.call(lambda: None)
 
     async def call(self, what: Callable[[], T]) -> T:
         """Do something in the engine's thread, as part of a transaction; return what it returned."""

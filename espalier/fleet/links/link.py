@@ -32,12 +32,16 @@ class Traffic:
 
 @dataclass(eq=False)
 class Link:
-    """One end of a stream: ``peer`` is who the other end is, if known, ``version`` what both speak once welcomed."""
+    """One end of a stream: ``peer`` is who the other end is, if known, ``version`` what both speak once welcomed.
+
+    ``untaken``: what came over a link that this host has made, since its engine was last waited for.
+    """
 
     target: str
     peer: Identity | None = None
     version: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    untaken: int = 0
 
     def __post_init__(self) -> None:
         self._urgent: deque[pb.Frame] = deque()

@@ -141,7 +141,7 @@ class ParentLink:
         elif not self._welcomed:
             raise ProtocolError(f"The parent sends {kind!r} before its welcome.")
         elif hub.relay is not None and hub.relay.take(link, frame):
-            pass
+            await hub.keep_pace(link, frame)
         elif kind == "enrolled":
             self._children.greetings.enrolled(frame.enrolled)
         elif kind == "moved":

@@ -80,8 +80,8 @@ class PeerLinks:
                 if frame.HasField("welcome"):
                     link.version = frame.welcome.version
                     self.add(address, link)
-                elif hub.relay is not None:
-                    hub.relay.take(link, frame)
+                elif hub.relay is not None and hub.relay.take(link, frame):
+                    await hub.keep_pace(link, frame)
 
             await dial(hub.bundle, endpoint, name, self._hello(), take, connected=made.append)
             for link in made:
