@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from espalier.fleet.links.framing import Letter, LetterPart, frames
+from espalier.fleet.links.greetings import Greetings
+from espalier.fleet.links.link import Link
 from espalier.fleet.links.protocol import espalier_pb2 as pb
 from espalier.fleet.links.signing import LetterSignatures
 from espalier.fleet.node.folders import RunFolders
@@ -154,5 +158,28 @@ def test_a_device_cannot_cut_its_edge_off(ca: Path, quick: Path, how: str) -> No
         blamed = {e["who"] for e in Run(quick / "cloud").events("refused")}
         assert blamed <= {"d2", f"host {ROGUE}"}
         assert blamed
+
+    asyncio.run(play())
+
+
+def test_an_edge_does_not_take_the_answer_to_anothers_question() -> None:
+    # below a server between edges and cloud: who asked last for a name got the answer, and the other's device waited
+    above, honest, other = (Link(name) for name in ("cloud", "edge-0", "edge-1"))
+    hub: Any = SimpleNamespace(registry=None, routes=SimpleNamespace(parent=above))
+    greetings = Greetings(hub, cast(Any, None), lambda *_, **__: None)
+
+    async def play() -> None:
+        for link in (honest, other, other):
+            await greetings.enrol_for(link, pb.Enrol(name="d7", role="device"))
+        greetings.enrolled(pb.Enrolled(name="d7", address=7))
+        for link in (honest, other):
+            told: list[int] = []
+
+            async def write(frame: pb.Frame, told: list[int] = told) -> None:
+                told.append(frame.enrolled.address)
+
+            link.close()
+            await link.pump(write)
+            assert told == [7]
 
     asyncio.run(play())

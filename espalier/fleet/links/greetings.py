@@ -33,8 +33,8 @@ class Greetings:
         self._hub, self._peers, self._refuse = hub, peers, refuse
         self.probes: set[Link] = set()
         self._enrolling: dict[str, asyncio.Future[pb.Enrolled]] = {}
-        #: who asked for somebody further down: name -> link
-        self._asked: dict[str, Link] = {}
+        #: who asked for somebody further down: name -> links
+        self._asked: dict[str, set[Link]] = {}
 
     async def greet(self, link: Link, hello: pb.Hello) -> None:
         """Take the first frame of a link: let it in, let it wait, or refuse it."""
@@ -199,7 +199,7 @@ class Greetings:
                 answer = pb.Enrolled(name=ask.name, refused=str(error), full=full)
             link.post(pb.Frame(enrolled=answer))
         elif hub.routes.parent is not None:
-            self._asked[ask.name] = link
+            self._asked.setdefault(ask.name, set()).add(link)
             hub.routes.parent.post(pb.Frame(enrol=ask))
 
     def enrolled(self, answer: pb.Enrolled) -> None:
@@ -207,6 +207,5 @@ class Greetings:
         waiting = self._enrolling.get(answer.name)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
-        asked = self._asked.pop(answer.name, None)
-        if asked is not None:
+        for asked in self._asked.pop(answer.name, ()):
             asked.post(pb.Frame(enrolled=answer))
