@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from espalier.core.errors import ConfigError, RunError, nearest
-from espalier.record.measures import human_bytes, lower_is_better, other_scores, spoken
+from espalier.record.measures import ON_DEMAND, human_bytes, lower_is_better, other_scores, spoken
 from espalier.report.budget import BUDGETS, Budget, budgets, called, reached
 from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
@@ -75,7 +75,10 @@ def judged(groups: Groups, measure: str | None, budget: str | None) -> list[Verd
     if not known:
         raise RunError("No run has been evaluated yet: there is nothing to compare.")
     if measure is not None and measure not in known:
-        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
+        name = measure.split("_")[0]
+        missing = not any(m.startswith(f"{name}_") for m in known)
+        more = f' task.metrics = ["{name}"] measures it.' if missing and name in ON_DEMAND else nearest(measure, known)
+        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{more}")
     if budget is not None and budget not in BUDGETS:
         raise ConfigError(f"budget = {budget!r}: must be one of {', '.join(BUDGETS)}.{nearest(budget, BUDGETS)}")
     return verdicts(groups, measure, budget)
