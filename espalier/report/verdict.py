@@ -196,8 +196,8 @@ def _later(places: Sequence[Place], columns: Sequence[Column]) -> str:
         return ""
     sign = 1.0 if columns[0].lower else -1.0
     best = min((p for p in places if p.cells[end].known), key=lambda p: sign * p.cells[end].mean, default=places[0])
-    if best.rank == 1 or best.cells[end].mean == places[0].cells[end].mean:
-        return ""
+    if best.rank == 1 or len({columns[end].text(p.cells[end].mean) for p in (places[0], best)}) == 1:
+        return ""  # it is the same one, or the figures are alike as they are written
     (lead, had), (label, has) = ((p.group.label, p.cells[end].text(columns[end])) for p in (places[0], best))
     return f" At its own end {label} has {has}, {lead} {had}."
 
