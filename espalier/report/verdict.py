@@ -21,7 +21,7 @@ from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values,
 #: a score that has risen by no more than this, while the loss did not fall, has risen by chance
 UNLEARNT_GAIN = 0.1
 #: an accuracy that is no more than this above a constant answer's is no better than it
-CONSTANT_GAIN = 0.005
+CONSTANT_GAIN = 0.01
 #: what methods can be ranked by beside the task's own score
 RANKED_SCOPES = ("device", "device_prior", "global", "edge", "device_worst")
 #: … and by another score that was measured
@@ -343,14 +343,14 @@ def _unlearnt(group: Group) -> list[str]:
 def _idle(reading: Reading) -> str:
     """Return what shows that a run has learnt nothing; empty if it has learnt."""
     loss, score = (reading.columns.get(name) for name in ("loss_device", f"{reading.score}_device"))
-    if reading.stalled or loss is None or score is None or len(loss) < 2 or loss[-1] < loss[0]:
+    if reading.stalled or loss is None or score is None or len(loss) < 2:
         return ""
     gain = score[-1] - score[0]
-    if (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
+    if loss[-1] >= loss[0] and (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
         return f"its loss went from {loss[0]:.3g} to {loss[-1]:.3g}"
     if reading.constant is None or reading.score != "acc" or score[-1] > reading.constant[1] + CONSTANT_GAIN:
         return ""
-    return f"its accuracy is that of always answering {reading.constant[0]}, and its loss rose to {loss[-1]:.3g}"
+    return f"its accuracy, {score[-1]:.3f}, is no better than always answering {reading.constant[0]}"
 
 
 def lead(verdict: Verdict) -> Figure:
