@@ -333,9 +333,6 @@ def _gaps(empty: pd.DataFrame, roles: list[str], texts: list[str], some: int, un
         kinds = {name in texts for name in counts if name not in roles}
         told = "fill numbers with the mean of their column", "count empty texts as none of their column's"
         message += f', or {" and ".join(told[kind] for kind in sorted(kinds))} (missing = "mean"'
-        message += (
-            f": {unusable:,} rows are left out, without {' or '.join(r for r in roles if r in counts)})"
-            if unusable
-            else ")"
-        )
+        without = " or ".join(r for r in roles if r in counts)
+        message += f": {unusable:,} rows are left out, without {without})" if unusable else ")"
     return message + "."
