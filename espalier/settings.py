@@ -53,7 +53,7 @@ class TaskSpec(Spec, family="task"):
         sample_metrics: Means over samples: ``mae``, or your own functions, one number per sample out; simulated, they
             are measured of every edge's and device's model (the worst is the highest, as of errors).
         target: The ``score`` whose first reaching is measured as time to target.
-        score: What ``target`` is of.
+        score: What ``target`` is of, and what methods are ranked by unless another measure is asked for.
         start: From which weights runs start: drawn by the seed, or those that the model has (as an `nn.Module` does).
         judged_on: For choosing settings, ``validation`` puts a fifth of the training data in the place of the test
             data.

@@ -89,6 +89,13 @@ def test_the_readme_lists_every_method() -> None:
     assert f"{len(ours)} methods and baselines" in " ".join(text.split())
 
 
+def test_methods_that_are_worth_a_try_are_there() -> None:
+    text = (ROOT / "docs/how-to/which-methods.md").read_text(encoding="utf-8")
+    tried = [row.split("|")[2] for row in re.findall(r"^\| (?!your|---).*", text, flags=re.MULTILINE)]
+    named = {name for cell in tried for name in re.findall(r"`(\w+)`", cell)}
+    assert len(tried) == 12 and named - {"kappa2", "private", "secure", "acc_device_worst"} <= set(cards())
+
+
 @pytest.mark.parametrize("line", commands("README.md"))
 def test_the_readme_names_commands_and_options_that_are_there(line: str) -> None:
     words = shlex.split(line, comments=True)

@@ -201,6 +201,7 @@ def status(directory: Path | None, as_json: bool, cloud: str | None, certs: Path
     if directory is not None:
         found = ask(directory, do="fleet")
     elif cloud is not None and certs is not None:
+        click.echo(f"connecting to {cloud}", err=True)
         with _operator(cloud, certs) as fleet:
             found = fleet.status() | {"page": ""}
     else:
@@ -272,7 +273,9 @@ class _Progress:
             now = running.status("cloud")
         except (ConfigError, OSError, ValueError):
             return  # it is just starting or ending
-        if now.get("started"):
+        if now.get("finished"):
+            self.say(f"round {now['round']}, finished")  # devices leave one by one
+        elif now.get("started"):
             self.say(f"round {now['round']}, {now['devices']} devices")
         else:
             self.say(f"{now.get('devices', 0)} devices have joined")

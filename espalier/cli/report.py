@@ -89,14 +89,15 @@ def report(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Serve at this address; others get a token.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve at this port [default: 8642, or any free one].")
 def watch(directory: Path, host: str, port: int | None) -> None:
-    """Show the runs at or below DIRECTORY in a browser, live, until interrupted."""
+    """Show the runs at or below DIRECTORY in a browser, live, also those to come, until interrupted."""
     from espalier.report.server import LivePage
 
-    if not directory.is_dir():
+    if directory.exists() and not directory.is_dir():
         raise RunError(f"{directory} is not a directory. Runs are kept where `espalier run --out` says.")
     endpoint = listen(host, port)
     page = LivePage([directory], endpoint)
-    click.echo(f"watching {directory} at {endpoint.url} (Ctrl-C ends)")
+    waits = "" if directory.exists() else "; it is not there yet: waiting for the first run"
+    click.echo(f"watching {directory} at {endpoint.url} (Ctrl-C ends){waits}")
     try:
         page.wait()
     except KeyboardInterrupt:

@@ -7,7 +7,8 @@ majority class of a street scene. For classification the cell is the class. An *
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from espalier.core.errors import DataError
+from espalier.core.errors import ConfigError, DataError, nearest
 from espalier.core.seeds import stream
 from espalier.data import sources
 from espalier.data.arrays import VOID, IntArray, Kind, fields_from_arrays, pixel_majority
@@ -186,6 +187,7 @@ class Dataset:
             name: What to call it.
             **options: As :meth:`from_arrays` takes them (``kind``, ``n_classes``, ``owner_train`` with a test part).
         """
+        _check_options(options, Dataset.from_torch)
         first = sources.torch_samples(train)
         parts = first.parts() if test is None else (first, sources.torch_samples(test))
         return Dataset.from_arrays(**{**sources.fields(*parts), **options}, name=name)
@@ -206,6 +208,7 @@ class Dataset:
         Of several splits (``load_dataset`` returns them), ``train`` and ``test`` are taken. Without ``test``, a fifth
         of each class is the test part.
         """
+        _check_options(options, Dataset.from_hf)
         if isinstance(train, Mapping):
             sources.have(train, ["train"], "split")
             train, test = train["train"], train.get("test") if test is None else test
@@ -217,11 +220,11 @@ class Dataset:
     def from_pandas(
         frame: pd.DataFrame,
         *,
-        label: str,
+        label: str = "",
         owner: str | None = None,
         edge: str | None = None,
-        columns: Sequence[str] | None = None,
-        ignore: Sequence[str] = (),
+        columns: str | Sequence[str] | None = None,
+        ignore: str | Sequence[str] = (),
         test: str | None = None,
         missing: str = "refuse",
         scale: bool = True,
@@ -240,14 +243,16 @@ class Dataset:
             columns: The features; by default all others. Text becomes columns of 0 and 1.
             ignore: Columns that are no features.
             test: A column that is true for test rows; by default a fifth of each class.
-            missing: What becomes of rows with empty cells: ``refuse``, ``drop``, or ``mean`` (a feature's empty cells
-                count as its mean over the training rows; rows without a label or owner are left out).
+            missing: What becomes of rows with empty cells: ``refuse``, ``drop``, or ``mean`` (an empty number counts as
+                its column's mean over the training rows, an empty text as none of its column's; rows without a label
+                or owner are left out).
             scale: Scale features to mean 0 and standard deviation 1 (of the training rows).
             amounts: Whether the label's numbers are amounts (a regression) or classes; by default, whole numbers are
                 classes.
             name: What to call it.
             **options: As :meth:`from_arrays` takes them.
         """
+        _check_options(options, Dataset.from_pandas)
         if "kind" in options and amounts is None:
             amounts = options["kind"] == "regression"
         table = TableColumns(label, owner, edge, test, columns, ignore, missing, scale, amounts)
@@ -256,3 +261,13 @@ class Dataset:
             options["kind"] = "regression"
         options["meta"] = {**about, **options.get("meta", {})}
         return Dataset.from_arrays(**sources.fields(train, held), name=name, **options)
+
+
+def _check_options(options: Mapping[str, Any], maker: Callable[..., Dataset]) -> None:
+    """Refuse options that neither the maker nor ``from_arrays``, which gets them, has."""
+    takes = [p for f in (maker, Dataset.from_arrays) for p in inspect.signature(f).parameters.values()]
+    known = sorted({p.name for p in takes if p.kind is p.KEYWORD_ONLY})
+    for name in options:
+        if name not in known:
+            there = ", ".join(known)
+            raise ConfigError(f"Dataset.{maker.__name__} has no option {name!r}; known: {there}.{nearest(name, known)}")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 50
 #: from so many rows on a column with another whole number in each is taken for one that numbers them
 FEWEST_NUMBERED_ROWS = 100
+#: a column determines the label if its values, dealt at random, would do so with no more than this chance
+LEAK_CHANCE = 1e-6
 #: columns that are no features, by what they say
 ROLES = ("label", "owner", "edge", "test")
 #: what becomes of empty cells
@@ -33,6 +35,8 @@ Missing = Literal["refuse", "drop", "mean"]
 @dataclass(frozen=True)
 class TableEncoding:
     """How a row becomes an input: the numbers' columns first, then a column of 0 and 1 per text of each text column.
+
+    Empty numbers are filled; a text that is empty, or new, is none of its column's. Then (x − shift) / scale.
 
     Attributes:
         numbers: The columns of numbers, in order.
@@ -97,11 +101,16 @@ class TableColumns:
     owner: str | None = None
     edge: str | None = None
     test: str | None = None
-    columns: Sequence[str] | None = None
-    ignore: Sequence[str] = ()
+    columns: str | Sequence[str] | None = None
+    ignore: str | Sequence[str] = ()
     missing: str = "refuse"
     scale: bool = True
     amounts: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "ignore"):  # a single column may be named as it is
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, (value,))
 
     def read(self, frame: pd.DataFrame) -> tuple[Samples, Samples, dict[str, Any]]:
         """Return the training and the test rows, and what is to be remembered of the table."""
@@ -130,6 +139,8 @@ class TableColumns:
         encoding = TableEncoding(tuple(c for c in features if c not in texts), texts)
         owner = None if self.owner is None else plain(frame[self.owner].to_numpy())
         places = Samples(np.arange(len(frame)), self._labels(frame[self.label]), owner)
+        if places.y.dtype.kind != "f":
+            _check_leaks(frame[features], places.y)
         if self.test is None:
             parts = places.parts()
         else:
@@ -218,6 +229,28 @@ def _check_numbers(column: pd.Series[Any]) -> None:
         )
 
 
+def _check_leaks(features: pd.DataFrame, labels: NDArray[Any]) -> None:
+    """Warn of a column whose every value has one label, where that is no chance; measurements do not come again."""
+    import pandas as pd
+
+    y, classes = pd.factorize(labels)
+    share = np.bincount(y) / len(y)
+    for name in features:
+        if _is_number(features[name]) and (features[name] % 1 > 0).any():
+            continue
+        codes, values = pd.factorize(features[name], use_na_sentinel=False)
+        first = np.zeros(len(values), int)
+        first[codes] = y
+        if len(classes) < 2 or 2 * len(values) > len(y) or (first[codes] != y).any():
+            continue
+        alike = (share[:, None] ** np.bincount(codes)).sum(0)  # the chance that a value's rows have all one label
+        if np.log(alike).sum() < np.log(LEAK_CHANCE):
+            warn(
+                f"Column {name!r} determines the label: each of its {len(values)} values has one label only. If it is "
+                f"known only when the label is, leave it out (ignore = [{name!r}])."
+            )
+
+
 def _check_texts(column: pd.Series[Any]) -> None:
     """Refuse numbers with a decimal comma; warn of texts that differ in capitals or spaces alone."""
     import pandas as pd
@@ -277,7 +310,8 @@ def _without_gaps(frame: pd.DataFrame, features: list[str], roles: list[str], mi
     if not some.any():
         return frame
     if missing == "refuse":
-        raise DataError(_gaps(empty, roles, int(some.sum()), int(unusable.sum())))
+        texts = [name for name in features if not _is_number(frame[name])]
+        raise DataError(_gaps(empty, roles, texts, int(some.sum()), int(unusable.sum())))
     out = some if missing == "drop" else unusable
     if out.all():
         raise DataError(f"Every row has an empty cell in one of the columns {', '.join(map(repr, empty.columns))}.")
@@ -287,7 +321,7 @@ def _without_gaps(frame: pd.DataFrame, features: list[str], roles: list[str], mi
     return frame[~out]
 
 
-def _gaps(empty: pd.DataFrame, roles: list[str], some: int, unusable: int) -> str:
+def _gaps(empty: pd.DataFrame, roles: list[str], texts: list[str], some: int, unusable: int) -> str:
     """Say which columns have how many empty cells, and what each remedy costs."""
     counts = {name: int(n) for name, n in empty.sum().items() if n}
     (first, n), *others = counts.items()
@@ -296,10 +330,9 @@ def _gaps(empty: pd.DataFrame, roles: list[str], some: int, unusable: int) -> st
     message = f"Column {first!r} has {n} empty {'cell' if n == 1 else 'cells'}, the first in row {row}{also}: "
     message += f'leave such rows out (missing = "drop": {some:,} of {len(empty):,})'
     if some > unusable:
-        message += ', or fill features with the mean of their column (missing = "mean"'
-        message += (
-            f": {unusable:,} rows are left out, without {' or '.join(r for r in roles if r in counts)})"
-            if unusable
-            else ")"
-        )
+        kinds = {name in texts for name in counts if name not in roles}
+        told = "fill numbers with the mean of their column", "count empty texts as none of their column's"
+        message += f', or {" and ".join(told[kind] for kind in sorted(kinds))} (missing = "mean"'
+        without = " or ".join(r for r in roles if r in counts)
+        message += f": {unusable:,} rows are left out, without {without})" if unusable else ")"
     return message + "."

@@ -31,6 +31,8 @@ def other_scores(metrics: Iterable[str]) -> list[str]:
     return [name for name in found if name not in left_out]
 
 
+#: scores that are measured where ``task.metrics`` names them
+ON_DEMAND = ("f1", "auc", "ece", "mae")
 #: what a score is called, and the scopes it is measured in, as words behind it
 _NAMES = {
     "acc": "accuracy", "miou": "mean IoU", "f1": "F1", "auc": "AUC", "ece": "calibration error",

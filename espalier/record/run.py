@@ -299,8 +299,8 @@ def _notebook() -> Any:
     return importlib.import_module("espalier.report.notebook")
 
 
-def find_runs(*directories: Path | str) -> list[Run]:
-    """Return every run at or below the given directories, by path."""
+def find_runs(*directories: Path | str) -> Comparison:
+    """Return every run at or below the given directories, by path; they can be compared as they are."""
     found: list[Run] = []
     for directory in directories:
         base = Path(directory)
@@ -308,7 +308,7 @@ def find_runs(*directories: Path | str) -> list[Run]:
         if not paths:
             raise RunError(f"There is no run at or below {base}.")
         found += [Run(p) for p in paths]
-    return found
+    return Comparison(found)
 
 
 def slug(label: str) -> str:
@@ -317,10 +317,7 @@ def slug(label: str) -> str:
 
 
 class Comparison(Sequence[Run]):
-    """What `espalier.compare` returns: several runs, in the order they were made; a notebook shows their verdict.
-
-    ``Comparison(find_runs("runs/a", "runs/b"))`` compares what is in directories.
-    """
+    """What `espalier.compare` and `find_runs` return: several runs, in order; a notebook shows their verdict."""
 
     def __init__(self, runs: Iterable[Run]) -> None:
         self.runs = tuple(runs)
@@ -334,6 +331,9 @@ class Comparison(Sequence[Run]):
     def __getitem__(self, index: slice) -> Comparison: ...
     def __getitem__(self, index: int | slice) -> Run | Comparison:
         return Comparison(self.runs[index]) if isinstance(index, slice) else self.runs[index]
+
+    def __add__(self, other: Iterable[Run]) -> Comparison:
+        return Comparison((*self.runs, *other))
 
     def __repr__(self) -> str:
         labels = ", ".join(dict.fromkeys(run.label for run in self.runs))

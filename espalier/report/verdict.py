@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from espalier.core.errors import ConfigError, RunError, nearest
-from espalier.record.measures import human_bytes, lower_is_better, other_scores, spoken
+from espalier.record.measures import ON_DEMAND, human_bytes, lower_is_better, other_scores, spoken
 from espalier.report.budget import BUDGETS, Budget, budgets, called, reached
 from espalier.report.figures import MUTED, Figure, axis, colour, figure, numbers, symbol
 from espalier.report.groups import CommonSetting, Group, Groups, describe
@@ -20,6 +20,8 @@ from espalier.report.standings import FEWEST_PAIRS, Column, Kind, Place, Values,
 
 #: a score that has risen by no more than this, while the loss did not fall, has risen by chance
 UNLEARNT_GAIN = 0.1
+#: an accuracy that is no more than this above a constant answer's is no better than it
+CONSTANT_GAIN = 0.01
 #: what methods can be ranked by beside the task's own score
 RANKED_SCOPES = ("device", "device_prior", "global", "edge", "device_worst")
 #: … and by another score that was measured
@@ -73,7 +75,10 @@ def judged(groups: Groups, measure: str | None, budget: str | None) -> list[Verd
     if not known:
         raise RunError("No run has been evaluated yet: there is nothing to compare.")
     if measure is not None and measure not in known:
-        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{nearest(measure, known)}")
+        name = measure.split("_")[0]
+        missing = not any(m.startswith(f"{name}_") for m in known)
+        more = f' task.metrics = ["{name}"] measures it.' if missing and name in ON_DEMAND else nearest(measure, known)
+        raise ConfigError(f"measure = {measure!r}: the runs have {', '.join(known)}.{more}")
     if budget is not None and budget not in BUDGETS:
         raise ConfigError(f"budget = {budget!r}: must be one of {', '.join(BUDGETS)}.{nearest(budget, BUDGETS)}")
     return verdicts(groups, measure, budget)
@@ -102,7 +107,7 @@ def _judge(setting: CommonSetting, groups: list[Group], measure: str | None, kin
     columns = tuple(c for c, _ in shown)
     places = ranked(groups, [tuple(cells[i] for _, cells in shown) for i in range(len(groups))], columns[0])
     first = sum(c in columns for c, _ in main)
-    words = _words(places, columns[0], name, held)
+    words = _words(places, columns, held)
     notes = _warnings(places, name), tuple(_lines(setting, places, held))
     return Verdict(setting, name, held, columns, first, tuple(places), *words, *notes)
 
@@ -156,20 +161,45 @@ def time_to_target(reading: Reading) -> float:
 # -- in words ---------------------------------------------------------------------------------------------------
 
 
-def _words(places: Sequence[Place], column: Column, name: str, held: Budget) -> tuple[str, str]:
-    """Say what leads; and by how much, how sure that is, what it costs; and its picture."""
+def _words(places: Sequence[Place], columns: Sequence[Column], held: Budget) -> tuple[str, str]:
+    """Say what leads, and when; and by how much, how sure that is, what it costs, and whether it leads at its end."""
     known = [p for p in places if p.rank is not None]
-    what = spoken(name)
+    column, what = columns[0], spoken(columns[0].key)
     if not known:
         return f"No run has a figure for {what} yet.", ""
     lead, value = known[0], known[0].cells[0].text(column)
     if len(known) == 1:
         return f"{lead.group.label} reaches {what} {value} after {held.text}.", _cost([lead], held)
     level = [p.group.label for p in known if p.rank == 1]
+    when = f"after {held.text}{_chosen(known, held)}"
+    after = _later(known, columns)
     if len(level) > 1:
-        return f"{_listed(level)} are level: {what} {value} after {held.text}.", _cost(known[:2], held)
-    head = f"{lead.group.label} leads with {what} {value} after {held.text}."
-    return head, f"{_margin(known[1], len(known) > 2)} {_others(known[1:])}{_cost(known[:2], held)}"
+        return f"{_listed(level)} are level: {what} {value} {when}.", _cost(known[:2], held) + after
+    prior = ", whose devices answer with their own label shares as prior,"
+    who = lead.group.label + prior * (lead.group.label in _with_prior(places, column.key))
+    head = f"{who} leads with {what} {value} {when}."
+    return head, f"{_margin(known[1], len(known) > 2)} {_others(known[1:])}{_cost(known[:2], held)}{after}"
+
+
+def _chosen(places: Sequence[Place], held: Budget) -> str:
+    """Say why the figures are of that moment."""
+    if held.amount == float("inf"):
+        return ""
+    early = any(place.ended for place in places)
+    return f", which every run reached{' that did not end early' if early else ''}"
+
+
+def _later(places: Sequence[Place], columns: Sequence[Column]) -> str:
+    """Say who has the best figure at its own end, if that is not who leads."""
+    end = next((i for i, c in enumerate(columns) if c.key == "end"), None)
+    if end is None:
+        return ""
+    sign = 1.0 if columns[0].lower else -1.0
+    best = min((p for p in places if p.cells[end].known), key=lambda p: sign * p.cells[end].mean, default=places[0])
+    if best.rank == 1 or len({columns[end].text(p.cells[end].mean) for p in (places[0], best)}) == 1:
+        return ""  # it is the same one, or the figures are alike as they are written
+    (lead, had), (label, has) = ((p.group.label, p.cells[end].text(columns[end])) for p in (places[0], best))
+    return f" At its own end {label} has {has}, {lead} {had}."
 
 
 def _margin(second: Place, several: bool) -> str:
@@ -270,17 +300,26 @@ def _constant(places: Sequence[Place], name: str) -> list[str]:
     if name != "acc_device" or not found:
         return []
     score = np.mean([value for _, value in found])
+    other = next((m for m in measures([p.group for p in places]) if m in ("f1_device", "auc_device")), None)
+    way = ' (task.metrics = ["f1", "auc"])' if other is None else (
+        f': runs.verdict("{other}") in Python, `espalier report --format md --measure {other}` at the command line'
+    )  # fmt: skip
     return [
         f"Always answering {found[0][0]} would score {score:.3f}: read accuracies against that, or rank by what does "
-        'not reward it (task.metrics = ["f1", "auc"]).'
+        f"not reward it{way}."
     ]
 
 
+def _with_prior(places: Sequence[Place], name: str) -> list[str]:
+    """Return the methods whose devices answer with their label priors, where others' do not and are ranked without."""
+    found = [p.group.label for p in places if p.group.face.with_prior]
+    return found if len(found) < len(places) and not name.endswith(("_prior", "_global")) else []
+
+
 def _unlike(places: Sequence[Place], name: str) -> list[str]:
-    """Say which methods' devices answer with their label priors, where others' do not and are ranked without."""
-    with_prior = [p.group.label for p in places if p.group.face.with_prior]
-    measure = f"{places[0].group.face.score}_device_prior"
-    if len(with_prior) in (0, len(places)) or name == measure:
+    """Say which methods' devices answer with their label priors, and how all can be ranked with it."""
+    with_prior, measure = _with_prior(places, name), f"{places[0].group.face.score}_device_prior"
+    if not with_prior:
         return []
     alike = all(measure in p.group.face.columns for p in places)
     way = f"the measure {measure} ranks" if alike else "evaluate.prior = true measures"
@@ -289,23 +328,30 @@ def _unlike(places: Sequence[Place], name: str) -> list[str]:
 
 
 def _unlearnt(group: Group) -> list[str]:
-    """Say that a method's runs are no better than the model they began with, by loss and by score."""
-    found = []
-    for reading in group.readings:
-        loss, score = (reading.columns.get(name) for name in ("loss_device", f"{reading.score}_device"))
-        if reading.stalled or loss is None or score is None or len(loss) < 2 or loss[-1] < loss[0]:
-            continue
-        gain = score[-1] - score[0]
-        if (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
-            found.append((reading, f"{loss[0]:.3g} to {loss[-1]:.3g}"))
+    """Say that a method's runs are no better than the model they began with, or than one constant answer."""
+    found = [(r, *why) for r in group.readings if (why := _idle(r))]
     if not found:
         return []
-    reading, change = found[0]
-    lr, seeds = reading.experiment.get("training", {}).get("lr"), ", ".join(str(r.seed) for r, _ in found)
+    reading, what, why = found[0]
+    lr, seeds = reading.experiment.get("training", {}).get("lr"), ", ".join(str(r.seed) for r, *_ in found)
     return [
-        f"{group.label} learnt nothing (seed{'s' * (len(found) > 1)} {seeds}): its loss went from {change}. "
+        f"{group.label} {what} (seed{'s' * (len(found) > 1)} {seeds}): {why}. "
         f"Try a lower training.lr{'' if lr is None else f' (it is {lr:g})'}, or more rounds."
     ]
+
+
+def _idle(reading: Reading) -> tuple[str, str] | None:
+    """Return what a run has failed in, and what shows it; None if it has learnt."""
+    loss, score = (reading.columns.get(name) for name in ("loss_device", f"{reading.score}_device"))
+    if reading.stalled or loss is None or score is None or len(loss) < 2:
+        return None
+    gain = score[-1] - score[0]
+    if loss[-1] >= loss[0] and (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
+        return "learnt nothing", f"its loss went from {loss[0]:.3g} to {loss[-1]:.3g}"
+    if reading.constant is None or reading.score != "acc" or score[-1] > reading.constant[1] + CONSTANT_GAIN:
+        return None
+    # its probabilities may be better all the same
+    return f"is no better than always answering {reading.constant[0]}", f"its accuracy is {score[-1]:.3f}"
 
 
 def lead(verdict: Verdict) -> Figure:

@@ -91,7 +91,10 @@ def _outputs(module: nn.Module, x: Tensor) -> Tensor:
             outputs = look(x.to(dtype) if x.is_floating_point() else x)
     except Exception as error:  # whatever the user's code raises
         shape = tuple(x.shape[1:])
-        raise ConfigError(f"The model cannot take an input of shape {shape}: {raised(error)}.") from error
+        raise ConfigError(
+            f"The model cannot take an input of shape {shape}: {raised(error)}. A dataset says its inputs' shape: "
+            "data.input_shape; a model gets it if its class or function takes input_shape (and n_classes)."
+        ) from error
     if not isinstance(outputs, Tensor):
         raise ConfigError(
             f"The model returns a {type(outputs).__name__}; a tensor is accepted. Return the first part alone, such as "

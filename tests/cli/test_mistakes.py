@@ -21,6 +21,7 @@ import espalier
 from espalier.cli import pool
 from espalier.cli.main import main
 from espalier.core.errors import ComparisonError, EspalierError, SetupWarning
+from espalier.report.server import LivePage
 
 FILE = """
 methods = ["hierfavg"]
@@ -76,7 +77,7 @@ def refused(done: Result, code: int, says: str) -> None:
         ("run e.toml -o o --address host:1", 2, "add --backend ray"),
         ("resume nothing", 7, "There is no run at or below nothing. Runs are made with `espalier run`."),
         ("report nothing -o r.html", 7, "There is no run at or below nothing"),
-        ("watch nothing", 7, "nothing is not a directory"),
+        ("watch e.toml", 7, "e.toml is not a directory"),
         ("export nothing -o m", 7, "nothing is not a run directory"),
         ("sweep e.toml -o o", 2, "Nothing to try: give --grid training.lr=0.01,0.1"),
         ("sweep e.toml -o o --grid training.lr", 2, "must be key=value,value"),
@@ -210,6 +211,17 @@ def test_a_port_that_is_taken(here: Path) -> None:
         port = taken.getsockname()[1]
         done = CliRunner().invoke(main, ["watch", str(here), "--port", str(port)])
     assert done.exit_code != 0 and str(port) in done.output and "Traceback" not in done.output
+
+
+def test_a_directory_that_is_not_there_yet_is_watched(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(page: LivePage) -> None:
+        assert page._viewers.board.news()["overview"]  # it is looked at all the same
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LivePage, "wait", interrupted)
+    done = CliRunner().invoke(main, ["watch", "later", "--port", "0"])
+    assert done.exit_code == 0 and "watching later at http" in done.output
+    assert "not there yet: waiting for the first run" in done.output and not Path("later").exists()
 
 
 def test_a_damaged_run(here: Path) -> None:

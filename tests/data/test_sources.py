@@ -124,6 +124,49 @@ def test_rows_without_a_label_are_left_out_where_features_are_filled() -> None:
     assert len(kept.x_train) + len(kept.x_test) == N - 2 and kept.n_classes == 2
 
 
+def test_gaps_in_text_are_not_said_to_have_a_mean() -> None:
+    rows = frame()
+    rows.loc[5, "sex"] = None
+    with pytest.raises(DataError, match=r", or count empty texts as none of their column's \(missing = \"mean\"\)"):
+        Dataset.from_pandas(rows, label="ill", owner="clinic")
+    rows.loc[3, "age"] = np.nan
+    with pytest.raises(DataError, match=r"fill numbers with the mean of their column and count empty texts as none of"):
+        Dataset.from_pandas(rows, label="ill", owner="clinic")
+
+
+def test_a_wrong_option_is_told_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"from_pandas has no option 'lable'.* Did you mean 'label'\?"):
+        Dataset.from_pandas(frame(), lable="ill")
+    with pytest.raises(ConfigError, match=r"from_torch has no option 'nclasses'.* Did you mean 'n_classes'\?"):
+        Dataset.from_torch(TensorDataset(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])), nclasses=2)
+    with pytest.raises(DataError, match="Name the one to be learnt: label = "):
+        Dataset.from_pandas(frame())
+
+
+def test_one_column_may_be_named_as_it_is() -> None:
+    rows = frame().assign(**{"mean radius": range(N)})
+    data = Dataset.from_pandas(rows, label="ill", owner="clinic", ignore="mean radius")
+    assert data.input_shape == (3,)
+    assert Dataset.from_pandas(rows, label="ill", columns="mean radius").input_shape == (1,)
+
+
+@pytest.mark.parametrize("told", [("yes, since 2025", "no"), (1, 0), (True, False)])
+def test_a_column_that_says_the_label_is_told(told: tuple[Any, Any]) -> None:
+    rows = frame()
+    rows["treated"] = np.where(rows["ill"] == "yes", *told)
+    with pytest.warns(SetupWarning, match=r"'treated' determines the label: each of its 2 values .*\['treated'\]"):
+        Dataset.from_pandas(rows, label="ill", owner="clinic")
+    rows.loc[7, "treated"] = told[0] if rows.loc[7, "treated"] == told[1] else told[1]
+    Dataset.from_pandas(rows, label="ill", owner="clinic")  # but for one row: no warning
+
+
+def test_values_that_have_one_label_each_by_chance_are_no_leak() -> None:
+    """Sixteen rows in eight pairs, one of them ill: its rows come together in one draw of fifteen."""
+    rows = pd.DataFrame({"day": [i // 2 for i in range(16)], "x": np.linspace(0, 1, 16) ** 0.5})
+    rows["ill"] = ["yes" if i < 2 else "no" for i in range(16)]
+    Dataset.from_pandas(rows, label="ill")
+
+
 def test_a_column_that_numbers_the_rows_is_told() -> None:
     rows = pd.concat([frame()] * 3, ignore_index=True)
     with pytest.warns(SetupWarning, match=r"'id' has another whole number in every row: .* \(ignore = \['id'\]\)"):

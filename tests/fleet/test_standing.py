@@ -257,6 +257,8 @@ def test_the_commands(standing: LocalFleet, tmp_path: Path) -> None:
     assert "typed" in call("runs")
     # between two runs everybody is there and waits
     assert "waiting for a run" in call("status")
+    told = CliRunner().invoke(main, ["fleet", "status"], env=env)
+    assert told.stderr == f"connecting to {standing.address('cloud')}\n"
     until(lambda: "device-0" in call("status", str(standing.directory / "cloud")))
     assert call("fetch", "typed", "-o", str(tmp_path / "again")).strip() == str(tmp_path / "again")
     told = CliRunner().invoke(main, ["fleet", "submit", str(path), "--set", "stop.rounds=-1"], env=env)

@@ -47,6 +47,23 @@ def test_verdict_and_table_agree(found: Comparison) -> None:
         found.table(budget="hours")
 
 
+def test_runs_that_were_saved_get_a_verdict_too(found: Comparison, tmp_path: Path) -> None:
+    setting = {**SETTING, "stop": {"rounds": 1}}
+    for label in ("fedavg", "hierfavg"):
+        espalier.compare([label], setting, directory=tmp_path / label)
+    saved = espalier.find_runs(tmp_path / "hierfavg", tmp_path / "fedavg")
+    assert isinstance(saved, Comparison) and " after " in saved.verdict() and len(saved.table()) == 2
+    apart = espalier.find_runs(tmp_path / "hierfavg") + list(espalier.find_runs(tmp_path / "fedavg"))
+    assert apart.verdict() == saved.verdict()
+
+
+def test_a_metric_that_was_not_measured_is_told_with_what_measures_it(found: Comparison) -> None:
+    with pytest.raises(ConfigError, match=r'measure = \'f1\'.* task.metrics = \["f1"\] measures it'):
+        found.verdict("f1")
+    with pytest.raises(ConfigError, match=r'task.metrics = \["ece"\] measures it'):
+        found.verdict("ece_device")
+
+
 def test_notebooks_get_small_html_without_scripts(found: Comparison) -> None:
     for html in (found._repr_html_(), found[0]._repr_html_()):
         assert len(html) < 12_000 and not re.search(r"<script|https?://|<link|<img", html)

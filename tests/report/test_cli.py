@@ -37,7 +37,8 @@ def test_a_report_of_some_methods_and_seeds(runs: Path) -> None:
 
 
 def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
-    for command in (["report", str(tmp_path)], ["watch", str(tmp_path / "nothing")]):
+    (tmp_path / "file").touch()
+    for command in (["report", str(tmp_path)], ["watch", str(tmp_path / "file")]):
         result = CliRunner().invoke(main, command)
         assert result.exit_code == 7 and result.output.startswith("espalier: ") and len(result.output.splitlines()) == 1
     assert CliRunner().invoke(main, ["report"]).exit_code == 2

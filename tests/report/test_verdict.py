@@ -46,7 +46,8 @@ def test_ranked_and_tested_against_the_leader(tmp_path: Path) -> None:
     assert near.p == pytest.approx(0.0571909584) and near.tied and not near.cells[0].best
     assert far.p == pytest.approx(2 * 0.000133302, rel=1e-3) and far.gap is not None
     assert far.gap.mean == pytest.approx(0.5)
-    assert found.headline == "A leads with accuracy per device 0.850 ± 0.050 after 10.0 s of virtual time."
+    held = "after 10.0 s of virtual time, which every run reached."
+    assert found.headline == f"A leads with accuracy per device 0.850 ± 0.050 {held}"
     sure = "95 % interval −0.003 to 0.083, 3 paired seeds, all comparisons together"
     assert f"0.040 ahead of B ({sure}), which may be chance." in found.detail
     assert found.lines[0] == "3 seeds (0, 1, 2)."
@@ -58,6 +59,10 @@ def test_it_says_whose_devices_answer_with_a_prior(tmp_path: Path) -> None:
     (told,) = judge([replace(one, with_prior=True), other]).warnings
     assert told.startswith("Devices of A answer with their own label shares as prior, others' do not; evaluate.prior")
     assert judge([replace(r, with_prior=True) for r in (one, other)]).warnings == ()
+    who = "A, whose devices answer with their own label shares as prior, leads with accuracy per device 0.900"
+    assert judge([replace(one, with_prior=True), other]).headline.startswith(who)
+    assert judge([one, replace(other, with_prior=True)]).headline.startswith("A leads with")
+    assert judge([replace(r, with_prior=True) for r in (one, other)]).headline.startswith("A leads with")
     scores = {"acc_device": [0.1, 0.9], "acc_device_prior": [0.1, 0.7]}
     ours, theirs = (with_metrics(tmp_path / f"{label}-both", label, 0, scores) for label in "AB")
     found = judge([replace(ours, with_prior=True), theirs], "acc_device_prior")
@@ -73,6 +78,23 @@ def test_what_the_commonest_answer_scores_is_told(tmp_path: Path) -> None:
     common = [replace(r, constant=("'healthy'", 0.854)) for r in readings]
     (told,) = judge(common).warnings
     assert told.startswith("Always answering 'healthy' would score 0.854: read accuracies against that")
+    assert told.endswith('what does not reward it (task.metrics = ["f1", "auc"]).')
+    scores = {"acc_device": [0.1, 0.9], "f1_device": [0.1, 0.5]}
+    counted = replace(with_metrics(tmp_path / "f1", "A", 0, scores), constant=("'healthy'", 0.854))
+    (told,) = judge([counted]).warnings
+    assert 'runs.verdict("f1_device")' in told and "--measure f1_device" in told and "task.metrics" not in told
+
+
+def test_a_run_that_always_answers_one_class_has_learnt_nothing(tmp_path: Path) -> None:
+    """With lr = 500 everything is soon answered with the commonest class, which looks like learning."""
+    for loss in (9e4, 0.5):  # a bias alone that has learnt how common the classes are lowers the loss
+        scores = {"acc_device": [0.3, 0.795], "loss_device": [0.7, loss]}
+        run = replace(with_metrics(tmp_path / f"a{loss}", "A", 0, scores), constant=("'healthy'", 0.795))
+        (told,) = [w for w in judge([run]).warnings if "learnt nothing" in w]
+        assert "A learnt nothing (seed 0): its accuracy, 0.795, is no better than always answering 'healthy'." in told
+    better = {"acc_device": [0.3, 0.85], "loss_device": [0.7, 0.9]}
+    run = replace(with_metrics(tmp_path / "b", "A", 0, better), constant=("'healthy'", 0.795))
+    assert not any("learnt nothing" in w for w in judge([run]).warnings)
 
 
 def test_another_score_that_was_measured_ranks_too(tmp_path: Path) -> None:
@@ -133,6 +155,8 @@ def test_unequal_ends_are_compared_at_an_equal_budget(tmp_path: Path) -> None:
     assert [p.group.label for p in found.places] == ["quick", "slow"]
     assert cell(found, "slow", "acc_device").mean == 0.3 and cell(found, "slow", "end").mean == 0.9
     assert [cell(found, "slow", k).mean for k in ("round", "steps", "time")] == [3, 30, 30]
+    assert found.headline.endswith("after 20.0 s of virtual time, which every run reached.")
+    assert found.detail.endswith(" At its own end slow has 0.900, quick 0.500.")
     assert "By then it had used 2 rounds and 100 local steps; slow 2 rounds and 20 local steps." in found.detail
     # 30 steps: the quick one had made none of its fifty
     assert [p.group.label for p in judge([slow, quick], budget="steps").places] == ["slow", "quick"]

@@ -7,14 +7,19 @@ import torch
 from espalier.core.errors import ConfigError, TrainingError
 from espalier.core.messages import ALL
 from espalier.experiment import Experiment
+from espalier.record.measures import ON_DEMAND
 from espalier.simulator.runner import Runner
-from espalier.training.metrics import auc, ece, f1, figures, mae, mean_area, measured, pair_areas, resolve
+from espalier.training.metrics import _BY_NAME, auc, ece, f1, figures, mae, mean_area, measured, pair_areas, resolve
 from espalier.training.tally import Evaluation
 from tests.training.problems import CASES
 
 
 def logits(probabilities):
     return torch.tensor(probabilities, dtype=torch.float64).log()
+
+
+def test_a_report_knows_what_can_be_measured():
+    assert set(ON_DEMAND) == set(_BY_NAME)
 
 
 def test_macro_f1_by_hand():

@@ -27,7 +27,11 @@ class Pair(nn.Module):
     [
         (nn.Linear(5, 2), "classification", "The model has 2 outputs and the data have 3 classes: give it 3."),
         (nn.Linear(5, 2), "regression", "The model has 2 outputs; the targets have 3."),
-        (nn.Linear(4, 3), "classification", r"The model cannot take an input of shape \(5,\)"),
+        (
+            nn.Linear(4, 3),
+            "classification",
+            r"The model cannot take an input of shape \(5,\): .*data\.input_shape; a model gets",
+        ),
         (nn.Flatten(0), "classification", r"outputs of shape \(20,\) for 4 samples"),
         (nn.Linear(5, 3), "segmentation", r"a segmentation needs \[samples, 3, height, width\]"),
         (Pair(), "classification", "The model returns a tuple; a tensor is accepted."),

@@ -313,7 +313,6 @@ def without_culprit(
     """Let a node that has just been put back take an event without the report that it stumbles over.
 
     What a policy reads of a report (statistics above all) is checked by its reader, who may find it unreadable only
-    What a policy reads of a report (statistics above all) is checked by its reader, who may find it unreadable only
     when somebody else's report or a deadline closes the round. The node takes the same event again without each of its
     reports in turn: the one without which it goes on is refused, and its sender named. If it takes more than one, they
     are those that it stumbles over also where there is no other.

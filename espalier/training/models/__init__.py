@@ -70,9 +70,9 @@ def build(name: str, *, input_shape: tuple[int, ...], n_classes: int, **options:
                 )
         options = given | options
     else:
-        raise ConfigError(
-            f"model is {name!r}; accepted: {', '.join(names())}, or 'package.module:Factory'.{nearest(name, _MODELS)}"
-        )
+        rows = len(input_shape) == 1 and "vocabulary" not in options
+        meant = mlp.FOR_ROWS if rows else nearest(name, _MODELS)
+        raise ConfigError(f"model is {name!r}; accepted: {', '.join(names())}, or 'package.module:Factory'.{meant}")
     try:
         model = factory(**options)
         if isinstance(model, nn.Module) and any(map(is_lazy, model.parameters())):

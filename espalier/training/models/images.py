@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
+from espalier.training.models.mlp import FOR_ROWS
 
 
 def lenet(*, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
@@ -74,7 +75,7 @@ def _image(shape: tuple[int, ...], name: str, least: int = 1) -> tuple[int, int,
     if len(shape) != 3 or min(shape[1:]) < least:
         raise ConfigError(
             f"model {name!r} was given inputs of shape {shape}; (channels, height, width) with sides of at "
-            f"least {least} is accepted."
+            f"least {least} is accepted.{FOR_ROWS if len(shape) == 1 else ''}"
         )
     return shape[0], shape[1], shape[2]
 

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from espalier.core.errors import ConfigError
 
+#: added to what is said of a model that does not fit rows of numbers
+FOR_ROWS = " Rows of numbers, such as a table's, fit 'mlp' and 'logistic'."
+
 
 def logistic(*, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """Multinomial logistic regression: one linear layer."""
