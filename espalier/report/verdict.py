@@ -329,7 +329,7 @@ def _unlike(places: Sequence[Place], name: str) -> list[str]:
 
 def _unlearnt(group: Group) -> list[str]:
     """Say that a method's runs are no better than the model they began with, or than one constant answer."""
-    found = [(r, *why) for r in group.readings if (why := _idle(r))]
+    found = [(r, *idle) for r in group.readings if (idle := _idle(r))]
     if not found:
         return []
     reading, what, why = found[0]
