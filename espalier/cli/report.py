@@ -89,7 +89,7 @@ def report(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Serve at this address; others get a token.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Serve at this port [default: 8642, or any free one].")
 def watch(directory: Path, host: str, port: int | None) -> None:
-    """Show the runs at or below DIRECTORY in a browser, live, also those to come, until interrupted."""
+    """Show the runs at or below DIRECTORY in a browser, live, until interrupted."""
     from espalier.report.server import LivePage
 
     if directory.exists() and not directory.is_dir():
