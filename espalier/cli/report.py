@@ -11,7 +11,7 @@ from types import TracebackType
 
 import click
 
-from espalier.core.errors import RunError
+from espalier.core.errors import ConfigError, RunError
 from espalier.report.endpoint import Endpoint, listen
 
 FORMATS = ("html", "md", "latex", "csv")
@@ -56,6 +56,8 @@ def report(
     from espalier.report.page import save
     from espalier.report.reading import only, read_all
 
+    if kind == "html" and (measure or budget):
+        raise ConfigError("--measure and --budget are for tables (--format md); the page has its own switches.")
     found = only(read_all(list(directories)), methods, seeds)
     if kind == "html":
         where = out or Path("report.html")

@@ -36,6 +36,15 @@ def test_a_report_of_some_methods_and_seeds(runs: Path) -> None:
     assert wrong.exit_code == 2 and "--method HierFavg: no run has it; there are CSAHFL, Flat <i>" in wrong.output
 
 
+@pytest.mark.parametrize("option", [["--measure", "acc_global"], ["--budget", "bytes"]])
+def test_what_only_tables_take_is_refused_for_a_page(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["report", str(runs), *option])
+    assert done.exit_code == 2 and "--format md" in done.output and not list(tmp_path.iterdir())
+
+
 def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for command in (["report", str(tmp_path)], ["watch", str(tmp_path / "file")]):
