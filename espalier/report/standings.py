@@ -161,7 +161,7 @@ class Place:
         rank: Its rank by the measure's mean, from 1; equal means share one. None: it has no value.
         cells: A figure per column of the verdict.
         gap: How far it is behind the leader (positive: behind), over paired seeds; its interval is for
-            all comparisons together. None: it leads, or shares no seed.
+            by Holm's rule for all comparisons. None: it leads, or shares no seed.
         p: The gap's p-value, adjusted for the number of methods (Holm); None if there is no test.
         ended: How its runs ended that did not reach their limits.
     """

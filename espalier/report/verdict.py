@@ -108,8 +108,19 @@ def _judge(setting: CommonSetting, groups: list[Group], measure: str | None, kin
     places = ranked(groups, [tuple(cells[i] for _, cells in shown) for i in range(len(groups))], columns[0])
     first = sum(c in columns for c, _ in main)
     words = _words(places, columns, held)
-    notes = _warnings(places, name), tuple(_lines(setting, places, held))
+    unheld = _unheld(groups, kind, held) if kind is not None and kind != held.kind else ()
+    notes = (*unheld, *_warnings(places, name)), tuple(_lines(setting, places, held))
     return Verdict(setting, name, held, columns, first, tuple(places), *words, *notes)
+
+
+def _unheld(groups: Sequence[Group], kind: str, held: Budget) -> tuple[str, ...]:
+    """Say why what was asked for is not held equal."""
+    without = [
+        g.label for g in groups if any(len(r.frame) and reached(r, kind) != reached(r, kind) for r in g.readings)
+    ]
+    why = f"{_listed(without)} used none" if without else "it was not used up"
+    what, instead = called(kind, held.real), called(held.kind, held.real)
+    return (f"The {what} cannot be held equal, for {why}; {instead} is.",)
 
 
 def _values(group: Group, reader: Reader) -> dict[int, float]:
@@ -186,7 +197,8 @@ def _chosen(places: Sequence[Place], held: Budget) -> str:
     if held.amount == float("inf"):
         return ""
     early = any(place.ended for place in places)
-    return f", which every run reached{' that did not end early' if early else ''}"
+    of_seed = " of a seed" if held.by_seed else ""
+    return f", which every run{of_seed} reached{' that did not end early' if early else ''}"
 
 
 def _later(places: Sequence[Place], columns: Sequence[Column]) -> str:
@@ -213,7 +225,7 @@ def _margin(second: Place, several: bool) -> str:
         need = f"{FEWEST_PAIRS} or more are needed"
         return f"{ahead}; whether that is more than chance cannot be told with {seeds} ({need})."
     sure = f"95 % interval {_signed(gap.low)} to {_signed(gap.high)}, {gap.pairs} paired seeds"
-    together = ", all comparisons together" if several else ""
+    together = ", by Holm's rule" if several else ""
     return f"{ahead} ({sure}{together}){', which may be chance' if second.tied else ''}."
 
 
@@ -268,16 +280,19 @@ def _lines(setting: CommonSetting, places: Sequence[Place], held: Budget) -> lis
     if len({g.seeds for g in groups}) > 1:
         counts = "; ".join(f"{g.label} under {len(g.seeds)}" for g in groups)
         lines[0] += f" Not every method ran under all of them: {counts}."
+    of_seed = " of a seed" if held.by_seed else ""
     lines.append(
-        f"Equal budget: {held.text}, the least that any run used before it ended; each run counts with its last "
-        "evaluation within it. Rounds, local steps, bytes and time are what the runs had used at their own end."
+        f"Equal budget: {held.text}, the least that any run{of_seed} used before it ended; each run counts with its "
+        "last evaluation within it. Rounds, local steps, bytes and time are what the runs had used at their own end."
     )
     if len(seeds) > 1:
         lines.append(
             "Mean ± standard deviation over seeds. Behind the leader: mean difference over the seeds that both ran, "
             f"with a 95 % interval by Student's t where there are {FEWEST_PAIRS} or more. With several methods one may "
-            "lead by luck, so the intervals are widened to hold for all comparisons together (Holm). ≈: the interval "
-            "has zero in it, so it cannot be told from the leader. °: too few seeds to tell."
+            "lead by luck, so the intervals are widened by Holm's rule: that any lead is called more than chance by "
+            "mistake has a chance of 5 % at most. All seeds share the test rows: how other ones would turn out is not "
+            "in the intervals. ≈: the interval has zero in it, so it cannot be told from the leader. °: too few seeds "
+            "to tell."
         )
     where = "A real fleet" if held.real else describe(setting.experiment)
     lines.append(f"{setting.name}: {where}." if setting.name else f"{where}.")
@@ -346,12 +361,19 @@ def _idle(reading: Reading) -> tuple[str, str] | None:
     if reading.stalled or loss is None or score is None or len(loss) < 2:
         return None
     gain = score[-1] - score[0]
+    whole = reading.columns.get(f"{reading.score}_global", score)  # a label prior lowers the devices' loss at once
+    if whole[-1] - whole[0] > UNLEARNT_GAIN and not lower_is_better(reading.score):
+        return _constantly(reading, score[-1])
     if loss[-1] >= loss[0] and (-gain if lower_is_better(reading.score) else gain) <= UNLEARNT_GAIN:
         return "learnt nothing", f"its loss went from {loss[0]:.3g} to {loss[-1]:.3g}"
-    if reading.constant is None or reading.score != "acc" or score[-1] > reading.constant[1] + CONSTANT_GAIN:
+    return _constantly(reading, score[-1])
+
+
+def _constantly(reading: Reading, score: float) -> tuple[str, str] | None:
+    """Return whether a run is no better than one constant answer; its probabilities may be all the same."""
+    if reading.constant is None or reading.score != "acc" or score > reading.constant[1] + CONSTANT_GAIN:
         return None
-    # its probabilities may be better all the same
-    return f"is no better than always answering {reading.constant[0]}", f"its accuracy is {score[-1]:.3f}"
+    return f"is no better than always answering {reading.constant[0]}", f"its accuracy is {score:.3f}"
 
 
 def lead(verdict: Verdict) -> Figure:

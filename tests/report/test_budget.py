@@ -20,6 +20,22 @@ def test_the_budget_is_what_every_run_reached(tmp_path: Path) -> None:
     assert found["time"].value(a, "nothing") != found["time"].value(a, "nothing")  # not a number
 
 
+def test_every_seed_has_its_own(tmp_path: Path) -> None:
+    """A comparison gives each method the time of the first seed by seed: none is cut at the quickest seed's end."""
+    runs = {
+        (label, seed): with_metrics(
+            tmp_path / f"{label}{seed}", label, seed, {"acc_device": [0.1 * i for i in range(n)]}
+        )
+        for label, seed, n in (("A", 0, 3), ("B", 0, 4), ("A", 1, 6), ("B", 1, 5), ("B", 2, 2))
+    }
+    budget = budgets(list(runs.values()))["time"]
+    # under seed 2 there is nobody to compare B with: it counts as far as everybody got
+    assert budget == Budget("time", 10.0, by_seed={0: 20.0, 1: 40.0})
+    found = {key: budget.value(run, "acc_device") for key, run in runs.items()}
+    assert found == pytest.approx({("A", 0): 0.2, ("B", 0): 0.2, ("A", 1): 0.4, ("B", 1): 0.4, ("B", 2): 0.1})
+    assert budget.text == "10.0 s to 40.0 s of virtual time"
+
+
 def test_a_run_that_ended_by_itself_sets_no_limit(tmp_path: Path) -> None:
     a = with_metrics(tmp_path / "a", "A", 0, {"acc_device": [0.1, 0.2, 0.3, 0.4]})
     b = with_metrics(tmp_path / "b", "B", 0, {"acc_device": [0.1, 0.05]}, stalled="It diverged in round 2.")

@@ -48,7 +48,7 @@ def test_ranked_and_tested_against_the_leader(tmp_path: Path) -> None:
     assert far.gap.mean == pytest.approx(0.5)
     held = "after 10.0 s of virtual time, which every run reached."
     assert found.headline == f"A leads with accuracy per device 0.850 ± 0.050 {held}"
-    sure = "95 % interval −0.003 to 0.083, 3 paired seeds, all comparisons together"
+    sure = "95 % interval −0.003 to 0.083, 3 paired seeds, by Holm's rule"
     assert f"0.040 ahead of B ({sure}), which may be chance." in found.detail
     assert found.lines[0] == "3 seeds (0, 1, 2)."
 
@@ -112,7 +112,7 @@ def test_a_lead_that_one_comparison_would_tell_but_three_do_not(tmp_path: Path) 
     # level .05/3: t = .98333·√(2/(1 − .98333²)) = 7.6488, .04 ± 7.6488·.01/√3 = −.0042 … .0842
     rest = {"B": (0.85, 0.77, 0.81), "C": (0.87, 0.76, 0.80), "D": (0.86, 0.75, 0.82)}
     found = judge(made(tmp_path, {"A": (0.90, 0.80, 0.85), **rest}))
-    assert "interval −0.004 to 0.084, 3 paired seeds, all comparisons together), which may be chance." in found.detail
+    assert "interval −0.004 to 0.084, 3 paired seeds, by Holm's rule), which may be chance." in found.detail
 
 
 def test_two_seeds_are_never_told_apart(tmp_path: Path) -> None:
@@ -233,3 +233,20 @@ def test_every_setting_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     found = verdicts(compare(readings))
     assert [v.setting.name for v in found] == ["fleet of 8", "fleet of 12"]
     assert found[0].headline.startswith("HierFAVG · fleet of 8 reaches accuracy per device")
+
+
+def test_a_budget_that_cannot_be_held_equal_is_told_of(tmp_path: Path) -> None:
+    sends = with_metrics(tmp_path / "a", "A", 0, {"acc_device": [0.1, 0.5], "bytes": [0.0, 9.0]})
+    alone = with_metrics(tmp_path / "b", "Alone", 0, {"acc_device": [0.1, 0.6]})
+    found = judge([sends, alone], None, "bytes")
+    assert found.budget.kind == "time"
+    assert found.warnings[0] == "The bytes sent cannot be held equal, for Alone used none; virtual time is."
+    assert not any("held equal" in w for w in judge([sends, alone], None, "time").warnings)
+
+
+def test_a_prior_that_lowers_the_loss_at_once_does_not_hide_what_was_learnt(tmp_path: Path) -> None:
+    scores = {"acc_device": [0.72, 0.75], "loss_device": [0.5, 0.55], "acc_global": [0.3, 0.75]}
+    run = with_metrics(tmp_path / "a", "A", 0, scores)
+    assert not any("learnt nothing" in w for w in judge([run]).warnings)
+    stuck = with_metrics(tmp_path / "b", "A", 0, {**scores, "acc_global": [0.3, 0.31]})
+    assert any("learnt nothing" in w for w in judge([stuck]).warnings)
